@@ -4,18 +4,17 @@ use dataplane::port::DeviceFault;
 
 use config::{PortKind, PortSection};
 
-/// Conditions for binding a port again.
+/// Conditions for binding a port again after its Linux interface was recreated.
 #[derive(Clone, Copy)]
 pub(super) struct Rebinding {
     /// The port's driver can bind it again.
     pub(super) is_supported: bool,
-    /// The host's kernel uses the port through a TAP, which has the link-layer address of the old
-    /// interface.
+    /// The host's kernel uses the port through a TAP, which has the link-layer address of the old interface.
     pub(super) is_shared: bool,
 }
 
-/// Returns the kind of a port that cannot be bound again after its interface was recreated; `None`
-/// if it is bound again automatically.
+/// Returns a phrase for a port that cannot be bound again after its interface was recreated, such as "a port of kind
+/// tap". Returns `None` if the port is bound again automatically.
 pub(super) fn unrebindable_kind(section: &PortSection, rebinding: Rebinding) -> Option<String> {
     match (rebinding.is_supported, rebinding.is_shared) {
         (true, false) => None,
@@ -68,7 +67,7 @@ pub(super) fn fault_sentence(
             "port {port}: the interface {device} was made again, and the port cannot be bound to it: the port is down; ddpd \
              tries again each second"
         ),
-        // While another interface has the name, ddpd cannot restart.
+        // A restart of ddpd fails while another interface has the TAP's name.
         DeviceFault::Replaced if is_tap => format!(
             "port {port}: the interface {device} was deleted, and another one has its name: the port is down; delete that one \
              and restart ddpd, which makes its own"

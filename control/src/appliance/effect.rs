@@ -1,4 +1,4 @@
-//! Requests of jobs to other parts. [`Core`](super::core::Core) performs them in order.
+//! Requests of jobs to other parts of the control thread. [`Core`](super::core::Core) performs them in order.
 
 use api::{ConnectSpec, EventKind};
 use dataplane::memory::Memory;
@@ -7,9 +7,8 @@ use ddp::{Access, Qn, Source, Stag, StreamId, TaggedOffset};
 
 use super::pending::{SinkOwner, Task};
 
-/// A request of a job to another part.
 pub(super) enum Effect {
-    /// Opens a stream for a task. `start_key`: with the draft's Start Keys.
+    /// Opens a stream for a task. `start_key`: MPA startup with Start Keys, as in the first draft of MPA.
     Open { spec: Box<ConnectSpec>, task: Task, start_key: bool },
     /// Passes an open stream to its task.
     Begin { task: Task, stream: StreamId },
@@ -21,7 +20,7 @@ pub(super) enum Effect {
     Close { stream: StreamId, abort: bool },
     /// Posts an untagged message (RDMAP: a Send).
     Send { stream: StreamId, qn: Qn, source: Source<Memory>, task: Task },
-    /// Posts a tagged message (RDMAP: a Write). `bytes`: its share of the job.
+    /// Posts a tagged message (RDMAP: a Write). `bytes`: bytes of the job that the message carries.
     Write {
         stream: StreamId,
         stag: Stag,
@@ -43,7 +42,7 @@ pub(super) enum Effect {
     Confirm { stream: StreamId, task: Task },
     /// Requests the memory of a region as the destination of a job.
     UseRegion { job: u64, name: String, offset: u64, total: u64 },
-    /// Registers memory for one stream, with TOs from `base_to`.
+    /// Registers memory for one stream only, with tagged offsets (TOs) from `base_to`.
     AddSink {
         owner: SinkOwner,
         stream: StreamId,
@@ -53,7 +52,7 @@ pub(super) enum Effect {
         len: u64,
         access: Access,
     },
-    /// Revokes the registration of a sink.
+    /// Revokes the registration by [`AddSink`](Self::AddSink).
     RemoveSink(Stag),
     /// Reports that a job has written to a region.
     RegionWritten { region: String, offset: u64, bytes: u64 },

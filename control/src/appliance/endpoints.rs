@@ -90,7 +90,8 @@ pub fn opened_ulp(spec: &ConnectSpec, version: VersionPolicy) -> UlpConfig {
     }
 }
 
-/// Returns the ULP of a stream of a local program, with these depths. Its worker posts the program's receives.
+/// Returns the ULP of a local program's stream with this IRD and ORD, and at most `max_sends` outstanding operations.
+/// There are no receive buffers, because the worker posts the program's own receives.
 pub(super) fn program_ulp(ird: u16, ord: u16, max_sends: u32) -> UlpConfig {
     let rdmap = rdmap::Config {
         ird,
@@ -154,7 +155,7 @@ fn policy(limits: &ListenerLimits) -> EndpointPolicy {
 }
 
 fn sctp_config(section: &SctpSection, recorder: bool) -> sctp::Config {
-    // Exhaustive pattern without `..`: an unused new key is a compile error.
+    // Pattern without `..`: a new key that is missing here is a compile error.
     let &SctpSection {
         congestion,
         initial_rto,
@@ -208,7 +209,7 @@ fn sctp_config(section: &SctpSection, recorder: bool) -> sctp::Config {
 }
 
 fn tcp_listener(config: &Config, section: &ListenerSection) -> EndpointConfig {
-    // Exhaustive pattern without `..`: an unused new key is a compile error.
+    // Pattern without `..`: a new key that is missing here is a compile error.
     let MpaSection { revision_0, revision_1, revision_2, markers, crc, private_data_limit: _ } =
         section.mpa;
     EndpointConfig {
@@ -231,7 +232,8 @@ fn tcp_listener(config: &Config, section: &ListenerSection) -> EndpointConfig {
     }
 }
 
-/// Returns the configuration of an active open over TCP. `start_key`: revision 0 as in the draft.
+/// Returns the configuration of an active open over TCP. `start_key`: MPA revision 0 with Start Keys, as in the first
+/// draft.
 pub fn connect_endpoint(
     config: &Config,
     spec: &ConnectSpec,
@@ -262,7 +264,7 @@ pub fn connect_endpoint(
     }
 }
 
-/// Maximum interval of probes to a silent peer with an exclusive region, and their number.
+/// Keepalive probes to a silent peer with an exclusive region: maximum interval, and number.
 const KEEPALIVE_PROBES: (Duration, u8) = (Duration::from_secs(10), 5);
 
 /// Returns true if one of these regions may be exclusive to one stream. Regions that the file does not declare are
@@ -275,7 +277,7 @@ pub(super) fn is_exclusive(config: &Config, regions: &[String]) -> bool {
     !regions.iter().all(is_shared)
 }
 
-/// Returns true if the listener's streams use an exclusive region. Pieces of a region are not exclusive in this sense,
+/// Returns true if the listener's streams use an exclusive region. Pieces of a region, one per stream, do not count,
 /// because no other stream waits for them.
 fn has_exclusive_region(config: &Config, section: &ListenerSection) -> bool {
     !section.has_slots() && is_exclusive(config, &section.regions)
@@ -304,7 +306,7 @@ fn sctp_config_with_heartbeat(config: &Config, is_exclusive: bool) -> sctp::Conf
     sctp::Config { heartbeat_interval, ..sctp_config(&config.sctp, config.management.recorder) }
 }
 
-/// Returns the heartbeat interval: the shorter one of SCTP's and that for exclusive regions.
+/// Returns the shorter of SCTP's heartbeat interval and that for exclusive regions; `None` if there is neither.
 fn heartbeat(config: &Config, is_exclusive: bool) -> Option<Duration> {
     let of_region = config.limits.exclusive_keepalive.filter(|_| is_exclusive);
     config.sctp.heartbeat.into_iter().chain(of_region).min()
@@ -315,7 +317,7 @@ pub(super) fn heartbeat_for(config: &Config, regions: &[String]) -> Option<Durat
     heartbeat(config, is_exclusive(config, regions))
 }
 
-/// Returns MPA's receive parameters, for streams of both sides.
+/// Returns MPA's receive parameters, for accepted and opened streams.
 fn mpa_config(config: &Config) -> mpa::Config {
     let MpaReceiveSection { on_bad_crc, max_fpdu, bad_crc_tries } = config.mpa;
     mpa::Config {
@@ -327,9 +329,9 @@ fn mpa_config(config: &Config) -> mpa::Config {
     }
 }
 
-/// Returns the TCP parameters of all streams.
+/// Returns the TCP parameters that all streams share.
 pub(super) fn tcp_config(section: &TcpSection) -> tcp::Config {
-    // Exhaustive pattern without `..`: an unused new key is a compile error.
+    // Pattern without `..`: a new key that is missing here is a compile error.
     let &TcpSection {
         congestion,
         initial_rto,
@@ -404,7 +406,7 @@ pub(super) fn active_open_queues() -> Vec<QueueSection> {
     vec![QueueSection { qn, buffers, buffer_size, deliver_to: Delivery::Events }]
 }
 
-/// Returns DDP's configuration with these queues and the error queue.
+/// Returns DDP's configuration with these queues. The error queue is added unless it is among them.
 pub(super) fn stream_config(queues: &[QueueSection], version: VersionPolicy) -> StreamConfig {
     let mut config = StreamConfig { version, ..StreamConfig::default() };
     for queue in queues {
@@ -431,7 +433,7 @@ mod tests {
         Document::parse(std::path::Path::new("t.toml"), &text).unwrap().config
     }
 
-    // A crashed peer must not hold a region forever.
+    // A crashed peer must not hold an exclusive region forever.
     #[test]
     fn streams_with_an_exclusive_region_are_probed() {
         let minute = Duration::from_secs(60);
@@ -475,7 +477,7 @@ mod tests {
         }
     }
 
-    // With a time-out of one second, detection must not take most of a minute.
+    // With an idle time of 1 s, detection must not take five probe intervals of 10 s.
     #[test]
     fn probe_interval_is_at_most_keepalive_idle_time() {
         for (key, interval) in [("1 s", 1), ("10 s", 10), ("1 min", 10)] {

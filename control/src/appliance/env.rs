@@ -1,8 +1,8 @@
-//! State that all parts share: facts of the set-up, outputs (commands to workers, memory requests, log events, files,
-//! local programs), and tickets that the workers have not answered.
+//! State that all parts of the control thread share: the set-up, outputs (commands to workers, memory requests, log
+//! events, files, local programs), and tickets that the workers have not answered.
 //!
-//! Every call of a part passes it. It depends on no part: the continuation of a ticket or memory request is a value
-//! ([`Continuation`], [`Loading`]) that [`super::core::Core`] routes.
+//! Every call of a part passes [`Env`]. `Env` depends on no part: the continuation of a ticket or memory request is a
+//! value ([`Continuation`], [`Loading`]) that [`super::core::Core`] passes to the responsible part.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
@@ -60,7 +60,7 @@ pub(super) enum Origin {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
     Running,
-    /// No new streams are accepted. Jobs, then streams, end until the deadline.
+    /// No new streams are accepted. Jobs, then streams, may continue until the deadline.
     Draining {
         deadline: Instant,
         /// True once the command to drain is queued for the workers.
@@ -75,7 +75,7 @@ pub(super) enum Phase {
     },
 }
 
-/// State that every part receives with each call; see the module.
+/// State that every part receives with each call; see the module documentation.
 pub(super) struct Env {
     pub context: Context,
     pub phase: Phase,
@@ -86,7 +86,7 @@ pub(super) struct Env {
     pub shm: shm::Server,
     pub tally: Tally,
     pub budget: Budget,
-    /// Time of the current turn.
+    /// Time of the control thread's current turn.
     pub now: Instant,
     pub handshakes: Handshakes,
     pub notes: Notes,
@@ -109,7 +109,7 @@ pub(super) struct Env {
 }
 
 impl Env {
-    /// Checks that the file of a request may be opened.
+    /// Checks that the path of a request lies below a directory in which files may be opened.
     pub(super) fn check_path(&self, path: &Path) -> Result<(), ApiError> {
         let admitted = self.files.admit(path);
         admitted.map_err(|refused| ApiError::forbidden(refused.to_string()))
@@ -199,7 +199,7 @@ impl Env {
         }
     }
 
-    /// Sends a command that is not answered to every worker.
+    /// Sends every worker a command that has no answer.
     pub(super) fn send_to_all(&mut self, command: impl Fn() -> Command) {
         self.commands.iter_mut().for_each(|queue| queue.push_back(command()));
     }
@@ -221,7 +221,7 @@ impl Env {
         Ticket(self.tickets.issue(workers, continuation))
     }
 
-    /// Records one worker's answer. Returns the continuation if it was the last answer.
+    /// Records one worker's answer. Returns the continuation with the last answer, else `None`.
     pub(super) fn answer(
         &mut self,
         ticket: Ticket,
@@ -269,7 +269,7 @@ impl Env {
         self.loading.get(&id).map(|(_, watch)| watch)
     }
 
-    /// Cancels the preparation of all regions when the appliance ends.
+    /// Cancels the preparation of all regions, because the appliance is ending.
     pub(super) fn cancel_regions(&self) {
         let of_region = |(loading, _): &&(Loading, Arc<Watch>)| {
             matches!(loading, Loading::Region | Loading::Reload)
@@ -293,8 +293,8 @@ impl Env {
         self.next_number - 1
     }
 
-    /// Replaces the directories below which files may be opened. The file writer opens files again if their names now
-    /// refer to other files.
+    /// Replaces the directories below which files may be opened. The file writer reopens files whose names now refer to
+    /// other files.
     pub(super) fn set_directories(&mut self, files: Directories) {
         self.files = Arc::new(files);
         self.writer.reopen_moved_files(Arc::clone(&self.files));

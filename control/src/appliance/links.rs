@@ -47,12 +47,12 @@ impl Links {
         Links { poll_at: now, links: vec![Link::default(); ports] }
     }
 
-    /// Returns when [`poll`](Self::poll) is due; `None` without ports.
+    /// Returns the time at which [`poll`](Self::poll) is due; `None` without ports.
     pub(super) fn poll_timeout(&self, facts: &Context) -> Option<Instant> {
         (!facts.ports.is_empty()).then_some(self.poll_at)
     }
 
-    /// Polls the ports, if due. Returns those whose streams must end, as decided by [`on_link`](Self::on_link).
+    /// Polls the ports, if due. Returns the indices of ports whose streams must end.
     pub(super) fn poll(&mut self, env: &mut Env, now: Instant) -> Vec<usize> {
         let mut lost = Vec::new();
         if now < self.poll_at {
@@ -67,8 +67,8 @@ impl Links {
         lost
     }
 
-    /// Polls a port. Binds it again if its interface was recreated. Has the workers announce its addresses if
-    /// neighbours may have outdated entries. Returns true if the port's streams must end.
+    /// Polls a port. Binds it again if its interface was recreated. Makes the workers announce its addresses if
+    /// neighbours may have an outdated MAC address or entry. Returns true if the port's streams must end.
     fn poll_port(&mut self, env: &mut Env, port_index: usize, now: Instant) -> bool {
         let view = &env.context.ports[port_index];
         let mut seen = view.port.view();

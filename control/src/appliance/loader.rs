@@ -25,19 +25,19 @@ use super::source::{Fill, SourceFile, window_len};
 /// A task that would block the control thread: creation of memory, or work on a file.
 #[derive(Clone, Debug)]
 pub enum LoadTask {
-    /// Create a region's memory.
+    /// Creates a region's memory.
     Region(RegionSection),
-    /// Open a file or pipe to send, and create memory for a window of it. Nothing is read yet.
+    /// Opens a file or pipe to send, and creates memory for a window of it. Reads nothing yet.
     File(PathBuf),
-    /// Create memory for a window of a client's input. Nothing is read yet.
+    /// Creates memory for a window of a client's input. Reads nothing yet.
     Input(Input),
-    /// Read a piece of a file, pipe or client's input.
+    /// Reads a piece of a file, pipe or client's input.
     Fill(Fill),
-    /// Create this many zero bytes, writable by peers, locked if possible.
+    /// Creates this many zero bytes, writable by peers, locked in memory if possible.
     Scratch(u64),
-    /// Create this many bytes to send, whose contents do not change.
+    /// Creates this many bytes to send, whose contents do not change.
     Source(u64),
-    /// Write memory to a file.
+    /// Writes memory to a file.
     Save {
         /// Source of the bytes.
         memory: Memory,
@@ -46,9 +46,9 @@ pub enum LoadTask {
         /// The file. An existing file is replaced.
         path: PathBuf,
     },
-    /// Zero these ranges.
+    /// Zeroes these ranges.
     Clear(Vec<(Memory, Range<u64>)>),
-    /// Drop the handle. The result follows when the memory is freed, if it was the last handle.
+    /// Drops the handle. If it was the last one, the result follows when the memory is freed.
     Free(Memory),
 }
 
@@ -170,7 +170,7 @@ impl Loader {
                     if let LoadTask::Free(memory) = wanted {
                         memory.free();
                     }
-                    // The control thread may have ended: no receiver.
+                    // The send fails if the control thread has ended.
                     let _ = outbox.send(LoadResult { id, result });
                     wake();
                 };
@@ -219,7 +219,7 @@ impl Drop for Loader {
 
 /// Serves a request on a new thread; on the loader thread if none can be created.
 fn spawn(name: &str, load: Load, answer: impl Fn(Load) + Clone + Send + 'static) {
-    // The request must have one owner: a request to free memory has the last handle.
+    // The request has one owner: a request to free memory must hold the last handle.
     let (taken, again) = (Arc::new(Mutex::new(Some(load))), answer.clone());
     let take = |load: &Mutex<Option<Load>>| load.lock().ok().and_then(|mut load| load.take());
     let given = Arc::clone(&taken);
@@ -239,7 +239,7 @@ fn spawn(name: &str, load: Load, answer: impl Fn(Load) + Clone + Send + 'static)
 /// Performs a task. Blocks.
 ///
 /// # Errors
-/// One sentence with the region or file, and the reason.
+/// Returns one sentence with the region or file, and the reason.
 pub fn load(
     task: &LoadTask,
     budget: &Budget,
@@ -289,8 +289,8 @@ fn map_window(source: SourceFile, budget: &Budget, watch: &Watch) -> Result<Load
     Ok(LoadedMemory { source, ..map_charged(&config, budget, charge, len, watch)? })
 }
 
-/// Returns the result of tasks that create no memory. It takes neither bytes nor a mapping, so these tasks succeed even
-/// when the ceiling is reached.
+/// Returns the result of tasks that create no memory. The result needs neither memory nor a mapping, so these tasks
+/// succeed even when the memory ceiling is reached.
 fn empty_result() -> LoadedMemory {
     LoadedMemory { memory: Memory::empty(), len: 0, file: None, source: None }
 }
@@ -311,7 +311,7 @@ fn charge(budget: &Budget, kind: ChargeKind, purpose: &str, len: u64) -> Result<
     budget.charge(kind, purpose, len).map_err(|over| over.to_string())
 }
 
-/// Maps memory that was charged. The charge ends with the memory.
+/// Maps memory that was charged to the budget. The charge ends when the memory is freed.
 fn map_charged(
     config: &MemoryConfig,
     budget: &Budget,
@@ -357,8 +357,8 @@ fn fill(memory: &Memory, bytes: &Range<u64>, pattern: &[u8], watch: &Watch) -> R
     Ok(())
 }
 
-/// Creates a region's memory. It is always configured as changing, even if peers may not write: it is cleared, and
-/// Reads and atomic operations store their results in it.
+/// Creates a region's memory. It is always configured as writable by peers, because its contents change even if peers
+/// may not write: it is cleared, and Reads and atomic operations store their results in it.
 fn region(
     section: &RegionSection,
     budget: &Budget,
@@ -381,7 +381,7 @@ fn region(
             let charge = charged(len)?;
             let (len, config) = staging_config(path, len, true);
             let loaded = map_charged(&config, budget, charge, len, watch)?;
-            // If the file was truncated meanwhile, the end of the region would be zeros.
+            // If the file was truncated while it was read, the end of the region would be zeros.
             let now = file.metadata().map_err(|error| open_error(path, &error))?.len();
             if section.size.is_none() && now != len {
                 return Err(format!(
@@ -399,7 +399,7 @@ fn region(
         return map_charged(&config, budget, charged(len)?, len, watch);
     }
     let memory = map_memory(&config, budget, watch)?;
-    // Another process may have taken the hugepages meanwhile; ordinary memory is charged.
+    // Another process may have taken the hugepages meanwhile. Only ordinary memory is charged.
     let memory = if memory.is_huge() { memory } else { memory.with_charge(charged(len)?) };
     Ok(LoadedMemory { memory, len, file: None, source: None })
 }
@@ -412,7 +412,7 @@ fn staging_config(path: &Path, len: u64, remote_write: bool) -> (u64, MemoryConf
 /// Checks that a file could be opened for writing, or created. Does neither.
 ///
 /// # Errors
-/// One sentence with the file and the reason.
+/// Returns one sentence with the file and the reason.
 pub fn check_writable(path: &Path, files: &Directories) -> Result<(), String> {
     files.admit(path).map_err(|refused| refused.to_string())?;
     let parent = match path.parent() {
@@ -420,7 +420,7 @@ pub fn check_writable(path: &Path, files: &Directories) -> Result<(), String> {
         _ => Path::new("."),
     };
     let (may_write, may_add) = (Access::WRITE_OK, Access::WRITE_OK | Access::EXEC_OK);
-    // Opening a pipe would block.
+    // The file is not opened, because opening a pipe would block.
     let checked = match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => Err(Errno::ISDIR),
         Ok(_) => access(path, may_write),
@@ -476,8 +476,8 @@ mod tests {
         assert_eq!(loaded.memory.len(), 100);
     }
 
-    /// Slots and destinations of `get` change with Reads, targets of atomics change with them. Data sent from such
-    /// memory must be copied until acknowledged.
+    /// Reads change slots and destinations of `get`, and atomics change their targets. Data sent from such memory must
+    /// be copied until acknowledged.
     #[test]
     fn region_memory_is_never_stable() {
         let dir = tempfile::tempdir().unwrap();
@@ -505,7 +505,7 @@ mod tests {
         assert!(refused.starts_with("cannot open "), "{refused}");
     }
 
-    // Otherwise, at a full ceiling, a region could not be cleared for the next peer.
+    // At a full memory ceiling, a region must still be cleared for the next peer.
     #[test]
     fn clear_is_not_charged_to_the_memory_ceiling() {
         let budget = Budget::unlimited();

@@ -22,8 +22,8 @@
 //! | `utilization` | how busy the workers are |
 //! | `env` | state that all parts use: facts, commands, tickets, log, files, budget, notes, IPsec |
 //!
-//! No part calls another; all use `env`. Each takes requests and events and returns values. A job's request to another
-//! part is an `Effect`, which `core` routes.
+//! No part calls another; all use `env`. Each part takes requests and events and returns values. A job's request to
+//! another part is an `Effect`, which `core` performs.
 
 mod addresses;
 mod attempts;

@@ -47,10 +47,9 @@ impl Cause {
     }
 }
 
-/// Maximum number of hosts with a note at a time.
+/// Maximum number of hosts with a note about checksums at a time.
 const MAX_CHECKSUM_HOSTS: usize = 8;
 
-/// All notes.
 #[derive(Default)]
 pub(super) struct Notes {
     /// Notes by number, oldest first.
@@ -83,7 +82,7 @@ impl Notes {
         self.notes.insert(number, note);
     }
 
-    /// Sets the only note of a cause, which replaces an earlier one. `None`: it does not expire.
+    /// Sets the only note of a cause, and replaces an earlier one. Without `expires_at` the note does not expire.
     pub(super) fn set(&mut self, cause: Cause, sentence: String, expires_at: Option<Instant>) {
         let number = self.by_cause.get(&cause).and_then(BTreeSet::first).copied();
         let Some((number, note)) = number.and_then(|n| Some((n, self.notes.get_mut(&n)?))) else {
@@ -96,8 +95,8 @@ impl Notes {
         (note.sentence, note.expires_at) = (sentence, expires_at);
     }
 
-    /// Sets a note like [`set`](Self::set), but at most [`MAX_CHECKSUM_HOSTS`] about checksums: the number of hosts is
-    /// not bounded.
+    /// Sets a note like [`set`](Self::set). A note about checksums of a further host is dropped if
+    /// [`MAX_CHECKSUM_HOSTS`] hosts have one, because the number of hosts is not bounded.
     pub(super) fn set_bounded(&mut self, cause: Cause, sentence: String, expires_at: Instant) {
         let expiring = self.expiring.iter().filter_map(|(_, number)| self.notes.get(number));
         let hosts = expiring.filter(|note| matches!(note.cause, Cause::Checksums(_)));

@@ -1,5 +1,5 @@
-//! Pending operations of the control thread: continuations after workers' answers ([`Continuation`], [`Post`]), and
-//! when memory is ready ([`Loading`]).
+//! Pending operations of the control thread: their continuations after answers of the workers ([`Continuation`],
+//! [`Post`]), and after memory requests ([`Loading`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::service::Slot;
 /// Default time-out of an active open, all addresses together.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Number to which a region is bound while no stream may use it. No worker assigns it.
+/// Stream number to which a region is bound while no stream may use it. No worker assigns this number.
 pub(super) const NO_STREAM: StreamId = StreamId(u64::MAX);
 
 /// State of a request that waits for workers. It is resumed when all workers with its ticket have answered. The comment
-/// of a variant describes the state if none has refused. `Connected` and `Posted` wait for one worker's event other
-/// than `Done`.
+/// of a variant describes the situation then, if no worker has refused. `Connected`, `ProgramConnect` and `Posted` wait
+/// for one worker's event other than `Done`.
 pub(super) enum Continuation {
     RegionAdded {
         name: String,
@@ -32,7 +32,7 @@ pub(super) enum Continuation {
         name: String,
         answer: Option<Responder>,
     },
-    /// Every worker has applied a region's access.
+    /// Every worker has applied the changed access of a region.
     AccessSet {
         name: String,
         answer: Responder,
@@ -54,7 +54,7 @@ pub(super) enum Continuation {
     Bound {
         stream: StreamId,
     },
-    /// The regions of a stream that a client closes are out of the peer's reach.
+    /// Every worker has unbound the regions of a stream that a client closes, so the peer can no longer write to them.
     Freed {
         stream: StreamId,
         regions: Vec<String>,
@@ -114,7 +114,8 @@ pub(super) enum Continuation {
     ProgramConnect(PairConnect),
 }
 
-/// A step that the workers have answered. Numbers are those of the program's objects, and of the call to answer.
+/// A step that the workers have answered. `request` is the number of the program's call that is answered then. Other
+/// numbers are those of the program's objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ProgramStep {
     /// Every worker has the program.
@@ -222,7 +223,7 @@ pub(super) struct ConnectPlan {
     pub interface: InterfaceId,
     pub worker: WorkerId,
     pub pd: PdId,
-    /// True if Start Keys are sent instead of request frames (the draft's revision 0).
+    /// True if MPA starts with Start Keys instead of request frames (revision 0 as in the first draft).
     pub start_key: bool,
     /// True if a region of the stream is backed by a file.
     pub writes_file: bool,
@@ -236,7 +237,7 @@ pub(super) enum Purpose {
     Task(Task),
 }
 
-/// A task of the jobs, by its number.
+/// An operation of an API client, by its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Task {
     /// A put or a get.
@@ -247,7 +248,7 @@ pub(super) enum Task {
     Ping(u64),
     /// A client's atomic operation.
     Atomic(u64),
-    /// A stream of the bench with this job number, and when its open began.
+    /// A stream of the bench with this job number, and the time from which its open is measured.
     Bench(u64, Instant),
 }
 
@@ -330,7 +331,7 @@ pub(super) struct TakenSlot {
     pub stream: StreamId,
 }
 
-/// Continuation when an operation of a service completes.
+/// Continuation after an operation of a listener's service has completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AfterPost {
     Ignore,

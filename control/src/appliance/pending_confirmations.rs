@@ -42,7 +42,7 @@ pub(super) struct PendingConfirmations {
     pub(super) written_files: HashMap<StreamId, HashSet<FileId>>,
     /// Pending confirmations of each stream, in order.
     pending: HashMap<StreamId, VecDeque<PendingConfirmation>>,
-    /// All pending confirmations by age: begin, number and stream.
+    /// All pending confirmations, oldest first: start of the wait, number, and stream.
     ages: BTreeSet<(Instant, u64, StreamId)>,
     /// Stream that waits for a flush, by the flush's tag.
     flushes: HashMap<u64, StreamId>,
@@ -73,8 +73,8 @@ struct PendingConfirmation {
 }
 
 impl PendingConfirmations {
-    /// Adds a confirmation that waits for `flushes`; without them, for the worker's `Event::Confirming`. A close is
-    /// placed last; others are placed before the close of their stream.
+    /// Adds a confirmation that waits for `flushes`, or without them for the worker's `Event::Confirming`. A close is
+    /// placed last; other confirmations are placed before the close of their stream.
     pub(super) fn push(
         &mut self,
         stream: StreamId,
@@ -118,14 +118,14 @@ impl PendingConfirmations {
         wait.flushes.files.extend(flushes.files);
     }
 
-    /// Returns confirmation and begin of the stream's first pending confirmation if it waits no longer.
+    /// Returns the stream's first pending confirmation and the start of its wait, if this wait is over.
     pub(super) fn first_done(&self, stream: StreamId) -> Option<(Confirmation, Instant)> {
         let wait = self.pending.get(&stream)?.front()?;
         let done = wait.flushes.tags.is_empty() && !wait.awaits_worker;
         done.then_some((wait.confirmation, wait.since))
     }
 
-    /// Lets the stream's first pending confirmation wait for `Event::Confirming` again.
+    /// Makes the stream's first pending confirmation wait for `Event::Confirming` again.
     pub(super) fn await_worker(&mut self, stream: StreamId) {
         if let Some(wait) = self.pending.get_mut(&stream).and_then(VecDeque::front_mut) {
             wait.awaits_worker = true;
@@ -173,7 +173,7 @@ impl PendingConfirmations {
         if progress != self.progress {
             (self.progress, self.progressed_at) = (progress, Some(now));
         }
-        // The order of the deadlines is that of the begins.
+        // Deadlines have the same order as the starts of the waits.
         let expired = self.ages.iter().take_while(|&&(since, ..)| self.deadline(since) <= now);
         expired.map(|&(.., stream)| stream).collect()
     }
@@ -184,7 +184,7 @@ impl PendingConfirmations {
         (last_progress + STALL_TIMEOUT).min(since + MAX_WAIT)
     }
 
-    /// Returns when [`expired`](Self::expired) is due.
+    /// Returns the time at which [`expired`](Self::expired) is due; `None` if no confirmation is pending.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let deadline = self.ages.first().map(|&(since, ..)| self.deadline(since))?;
         Some(self.checked_at.map_or(deadline, |looked| deadline.min(looked + CHECK_INTERVAL)))

@@ -57,11 +57,11 @@ struct RunningAppliance {
 }
 
 impl Process {
-    /// Starts the EAL and the appliances of these configurations. When it returns, every worker has all configured
-    /// regions and listeners.
+    /// Starts the EAL and the appliances of these configurations. On return, every worker has all configured regions
+    /// and listeners.
     ///
     /// # Errors
-    /// One sentence for the operator. No appliance is running then.
+    /// Returns one sentence for the operator. In this case no appliance is running.
     pub fn start(configs: Vec<Config>) -> Result<Process, String> {
         let service = Service::new(Socket::open_named(None), configs.len());
         Process::start_with(configs, &service, &Sandbox::disabled())
@@ -70,7 +70,7 @@ impl Process {
     /// Starts like [`start`](Self::start), notifies a service manager, and restricts the system calls of all threads.
     ///
     /// # Errors
-    /// One sentence for the operator. No appliance is running then.
+    /// Returns one sentence for the operator. In this case no appliance is running.
     pub fn start_with(
         configs: Vec<Config>,
         service: &Service,
@@ -88,9 +88,9 @@ impl Process {
         for config in &configs {
             let ports = open_ports(config, &ports)?;
             let macs: Vec<_> = ports.iter().map(|port| port.info().mac).collect();
-            // Before system calls are restricted: it opens sockets.
+            // Called before system calls are restricted, because it opens sockets.
             let shared = host::create_taps(config, &macs)?;
-            // Before system calls are restricted: it connects, and changes modes and owners of files.
+            // Called before system calls are restricted, because it connects, and changes modes and owners of files.
             let sockets = Sockets::open(config)
                 .map_err(|error| format!("appliance {}: {error}", config.name))?;
             opened.push(OpenResources { ports, shared_interfaces: shared, sockets });
@@ -100,7 +100,7 @@ impl Process {
                 "ring link {link:?} has one end only: start ddpd with the file of the other end too"
             ));
         }
-        // The workers, which have narrower filters, do not run yet.
+        // The workers do not run yet. Each gets a narrower filter before its first turn.
         sandbox.filter_all();
         let mut process = Process { running: Vec::new() };
         let host = HostLimits::read(&references, ports.eal())?;
@@ -146,12 +146,13 @@ impl Process {
         self.running.iter().map(|running| running.server.path()).collect()
     }
 
-    /// Returns the threads for the watchdog.
+    /// Returns the control threads and workers that the watchdog checks.
     pub fn watched_appliances(&self) -> Vec<WatchedAppliance> {
         self.running.iter().map(|running| running.watched.clone()).collect()
     }
 
-    /// Waits until all appliances have ended. Returns false if a control thread or host thread panicked.
+    /// Waits until all appliances have ended. Returns false if a control thread or a thread of an interface that is
+    /// shared with the host panicked.
     pub fn join(self) -> bool {
         let mut sound = true;
         for RunningAppliance { name, thread, server, observer, hosts, .. } in self.running {
@@ -211,7 +212,7 @@ impl HostLimits {
 
 /// Returns the memory available to the appliances; `None` if it cannot be determined.
 fn host_memory(configs: &[&Config], eal: &Eal) -> Result<Option<HostMemory>, String> {
-    // Without hugepages the pools use ordinary memory. Memory shared through memif is always ordinary.
+    // Without hugepages the packet buffer pools use ordinary memory. Memory shared through memif is always ordinary.
     let mut pools = match eal.has_hugepages() {
         true => 0,
         false => u64::from(start::eal_config(configs)?.memory_mib) << 20,
@@ -294,7 +295,7 @@ fn start_one(
     report(&config, &ports, &regions);
     let access_tally = access.tally();
     let observers_tally = access.tally();
-    // The workers have their own copies of the keys.
+    // Dropped here because it contains keys; the workers have their own copies.
     drop(dataplane_config);
     let programs = serve_programs(programs, &config, &budget, &waker)?;
     let parts =

@@ -22,7 +22,7 @@ pub(super) struct RunningConfig {
     pub api_changes: HashMap<(&'static str, String), ApiChange>,
 }
 
-/// Line of each running value in the configuration file, if it is from there.
+/// Configuration-file line of each running value that is from the file.
 #[derive(Debug, Default)]
 pub(super) struct ValueLines(HashMap<KeyPath, u32>);
 

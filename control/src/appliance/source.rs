@@ -34,7 +34,7 @@ const LINGER_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 #[derive(Debug)]
 pub struct SourceFile {
     kind: SourceKind,
-    /// Name for messages.
+    /// Name of the source in error messages.
     name: String,
     /// Length at the time of opening, bytes; `None` if the source is read to its end.
     size: Option<u64>,
@@ -65,7 +65,7 @@ impl SourceFile {
     /// Opens a source. Does not wait for the other end of a pipe.
     ///
     /// # Errors
-    /// One sentence with the path and the reason.
+    /// Returns one sentence with the path and the reason.
     pub fn open(files: &Directories, path: &Path) -> Result<SourceFile, String> {
         let failed = |error| format!("cannot open {}: {error}", path.display());
         let file = files.open(path, OpenPurpose::Read).map_err(|refused| refused.to_string())?;
@@ -87,7 +87,7 @@ impl SourceFile {
         SourceFile { kind: SourceKind::Input(input), name: "the input".into(), size: None }
     }
 
-    /// Returns the name for messages: the path, or the kind of source.
+    /// Returns the name for error messages: the path of a file or pipe, or "the input".
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -124,7 +124,7 @@ impl SourceFile {
     }
 }
 
-/// Returns the bytes of memory for a put of a source with this length; `None`: read to its end.
+/// Returns the bytes of memory for a put of a source with this length. `None`: the source is read to its end.
 pub fn window_len(len: Option<u64>) -> u64 {
     len.map_or(SLOTS * PIECE, |len| len.min(SLOTS * PIECE)).max(1)
 }
@@ -133,7 +133,7 @@ impl Fill {
     /// Reads the piece into memory. Returns the number of bytes; 0 is the end of a pipe.
     ///
     /// # Errors
-    /// One sentence with the name of the source.
+    /// Returns one sentence with the name of the source.
     pub fn read(&self) -> Result<u64, String> {
         let mut buffer = vec![0; self.len.min(COPY_CHUNK as u64) as usize];
         if self.source.is_pipe() {

@@ -67,7 +67,8 @@ impl StagAllocator {
     ) -> Result<Stag, StagError> {
         for _ in 0..MAX_DRAWS {
             let candidate = draw()?;
-            // Zero is excluded, because initiators use it for "none". RFC 5042 §6.4 requires unpredictable values.
+            // Zero is excluded, because initiators use it for "none". RFC 5040 §8.1.1 (8) requires values that are
+            // difficult to predict.
             if candidate != 0
                 && !self.quarantined.contains(&candidate)
                 && self.live.insert(candidate)
@@ -128,7 +129,7 @@ mod tests {
         assert_eq!(stags.allocate_from(scripted_source(&[3])), Ok(Stag(3)));
     }
 
-    // RFC 5040 §8.1.1 (8): "hard to predict". A counter, a constant step and a repeated sequence are predictable.
+    // RFC 5040 §8.1.1 (8): "difficult to predict". A counter, a constant step and a repeated sequence are predictable.
     #[test]
     fn numbers_of_the_system_are_not_predictable() {
         let draw = || {

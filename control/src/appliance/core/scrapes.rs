@@ -1,19 +1,19 @@
-//! Clients that wait for the counters. One count of the workers runs at a time. A client that arrives during a count is
-//! answered by the next one, because the current one may lack recent events.
+//! Clients that wait for the counters. One query of the workers' counters runs at a time. A client that arrives during
+//! a query is answered by the next one, because the current one may lack recent events.
 
 use api::Responder;
 
-/// Clients that wait for the counters.
+/// Clients of the current query and of the next one.
 #[derive(Default)]
 pub(super) struct Scrapes {
-    /// Clients answered by the count in progress.
+    /// Clients answered by the query in progress. Empty if none is in progress.
     current: Vec<Responder>,
-    /// Clients answered by the next count.
+    /// Clients answered by the next query.
     next: Vec<Responder>,
 }
 
 impl Scrapes {
-    /// Adds a client. Returns true if a count must be started.
+    /// Adds a client. Returns true if a query must be started.
     pub(super) fn add(&mut self, answer: Responder) -> bool {
         let first = self.current.is_empty();
         let waiting = if first { &mut self.current } else { &mut self.next };
@@ -21,7 +21,7 @@ impl Scrapes {
         first
     }
 
-    /// Ends a count. Returns its clients, and true if the next count must be started.
+    /// Ends a query. Returns its clients, and true if the next query must be started.
     pub(super) fn finish(&mut self) -> (Vec<Responder>, bool) {
         let next = std::mem::take(&mut self.next);
         let answers = std::mem::replace(&mut self.current, next);

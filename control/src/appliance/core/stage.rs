@@ -5,7 +5,7 @@ use crate::appliance::env::Phase;
 use crate::notify::{Stage, State};
 
 impl Core {
-    /// Returns the stage.
+    /// Returns the stage: `Draining` by the operator's drain; `Ending`, then `Stopping`, when the appliance ends.
     pub fn stage(&self) -> Stage {
         match self.env.phase {
             Phase::Running if self.env.drained_by_operator => Stage::Draining,
@@ -15,8 +15,8 @@ impl Core {
         }
     }
 
-    /// Returns the stage and the state of reloads, without the numbers of listeners and streams. Cheap, because every
-    /// turn calls it.
+    /// Returns the stage and the state of reloads, with 0 listeners and streams. Cheap, because every turn of the
+    /// control thread calls it.
     pub fn outline(&self) -> State {
         State {
             stage: self.stage(),

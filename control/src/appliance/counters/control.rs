@@ -96,7 +96,7 @@ counters! { LOSSES, fn put_losses(ports: &[api::PortStats]) {
         ports.iter().filter_map(|port| port.counters.get("link_lost_total")).sum(),
 }}
 
-/// Counts of programs.
+/// Counts of local programs since the start.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(in crate::appliance) struct ProgramTally {
     /// Programs that attached.

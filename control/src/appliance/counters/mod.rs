@@ -1,7 +1,7 @@
 //! Translation of the layers' statistics to counters of the API, whose names are stable.
 //!
-//! Each counter is one line of a table (`counters!`; for workers that of `dataplane`): name, kind, unit, help, and the
-//! source of its value.
+//! Each counter is one line of a table: name, kind, unit, help, and the source of its value. `counters!` declares the
+//! tables of this crate; `dataplane` declares that of the workers.
 
 mod control;
 mod objects;
@@ -30,7 +30,7 @@ use self::table::counters;
 use self::tcp::tcp_counters;
 use self::ulp::error_name;
 
-/// MPA's number for a TCP connection that is lost, reset or closed too early.
+/// MPA's error numbers for a TCP connection that was lost, reset or closed too early (RFC 5044 §8, code 1).
 const CONNECTION_LOST: ErrorNumbers = ErrorNumbers::new(MpaError::LAYER, MpaError::ETYPE, 1);
 
 /// Totals of streams: sums, and the largest value of each maximum.
@@ -56,7 +56,6 @@ impl Totals {
         self.sums.add_association(stats);
     }
 
-    /// Returns the sums, mutable.
     pub(super) fn sums_mut(&mut self) -> &mut Sums {
         &mut self.sums
     }
@@ -86,7 +85,7 @@ impl Totals {
     }
 }
 
-/// Returns all counters of a stream, over SCTP with those of its association.
+/// Returns all counters of a stream. Over SCTP they include those of its association.
 pub(super) fn stream_counters(stats: &StreamStats) -> Counters {
     match stats {
         StreamStats::Tcp(stats) => tcp_counters(stats),
@@ -115,9 +114,9 @@ counters! { HELD, fn put_held(held: &HeldBytes) {
 /// Bytes that streams hold at present.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct HeldBytes {
-    /// Bytes received out of order that wait in a buffer.
+    /// Received bytes that wait in a buffer, because their FPDU is incomplete, not located, or refused by DDP.
     pub held: u64,
-    /// Part of `held` whose location is unknown, because the FPDU's start is missing.
+    /// Part of `held` whose FPDU boundaries are unknown, because the FPDU's start is missing.
     pub unlocatable: u64,
     /// Sent bytes that are kept for retransmission.
     pub kept: u64,

@@ -1,5 +1,5 @@
-//! SCTP's counters as named by the API. Those of a session are its own; those of an association cover all its sessions
-//! and are summed once.
+//! SCTP's counters as named by the API. An association's counters cover all its sessions and are added to the totals
+//! once.
 
 use api::Counters;
 use dataplane::AssociationStats;

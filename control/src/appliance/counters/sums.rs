@@ -1,5 +1,5 @@
-//! Sums of many streams' counters. They are in the order of the tables, without names, because there may be thousands
-//! of streams.
+//! Sums of many streams' counters. Values are stored in the order of the tables, without names, because there may be
+//! thousands of streams.
 
 use api::Counters;
 use base::metric::{Descriptor, Kind};
@@ -11,7 +11,7 @@ use super::table::{CounterSink, MergeSink};
 use super::tcp::{TCP, put_tcp};
 use super::ulp::{DDP, RDMAP, put_ddp, put_errors, put_rdmap};
 
-/// Sums of streams and associations; for maxima the largest value.
+/// Sums over streams and associations; for a maximum, the largest value.
 #[derive(Clone, Debug)]
 pub(in crate::appliance) struct Sums {
     tcp: Block,
@@ -69,7 +69,7 @@ impl Sums {
         add(&mut self.rdmap_errors, other.rdmap_errors);
     }
 
-    /// Subtracts sums that were added. Maxima stay.
+    /// Subtracts sums that were merged before. Maxima are unchanged.
     pub(in crate::appliance) fn subtract(&mut self, other: &Sums) {
         for (own, others) in self.blocks_mut().into_iter().zip(other.blocks()) {
             own.subtract(others);
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
     use crate::appliance::counters::stream_counters;
 
-    /// Returns statistics with different numbers.
+    /// Returns statistics with seven different counters that are not 0.
     fn tcp() -> StreamStats {
         let mut stats = EndpointStats::default();
         stats.tcp.segments_in = 3;

@@ -1,5 +1,5 @@
-//! The macro that declares tables of counters. A line has name, kind, unit (none for numbers of objects), help, and the
-//! source of the value.
+//! The macro that declares tables of counters. Each line has a name, kind, unit (none for a plain number), help, and
+//! the source of the value.
 
 use api::Counters;
 use base::metric::Descriptor;

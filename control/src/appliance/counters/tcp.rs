@@ -93,7 +93,7 @@ counters! { TCP, fn put_tcp(stats: &EndpointStats) {
     mpa_bytes_refused: Counter Bytes = stats.mpa_rx.refused,
     /// Segments dropped because an FPDU failed verification: wrong CRC or impossible length.
     mpa_bad_crc_dropped: Counter = stats.mpa_rx.bad_crc_dropped,
-    /// Segments that did not begin with an FPDU, if that was known on arrival: in order, or by a marker.
+    /// Segments that did not begin with an FPDU. Counted only if this was known on arrival: in order, or by a marker.
     mpa_alignment_lost: Counter = stats.mpa_rx.alignment_lost,
     /// Bytes discarded after an error.
     mpa_bytes_discarded: Counter Bytes = stats.mpa_rx.discarded,

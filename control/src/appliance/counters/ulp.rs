@@ -7,14 +7,14 @@ use wire::rdmap::terminate::LAYER_RDMAP;
 
 use super::table::counters;
 
-/// Adds the counters of DDP and RDMAP, and of those errors that have occurred.
+/// Adds the counters of DDP and RDMAP, and one counter per error code that has occurred.
 pub(super) fn put_ulp(counters: &mut Counters, ddp: &ddp::Counters, rdmap: &rdmap::Counters) {
     put_ddp(counters, ddp);
     put_rdmap(counters, rdmap);
     put_errors(counters, ddp.errors.map(u64::from), rdmap.errors);
 }
 
-/// Adds the counters of those errors that have occurred.
+/// Adds one counter per DDP or RDMAP error code that has occurred.
 pub(super) fn put_errors(
     counters: &mut Counters,
     ddp: [u64; ErrorCode::ALL.len()],
@@ -92,8 +92,8 @@ counters! { RDMAP, fn put_rdmap(rdmap: &rdmap::Counters) {
     rdmap_terminates_in: Counter = rdmap.terminates_received,
 }}
 
-/// Returns the name of an error: `ddp_1_02` for 1/02 of RFC 5041 §7.2, `rdmap_1_09` for 1/09 of RFC
-/// 5040 §4.8, `mpa_2` for code 2 of RFC 5044 §8, `session_5` for code 5 of RFC 6581 §8 over SCTP.
+/// Returns the name of an error. Examples: `ddp_1_02` for error type 1, code 2 of RFC 5041 §7.2; `rdmap_1_09` for type
+/// 1, code 9 of RFC 5040 §4.8; `mpa_2` for code 2 of RFC 5044 §8; `session_5` for code 5 of RFC 6581 §8 over SCTP.
 pub(super) fn error_name(transport: dataplane::Transport, numbers: ErrorNumbers) -> String {
     let ErrorNumbers { layer, error_type, code } = numbers;
     match layer {

@@ -5,7 +5,7 @@ use ddp::LAYER_DDP;
 
 use super::flight::{End, EntryKind, Flight};
 
-/// Sentence of an end whose stream was aborted without a recorded reason.
+/// Sentence for a stream that was aborted without a recorded reason.
 const ABORTED_SENTENCE: &str = "aborted by this end";
 
 const LINGERS_SENTENCE: &str = "This end had closed its direction, and the peer did not close its own in time: look at the peer's program.";
@@ -25,7 +25,7 @@ const fn plain(sentence: &'static str) -> Option<Advice> {
     Some(Advice { key: None, sentence })
 }
 
-/// Returns the advice about the end, or about the error that led to it.
+/// Returns advice about a DDP error in the record, else about the end.
 pub(super) fn advice(end: &End, flight: &Flight) -> Option<Advice> {
     let by_error = flight.entries().iter().find_map(|entry| match &entry.kind {
         EntryKind::Error { layer: "ddp", code, .. } => ddp_error_advice(*code),
@@ -130,7 +130,7 @@ fn reason_advice(reason: &str, sentence: &str) -> Option<Advice> {
             "The peer had closed its direction, and this end had not sent all answers, or not stored all messages, in time: \
              look for slow files, and for a peer that takes no answers.",
         ),
-        // Other sentences already contain the reason.
+        // Any other sentence of an abort already contains the reason.
         "local_abort" if sentence == ABORTED_SENTENCE => plain(
             "The cause is not recorded. A region that is removed by force, a listener that no longer admits the peer, a reload \
              and the end of ddpd abort streams: `ddpctl events` has them at that time.",
@@ -143,7 +143,7 @@ fn reason_advice(reason: &str, sentence: &str) -> Option<Advice> {
 mod tests {
     use super::*;
 
-    /// Reasons whose sentence needs no advice.
+    /// Reasons for which there is no advice.
     const PLAIN: [&str; 4] =
         ["local_shutdown", "peer_shutdown", "rejected_by_peer", "rejected_here"];
 

@@ -11,14 +11,14 @@ use ddp::{Origin, StreamId, UlpKind, rdmap};
 use super::recording::{ErrorEvent, WorkerRecording};
 use super::{ENTRIES, EndContext};
 
-/// Number of first entries that are never dropped.
+/// Number of entries at the beginning that are never dropped.
 const FIRST_ENTRIES: usize = 6;
 /// Length to which a sentence is truncated, bytes, excluding the ellipsis.
 const MAX_SENTENCE: usize = 240;
 /// Maximum length of a header, bytes: DDP's and RDMAP's have at most 40.
 const MAX_HEADER: usize = 40;
 
-/// Names of the layers in error numbers (RFC 5040 §4.8).
+/// Names of the layers by layer number (RFC 5040 §4.8).
 const LAYERS: [&str; 3] = ["rdmap", "ddp", "mpa"];
 
 #[derive(Debug)]
@@ -45,19 +45,19 @@ pub(super) struct Entry {
 /// A recorded event.
 #[derive(Debug)]
 pub(super) enum EntryKind {
-    /// The peer requested the stream. `revision` is MPA's; `None` over SCTP.
+    /// The peer requested the stream. `revision`: MPA revision; `None` over SCTP.
     Requested { revision: Option<u8> },
-    /// Messages can flow.
+    /// The stream was established. `mulpdu`: maximum ULPDU length in bytes.
     Established { transport: &'static str, ulp: UlpKind, mulpdu: u32 },
     /// Messages were delivered since the previous entry.
     Delivered { messages: u64, bytes: u64, last: Instant },
     /// DDP or RDMAP detected an error in the peer's data.
     Error { layer: &'static str, code: (u8, u8), reason: Box<str>, header: Box<[u8]> },
-    /// RDMAP's Terminate.
+    /// This end or the peer sent an RDMAP Terminate.
     Terminate { by_peer: bool, numbers: ErrorNumbers, reason: Box<str> },
-    /// The peer closed its direction.
+    /// The peer closed its direction. `incomplete`: within a message.
     PeerClosed { incomplete: bool },
-    /// Number of time-outs in a row without an acknowledgement.
+    /// This many retransmissions or window probes in a row were not answered.
     Stalled { timeouts: u32 },
     /// The peer acknowledged again.
     Resumed,

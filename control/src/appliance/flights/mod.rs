@@ -1,14 +1,15 @@
-//! The flight recorder: events of each stream, and an archive of streams that did not end in order.
+//! The flight recorder: events of each stream, and an archive of streams that did not end orderly.
 //!
 //! The recorder is on unless `management.recorder` is false. A live stream has a few entries: its beginning, errors,
 //! and the ends of its directions. Consecutive deliveries share one entry, so idle and busy streams need about the same
 //! memory. If a stream has more than [`ENTRIES`], entries in the middle are dropped and counted. The record of a stream
 //! that ends by an error, a Terminate, a reset or a time-out is archived. The archive is bounded in number and bytes.
-//! The oldest record is dropped first; if the peer of the newest one has more than half of the records, its oldest.
+//! To make room, the oldest record is dropped. If the peer of the newest record has more than half of the records, that
+//! peer's oldest record is dropped instead.
 //!
 //! Headers of segments that DDP or RDMAP refused are recorded, payload is not. Entries are created from the workers'
 //! events. The workers record events of TCP and SCTP in a small ring per connection ([`dataplane::Record`]). They send
-//! the ring when a stream does not end in order, or on request.
+//! the ring when a stream does not end orderly, or on request.
 
 mod advice;
 mod flight;
@@ -60,7 +61,7 @@ pub(super) struct EndContext<'a> {
 }
 
 impl Flights {
-    /// Records an event of a worker, before it is handled.
+    /// Records a worker's event. Called before the event is handled.
     pub(super) fn observe(&mut self, event: &Event, now: Instant) {
         match event {
             Event::Incoming { stream, local, remote, revision, .. } => {
@@ -99,7 +100,7 @@ impl Flights {
                 self.add(*stream, now, EntryKind::Stalled { timeouts: stall.timeouts });
             }
             Event::Resumed { stream } => self.add(*stream, now, EntryKind::Resumed),
-            // The stream is ending, which is recorded elsewhere.
+            // The stream is ending, which `on_ended` records.
             Event::PostFailed { reason: PostFailure::Flushed | PostFailure::NoStream, .. } => {}
             Event::PostFailed { stream, reason, .. } => {
                 self.add(*stream, now, EntryKind::post_failed(reason.to_string()));
@@ -167,7 +168,8 @@ impl Flights {
         self.trim(bounds);
     }
 
-    /// Drops the oldest record of a peer that has more than half of the archive, so that it cannot displace all others.
+    /// Drops the oldest record of a peer that has more than half of the archive, so that the peer cannot displace all
+    /// others.
     fn evict_from_peer(&mut self, peer: IpAddr, streams: usize) {
         let of_peer = |flight: &Flight| flight.remote().ip() == peer;
         let held = self.archive.iter().filter(|flight| of_peer(flight)).count();

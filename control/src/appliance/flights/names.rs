@@ -1,4 +1,4 @@
-//! Texts for layers and times in records.
+//! Names of layers and text of durations in records.
 
 use std::time::Duration;
 

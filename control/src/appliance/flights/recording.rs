@@ -75,7 +75,7 @@ impl WorkerRecording {
         self.last(Kind::GaveUp)?.1.awaited_event()
     }
 
-    /// Returns a sentence about each kind of significant event. `after` returns the time since the start of the stream.
+    /// Returns one sentence per kind of significant event. `after` returns the time since the start of the stream.
     pub(super) fn sentences(&self, after: impl Fn(Instant) -> Duration) -> Vec<String> {
         let mut sentences = Vec::new();
         let when = |at| seconds(after(at));
@@ -112,7 +112,7 @@ impl WorkerRecording {
             && let Some((at, _)) = self.last(Kind::WindowClosed)
         {
             let why = match self.awaited() {
-                // The peer's host may be down instead.
+                // The peer did not answer retransmissions or probes either, so its host may be down.
                 Some(AwaitedEvent::Acknowledgement | AwaitedEvent::ProbeAnswer) => "",
                 _ => ": its program does not read",
             };
@@ -200,7 +200,7 @@ impl WorkerRecording {
     pub(super) fn header(&self, record: &Record) -> Option<FlightHeader> {
         let from_peer = record.kind().header_origin()?;
         let is_reset = matches!(record.kind(), Kind::ResetSent | Kind::ResetReceived);
-        // For an ABORT this field is the cause.
+        // In a record of an SCTP ABORT, `answer` is the error cause.
         let acknowledges =
             if is_reset && self.transport == Transport::Sctp { 0 } else { record.answer };
         Some(FlightHeader {

@@ -1,4 +1,5 @@
-//! The kernel's policies and SAs, which IKE daemons install. The workers receive them; the kernel receives their use.
+//! IPsec policies and SAs of the kernel, which IKE daemons install. They are passed to the workers, and the workers'
+//! use of the SAs is reported to the kernel.
 //!
 //! ```text
 //!   IKE daemon ── XFRM ── kernel ── netlink ── [`Kernel`] ── commands ──> workers
@@ -20,11 +21,11 @@ use super::socket::{ReceiveOutcome, Socket};
 const BATCH: usize = 256;
 /// Time-out of the kernel's first answer: a bug must not block the start forever.
 const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Interval of the time checks during that wait.
+/// Interval at which the wait for the kernel's first answer checks the time.
 const CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Interval of the reports about SAs' use to the kernel.
 const USAGE_INTERVAL: Duration = Duration::from_secs(1);
-/// Sequence numbers reserved at once, enough for more than a second.
+/// Sequence numbers reserved at once, enough for more than a second of packets.
 const RESERVATION: u64 = 1 << 24;
 
 /// The mirror of the kernel's state, and its netlink socket.
@@ -33,7 +34,7 @@ pub(in crate::appliance) struct Kernel {
     mirror: Mirror,
     sas: HashMap<SaId, Sa>,
     protections: Vec<ProtectionInfo>,
-    /// Events of the first answer, until they are returned.
+    /// Events of the kernel's first answer, until `poll_changes` returns them.
     first_events: Vec<Event>,
     usage_report_at: Option<Instant>,
     /// True while the workers' answers about the use of SAs are outstanding.
@@ -62,7 +63,7 @@ impl Kernel {
     /// Opens the socket and requests the kernel's current state.
     ///
     /// # Errors
-    /// One sentence: no socket, or no answer of the kernel.
+    /// Returns one sentence if the socket cannot be opened or the kernel does not answer.
     pub(super) fn open(window: u16) -> Result<Kernel, String> {
         let mirror = Mirror::new(MirrorConfig { min_window: window, chunk: RESERVATION });
         let mut kernel = Kernel {
@@ -80,7 +81,7 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// Waits for the first answer. The first call of `poll_changes` returns its events.
+    /// Waits for the kernel's first answer. The next call of `poll_changes` returns its events.
     fn first_answer(&mut self) -> Result<(), String> {
         let (mut events, deadline) = (Vec::new(), Instant::now() + FIRST_ANSWER_TIMEOUT);
         while !self.mirror.is_synced() {
@@ -111,12 +112,13 @@ impl Kernel {
         self.socket.as_fd()
     }
 
-    /// Returns true if the events of the first answer were returned.
+    /// Returns true if `poll_changes` has returned the events of the first answer.
     pub(super) fn is_ready(&self) -> bool {
         self.first_events.is_empty()
     }
 
-    /// Handles the kernel's datagrams and sends pending requests. Returns the changes, and true if more may be pending.
+    /// Handles the kernel's datagrams and sends pending requests. Returns the changes, and true if more datagrams may
+    /// be pending.
     pub(in crate::appliance) fn poll_changes(&mut self) -> (Vec<Event>, bool) {
         let mut more = true;
         for _ in 0..BATCH {
@@ -150,7 +152,7 @@ impl Kernel {
         while let Some(request) = self.mirror.poll_transmit() {
             let sent = self.socket.send(&request);
             if self.check_io(sent).is_none() {
-                // The mirror assumes that the request was sent: synchronize again.
+                // The mirror assumes that the request was sent, so its synchronization starts again.
                 return self.mirror.restart();
             }
         }
@@ -193,7 +195,7 @@ impl Kernel {
         self.sas.remove(&id)
     }
 
-    /// Requests an SA for a packet from the IKE daemons.
+    /// Requests that the IKE daemons negotiate an SA for a packet of this flow.
     pub(in crate::appliance) fn request_sa(&mut self, protection: Protection, flow: &Flow) {
         self.mirror.acquire(protection, flow);
     }
@@ -207,13 +209,13 @@ impl Kernel {
         self.mirror.reserve_sequence(id);
     }
 
-    /// Returns when the use of the SAs is requested next.
+    /// Returns the time at which the workers' use of the SAs is requested next.
     pub(in crate::appliance) fn poll_timeout(&self) -> Option<Instant> {
         self.usage_report_at
     }
 
-    /// Returns true if the use of the SAs must be requested now. When due, also requests again a dump that the kernel
-    /// refused.
+    /// Returns true if the workers' use of the SAs must be requested now. If the time has come, also requests a dump
+    /// again that the kernel has refused.
     pub(in crate::appliance) fn is_usage_due(&mut self, now: Instant) -> bool {
         let due = self.usage_report_at.is_none_or(|at| now >= at);
         if due {
@@ -240,7 +242,7 @@ impl Kernel {
                 self.mirror.report_usage(info.id, packets, bytes, info.sequence, now);
             }
         }
-        // Sent at once, because at the end of the process no turn follows.
+        // Transmitted at once, because no turn of the control thread follows at the end of the process.
         self.transmit();
     }
 
@@ -267,7 +269,7 @@ impl Kernel {
     }
 }
 
-/// Returns the number of protections that the policies need: the highest number plus 1.
+/// Returns the number of protections that the policies refer to: the highest number plus 1.
 pub(in crate::appliance) fn protections(list: &[ipsec::policy::Policy<Protection>]) -> usize {
     let numbers = list.iter().filter_map(|policy| match policy.action {
         Action::Protect(protection) => Some(usize::from(protection.0) + 1),

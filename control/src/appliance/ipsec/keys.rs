@@ -30,11 +30,12 @@ impl KeyText {
     }
 }
 
-/// Reads a key file, which must be accessible to its owner only. A line has the encryption key with its salt, another
-/// one the authentication key, both in hexadecimal. Keys that the algorithm does not use are omitted.
+/// Reads a key file, which must be accessible to its owner only: this user or root. The first line is the encryption
+/// key with its salt, the next one the authentication key, both in hexadecimal. Keys that the algorithm does not use
+/// are omitted.
 ///
 /// # Errors
-/// One sentence, which contains no part of a key.
+/// Returns one sentence, which contains no part of a key.
 pub(super) fn read(path: &Path, algorithm: Algorithm) -> Result<KeyText, String> {
     let shown = path.display();
     let cannot = |error: std::io::Error| format!("{shown} cannot be read: {error}");

@@ -24,7 +24,7 @@ use self::sequence::Sequence;
 
 /// UDP port of ESP in UDP (RFC 3948 §2.1).
 const NAT_PORT: u16 = 4500;
-/// TTL of outer packets.
+/// TTL of outer IP headers in tunnel mode.
 const TTL: u8 = 64;
 
 /// The SAs in force: those of the configuration, or the kernel's.
@@ -48,11 +48,11 @@ struct StaticSa {
     sequence: Option<Sequence>,
 }
 
-/// Returns the workers' configuration and the control thread's state. Without IPsec there is none, and the state is
-/// empty.
+/// Returns the workers' configuration and the control thread's state. Without IPsec the configuration is `None` and the
+/// state is empty.
 ///
 /// # Errors
-/// One sentence: a file or the kernel's XFRM cannot be used, or no worker serves all ports.
+/// Returns one sentence if a file or the kernel's XFRM cannot be used, or no worker has a queue of every port.
 pub(super) fn start(config: &Config) -> Result<(Option<Arc<IpsecConfig>>, Ipsec), String> {
     let section = &config.ipsec;
     if !section.is_enabled() {
@@ -61,7 +61,7 @@ pub(super) fn start(config: &Config) -> Result<(Option<Arc<IpsecConfig>>, Ipsec)
     if section.uses_kernel_keys() {
         Owners::from_config(config)?;
         let kernel = Some(Kernel::open(section.keys.window)?);
-        // Until the kernel has answered, only IKE and neighbour discovery are allowed.
+        // Until the kernel has answered, only IKE, neighbour discovery and multicast listener discovery pass.
         let policies = Spd::from_checked(Vec::new(), Unmatched::DROP);
         let (owners, sas, windows) = (Vec::new(), Vec::new(), ReplayWindows::default());
         let config = IpsecConfig { policies, owners, sas, sole_sealer: true, windows };
@@ -116,7 +116,7 @@ impl Owners {
     /// Returns the workers with a queue of every port.
     ///
     /// # Errors
-    /// One sentence: no worker has a queue of every port.
+    /// Returns one sentence if no worker has a queue of every port.
     pub(super) fn from_config(config: &Config) -> Result<Owners, String> {
         let all = 0..config.workers.len();
         let everywhere =
@@ -134,7 +134,7 @@ impl Owners {
     }
 }
 
-/// Returns the policy with this name, and its protection: its index among the protecting policies.
+/// Returns the protecting policy with this name, and its protection: its index among the protecting policies.
 fn protection<'c>(config: &'c Config, name: &str) -> Option<(Protection, &'c PolicySection)> {
     let mut all = (0..).map(Protection).zip(config.ipsec.protect_policies());
     all.find(|(_, policy)| policy.name == name)
@@ -164,16 +164,16 @@ fn parameters(sa: &SaSection, policy: &PolicySection, keys: &KeyText) -> Paramet
     }
 }
 
-/// Returns the number of a configured SA.
+/// Returns the ID of the configured SA with this index.
 fn sa_id(index: usize) -> SaId {
     SaId(index as u64)
 }
 
 impl Ipsec {
-    /// Reserves further sequence numbers for an SA. Returns the last usable one; `None` if the SA has no sequence file.
+    /// Reserves further sequence numbers for an SA. Returns the last one; `None` if the SA has no sequence file.
     ///
     /// # Errors
-    /// One sentence: the sequence file cannot be written.
+    /// Returns one sentence if the sequence file cannot be written.
     pub(super) fn reserve(&mut self, id: SaId) -> Option<Result<u64, String>> {
         let sequence = self.sas.get_mut(usize::try_from(id.0).ok()?)?.sequence.as_mut()?;
         Some(sequence.reserve().map(|(first, numbers)| first + numbers - 1))
@@ -189,7 +189,7 @@ impl Ipsec {
         self.kernel.as_ref()
     }
 
-    /// Returns the identity of an SA.
+    /// Returns SPI, direction and name of an SA; `None` for an unknown SA.
     pub(super) fn sa(&self, id: SaId) -> Option<SaIdentity> {
         if let Some(kernel) = &self.kernel {
             let sa = kernel.sa(id)?;
@@ -203,12 +203,12 @@ impl Ipsec {
         })
     }
 
-    /// Returns the kernel's socket to poll, if used.
+    /// Returns the netlink socket to poll, if the kernel is the source of SAs.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.kernel.as_ref().map(Kernel::fd)
     }
 
-    /// Returns true if the initial SAs and policies were passed to the workers.
+    /// Returns true if the initial SAs and policies of the kernel were taken, or the kernel is not their source.
     pub(super) fn is_ready(&self) -> bool {
         self.kernel.as_ref().is_none_or(Kernel::is_ready)
     }

@@ -1,6 +1,6 @@
-//! Sequence numbers recorded in a file. An upper bound of the numbers is written to the file before they are used. No
-//! number is used twice, however the program ends (RFC 4106 §2). If the file was moved or removed, it is recreated with
-//! its bound, so that the next start does not find a lower one.
+//! Sequence numbers of an SA, recorded in a file. An upper bound of the numbers is written to the file before they are
+//! used. No number is used twice, however the program ends (RFC 4106 §2). If the file was moved or removed, it is
+//! recreated with its bound, so that the next start does not find a lower one.
 
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-/// Sequence numbers reserved at once, enough for more than a second. A receiver resynchronizes its window after a gap
-/// of less than 2^31 (RFC 4303 appendix A2).
+/// Sequence numbers reserved at once, enough for more than a second of packets. A receiver advances its window
+/// across a gap of less than 2^31 (RFC 4303 appendix A2).
 const RESERVATION: u64 = 1 << 24;
 
 /// Length of the file, bytes. It is written with one call.
@@ -30,7 +30,7 @@ impl Sequence {
     /// Opens or creates the file and locks it against other SAs and processes.
     ///
     /// # Errors
-    /// One sentence with the file and the reason.
+    /// Returns one sentence with the file and the reason.
     pub(super) fn open(path: &Path, spi: u32) -> Result<Sequence, String> {
         let shown = path.display();
         let cannot = |error: std::io::Error| format!("{shown} cannot be used: {error}");
@@ -63,7 +63,7 @@ impl Sequence {
     /// Reserves further numbers. Returns the first one and their count.
     ///
     /// # Errors
-    /// One sentence. No further number may be used.
+    /// Returns one sentence. In this case no further number may be used.
     pub(super) fn reserve(&mut self) -> Result<(u64, u64), String> {
         let shown = self.path.display().to_string();
         let next = self.reserved.checked_add(RESERVATION).ok_or_else(|| {
@@ -84,7 +84,7 @@ impl Sequence {
     /// Recreates the file if it was moved or removed.
     ///
     /// # Errors
-    /// The file cannot be created, or another file has its name; that one is not overwritten.
+    /// The file cannot be created, or another file has its name. The other file is not overwritten.
     fn recreate_if_removed(&mut self) -> std::io::Result<()> {
         match std::fs::metadata(&self.path) {
             Ok(there) => {

@@ -47,7 +47,7 @@ impl Socket {
     /// Opens a socket that receives all changes from now on.
     ///
     /// # Errors
-    /// One sentence: the socket cannot be opened, or another appliance in the network namespace has one.
+    /// Returns one sentence if the socket cannot be opened, or another appliance in the network namespace has one.
     pub(super) fn open() -> Result<Socket, String> {
         let failed = |error: Errno| {
             format!(
@@ -116,8 +116,8 @@ fn refuse_second(own: u64) -> Result<(), String> {
     }
 }
 
-/// Returns netlink port and inode of a socket that joined exactly `GROUPS`. Columns: sk, Eth (protocol), Pid, Groups
-/// (hexadecimal), Rmem, Wmem, Dump, Locks, Drops, Inode.
+/// Returns netlink port and inode if this line of `NETLINK_SOCKETS` is an XFRM socket that joined exactly `GROUPS`.
+/// Columns: sk, Eth (protocol), Pid, Groups (hexadecimal), Rmem, Wmem, Dump, Locks, Drops, Inode.
 fn port_of_mark(line: &str) -> Option<(u32, u64)> {
     let columns: Vec<&str> = line.split_ascii_whitespace().collect();
     let [_, protocol, port, groups, .., inode] = columns[..] else { return None };
@@ -143,7 +143,7 @@ mod tests {
             format!("000000006846c17d {protocol:<3} 1722       {groups:08x} {columns} {inode}   ")
         };
         assert_eq!(port_of_mark(&line(libc::NETLINK_XFRM, GROUPS)), Some((1722, 34125)));
-        // Acquire, expire, migrate and mapping; all groups; none.
+        // Groups of an IKE daemon (acquire, expire, migrate, mapping), all groups, and no group.
         for groups in [0xc3, u32::MAX, 0] {
             assert_eq!(port_of_mark(&line(libc::NETLINK_XFRM, groups)), None, "{groups:x}");
         }

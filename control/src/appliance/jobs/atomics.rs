@@ -34,7 +34,7 @@ struct PendingAtomic {
 }
 
 impl Atomics {
-    /// Starts an operation. `usable`: an error if the requested stream cannot be used.
+    /// Starts an operation. Returns its number. `usable`: an error if the requested stream cannot be used.
     pub(super) fn request(
         &mut self,
         spec: AtomicSpec,
@@ -80,7 +80,7 @@ impl Atomics {
         self.pending.contains_key(&id)
     }
 
-    /// Fails an operation whose time limit has expired.
+    /// Fails a posted operation whose time limit has expired.
     pub(super) fn expire(&mut self, id: u64, time_limit: &str, out: &mut Effects) {
         let Some(stream) = self.pending.get(&id).and_then(|pending| pending.stream) else { return };
         let Some(pending) = self.pending.remove(&id) else { return };
@@ -97,7 +97,7 @@ impl Atomics {
         }
     }
 
-    /// Posts the operation on its stream.
+    /// Posts the operation on its established stream, or fails it if the target is invalid.
     pub(super) fn begin(
         &mut self,
         id: u64,

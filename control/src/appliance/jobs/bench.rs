@@ -1,4 +1,4 @@
-//! Benches: the workers generate load on dedicated streams. One bench runs at a time.
+//! Benches: load tests in which the workers generate the load, on dedicated streams. One bench runs at a time.
 //!
 //! ```text
 //!  Connecting -> [Staging -> Connecting ->] Running --time elapsed--> Stopping -> Done
@@ -6,15 +6,15 @@
 //!  any state --DELETE, expired lease--> Stopping -> Cancelled
 //! ```
 //!
-//! Connecting opens the streams one after the other. Staging creates the local memory of writes and reads; its STag is
-//! registered for each stream. In Running the workers post on their own. In Stopping posted messages complete, then the
-//! streams are closed. Progress is checked every 5 s; without progress, or after a minute, the run fails. After an
-//! error or a cancellation the streams are reset.
+//! Connecting opens the streams one after the other. Staging creates the local memory of writes and reads, and
+//! registers it for each stream. In Running the workers post messages on their own. In Stopping posted messages
+//! complete, then the streams are closed. Progress is checked every 5 s; without progress, or after a minute, the run
+//! fails. After an error or a cancellation the streams are reset.
 //!
 //! The results are from the workers' reports at the end of the run. Until then the workers' counters show the progress.
 //!
-//! *Bounds* are in [`limits`]. Memory: as much as the run uses of the peer's region, one message per stream, and per
-//! stream a histogram of about 200 KiB. The newest [`MAX_RUNS`] runs are kept.
+//! All bounds are in [`limits`]. A run needs as much local memory as it uses of the peer's region, and per stream one
+//! message and a histogram of about 200 KiB. The newest [`MAX_RUNS`] runs are kept.
 
 mod connects;
 mod limits;
@@ -42,7 +42,7 @@ use crate::appliance::pending::stream_ended_error;
 /// An established stream for a run.
 pub(super) struct OpenedStream<'a> {
     pub(super) stream: StreamId,
-    /// Start of its open.
+    /// Time from which the duration of the open is measured.
     pub(super) since: Instant,
     /// Regions that the peer advertised.
     pub(super) regions: &'a [Advertised],
@@ -133,7 +133,7 @@ impl Benches {
     ) {
         let OpenedStream { stream, since, regions } = opened;
         let run = self.runs.get_mut(&id).filter(|run| run.ending.is_none());
-        // The run has ended meanwhile.
+        // The run has ended while the stream was being opened.
         let Some(run) = run else { return out.push(Effect::Close { stream, abort: true }) };
         run.opening -= 1;
         let fresh = (Stag(0), 0);
@@ -339,7 +339,7 @@ impl Benches {
     ) {
         let run = self.runs.get_mut(&id).filter(|run| run.ending.is_none());
         let Some(run) = run else { return };
-        // All loads are complete, and the perftest server has the results.
+        // The loads are complete, and only the perftest server's answer or close is awaited, with its own deadline.
         if run.awaits_perftest() || run.is_done_with_perftest() {
             return;
         }
@@ -357,7 +357,8 @@ impl Benches {
         self.fail(id, ApiError::timeout(sentence), out);
     }
 
-    /// Records that a stream's load has ended.
+    /// Adds the report of a stream's load. After the last report, ends the run or continues the perftest exchange. Fails
+    /// the run if the load has failed.
     pub(super) fn on_load_done(
         &mut self,
         id: u64,
@@ -436,7 +437,7 @@ impl Benches {
         self.end(id, JobState::Failed, Some(error), out);
     }
 
-    /// Starts the end of a run. Streams are closed; aborted unless `state` is `Done`.
+    /// Starts the end of a run. Streams are closed if `state` is `Done`, else aborted.
     fn end(&mut self, id: u64, state: JobState, error: Option<ApiError>, out: &mut Effects) {
         let Some(run) = self.runs.get_mut(&id).filter(|run| run.ending.is_none()) else { return };
         run.ending = Some((state, error));

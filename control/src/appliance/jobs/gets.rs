@@ -26,7 +26,8 @@ use crate::appliance::loader::LoadTask;
 use crate::appliance::pending::{Loading, SinkOwner, Task};
 
 impl Transfers {
-    /// Starts a get. `peer` is the remote address of the job's stream, or the error if the stream cannot be used.
+    /// Starts a get. Returns its job number. `peer` is the remote address of the job's stream, or the error if the
+    /// stream cannot be used.
     pub(super) fn get(
         &mut self,
         env: &mut Env,
@@ -132,7 +133,7 @@ impl Transfers {
 
     fn add_sink(&mut self, id: u64, memory: Memory, offset: u64, out: &mut Effects) {
         let job = self.jobs.get_mut(&id).filter(|job| !job.state.is_finished());
-        // The job has ended meanwhile.
+        // The job ended while the memory was being created.
         let Some(job) = job else { return };
         let Some(stream) = job.stream else { return };
         job.memory = Some(memory.clone());
@@ -201,7 +202,7 @@ impl Transfers {
         true
     }
 
-    /// Ends the job after its file was written or failed to be.
+    /// Ends the job after its file was written, or fails it if the write failed.
     pub(super) fn on_saved(&mut self, id: u64, result: Result<(), String>, out: &mut Effects) {
         let saving = |job: &&mut Job| job.state == JobState::Saving;
         if self.jobs.get_mut(&id).filter(saving).is_none() {
@@ -213,7 +214,7 @@ impl Transfers {
         }
     }
 
-    /// Releases the sink: revokes its STag, and reports that the bytes of a region have changed.
+    /// Releases the sink: revokes its STag. If the sink is a region, also reports its bytes as changed.
     pub(super) fn end_fetch(&mut self, id: u64, out: &mut Effects) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let Work::Get(fetch) = &mut job.work else { return };

@@ -40,12 +40,12 @@ pub(super) struct Job {
 }
 
 /// State of the peer's confirmation of a put's bytes. An acknowledgement shows only that the peer's TCP or SCTP has
-/// them.
+/// received the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ConfirmState {
     /// Not all bytes are acknowledged.
     NotYet,
-    /// The response to a Read, or the orderly end of the stream, will confirm.
+    /// The response to a Read, or the orderly end of the stream, will confirm the bytes.
     Requested,
     /// The stream cannot confirm. An error of the peer is awaited until this time.
     AwaitingError(Instant),
@@ -53,7 +53,7 @@ pub(super) enum ConfirmState {
     Settled(bool),
 }
 
-/// Wait for an error of the peer when all bytes are acknowledged, the stream stays open, and it cannot confirm.
+/// Wait for an error of the peer after all bytes are acknowledged, on a stream that stays open and cannot confirm.
 pub(super) const ERROR_WAIT: Duration = Duration::from_millis(250);
 
 /// Direction of the transfer.
@@ -95,7 +95,7 @@ impl Job {
         }
     }
 
-    /// Returns when the wait for the client's input ends, if it has not begun.
+    /// Returns the time at which the wait for the client's input ends; `None` if the job does not wait for input.
     pub(super) fn input_until(&self) -> Option<Instant> {
         match &self.work {
             Work::Put(staging) if !self.state.is_finished() => staging.input_until,

@@ -1,7 +1,7 @@
 //! Operations of API clients on streams: put, get, send, ping, atomics, bench.
 //!
-//! Inputs are requests, and events of their streams, memory and messages. Requests to other parts are returned as
-//! [`Effects`].
+//! Inputs are the clients' requests, and events of the operations' streams, memory and messages. Requests to other
+//! parts of the control thread are returned as [`Effects`].
 
 mod atomics;
 mod bench;
@@ -44,7 +44,7 @@ use super::env::Env;
 use super::loader::LoadedMemory;
 use super::pending::{SinkOwner, Task};
 
-/// A message of a task that was completed or has failed.
+/// A message of a task that has completed or failed.
 pub(super) struct CompletedMessage {
     pub task: Task,
     pub stream: StreamId,
@@ -67,8 +67,8 @@ pub(super) struct Jobs {
 impl Jobs {
     // --- requests ---
 
-    /// Starts a put. Returns its number. `peer` is the remote address of the put's stream, or the error if the stream
-    /// cannot be used.
+    /// Starts a put. Returns its job number. `peer` is the remote address of the put's stream, or the error if the
+    /// stream cannot be used.
     pub(super) fn put(
         &mut self,
         env: &mut Env,
@@ -159,7 +159,7 @@ impl Jobs {
         self.limit(Task::Atomic(id), within, now);
     }
 
-    /// Starts a bench. Returns its number.
+    /// Starts a bench. Returns its job number.
     pub(super) fn bench(
         &mut self,
         env: &mut Env,
@@ -330,7 +330,7 @@ impl Jobs {
         self.benches.on_load_done(id, stream, report, now, out);
     }
 
-    /// Checks the progress of a bench. `streams`: the workers' data of all streams.
+    /// Checks the progress of a bench. `streams`: all streams, as reported by the workers.
     pub(super) fn on_bench_progress(
         &mut self,
         id: u64,
@@ -464,12 +464,12 @@ impl Jobs {
         }
     }
 
-    /// Ends sends whose reply, or wait for an error, has timed out.
+    /// Ends sends whose wait for a reply or for the peer's error has timed out.
     pub(super) fn expire_sends(&mut self, now: Instant, out: &mut Effects) {
         self.sends.handle_timeout(now, out);
     }
 
-    /// Ends transfers whose wait for the peer's error or for input has timed out.
+    /// Ends transfers whose wait for the peer's error or for the client's input has timed out.
     pub(super) fn expire_transfers(&mut self, now: Instant, out: &mut Effects) {
         self.transfers.handle_timeout(now, out);
     }

@@ -25,7 +25,7 @@ use crate::appliance::pending::{Loading, SinkOwner, Task};
 use crate::service::Slot;
 use crate::service::ping::{MAX_SIZE, Ping, Step};
 
-/// Maximum number of rounds per request: each round's time is stored.
+/// Maximum number of rounds per request. The time of each round is stored.
 const MAX_ROUNDS: u32 = 100_000;
 /// Maximum time-out of a round.
 const MAX_ROUND_TIME: Duration = Duration::from_secs(60);
@@ -122,7 +122,7 @@ impl Pings {
         }
     }
 
-    /// Requests memory for a ping whose stream is established.
+    /// Requests memory for a ping whose stream was established.
     pub(super) fn begin(&mut self, env: &mut Env, id: u64, stream: StreamId) {
         let Some(pending) = self.opening.remove(&id) else { return };
         let bytes = 2 * u64::from(pending.size);

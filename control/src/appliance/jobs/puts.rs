@@ -23,11 +23,11 @@ use crate::appliance::loader::{LoadTask, LoadedMemory};
 use crate::appliance::pending::{Loading, Task};
 use crate::appliance::source::{Fill, SLOTS};
 
-/// Maximum number of pieces of a file requested at once: other jobs use the same loader.
+/// Maximum number of outstanding read requests for a file. Other jobs use the same loader.
 const MAX_FILLS: u64 = 4;
 
 impl Transfers {
-    /// Requests as many pieces as the memory has free slots for, and posts the pieces that were read.
+    /// Requests pieces for the free slots of the memory, and posts the pieces that were read.
     pub(super) fn feed_put(&mut self, env: &mut Env, id: u64, out: &mut Effects) {
         let Some(job) = self.jobs.get_mut(&id).filter(|job| job.state == JobState::Running) else {
             return;

@@ -13,8 +13,8 @@ pub(super) enum Need {
     Atomic,
 }
 
-/// Returns STag and TO of the location for `total` bytes. If it is in an advertised region, the region must contain it
-/// and allow the access.
+/// Returns STag and TO of the location for `total` bytes. A region given by name must be advertised, not in use by
+/// another stream, contain all bytes, and allow the access.
 pub(super) fn resolve_target(
     target: &RemotePlace,
     total: u64,

@@ -36,7 +36,7 @@ struct PendingSend {
     /// Value of [`Sends::steps`] at the post, later at the acknowledgement.
     step: u64,
     sent: Option<Sent>,
-    /// True while the peer's confirmation is awaited, not a reply.
+    /// True if the peer's confirmation is awaited instead of a reply.
     confirmation_requested: bool,
     /// Reply that arrived before the acknowledgement.
     reply: Option<Vec<u8>>,
@@ -44,7 +44,7 @@ struct PendingSend {
 }
 
 impl Sends {
-    /// Starts a send. `usable`: an error if the requested stream cannot be used.
+    /// Starts a send. Returns its number. `usable`: an error if the requested stream cannot be used.
     pub(super) fn request(
         &mut self,
         spec: SendSpec,
@@ -90,7 +90,7 @@ impl Sends {
         self.pending.contains_key(&id)
     }
 
-    /// Fails a send whose time limit has expired.
+    /// Fails a posted send whose time limit has expired.
     pub(super) fn expire(&mut self, id: u64, time_limit: &str, out: &mut Effects) {
         let Some(stream) = self.pending.get(&id).and_then(|send| send.stream) else { return };
         let Some(send) = self.pending.remove(&id) else { return };
@@ -163,8 +163,8 @@ impl Sends {
         self.pending.insert(id, send);
     }
 
-    /// Handles a send whose stream cannot ask for a confirmation. A stream of its own is closed; an orderly end
-    /// confirms the message. On another stream an error of the peer is awaited.
+    /// Handles a send whose stream cannot ask for a confirmation. A stream that was opened for the send is closed; its
+    /// orderly end confirms the message. On any other stream an error of the peer is awaited for `ERROR_WAIT`.
     pub(super) fn on_unconfirmable(&mut self, id: u64, now: Instant, out: &mut Effects) {
         let Some(send) = self.pending.get_mut(&id) else { return };
         match send.stream.filter(|_| send.opened) {
@@ -173,8 +173,8 @@ impl Sends {
         }
     }
 
-    /// Passes a message to the first client that waits for one on its queue. Queue 0 matches all clients, because
-    /// echoes use it. Returns the message if none waits.
+    /// Passes a message to the first client that waits for one on its queue. A message on queue 0 matches all clients,
+    /// because echoes arrive there. Returns the message if no client waits.
     pub(super) fn take_reply(
         &mut self,
         stream: StreamId,
@@ -205,7 +205,7 @@ impl Sends {
         None
     }
 
-    /// Returns when the next wait ends.
+    /// Returns the time at which the next wait for a reply or an error ends.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.pending.values().filter_map(|send| send.deadline).min()
     }
@@ -242,14 +242,14 @@ impl Sends {
     }
 }
 
-/// Closes the stream of a finished operation if it was opened for it.
+/// Closes the stream of a finished operation if it was opened for this operation.
 pub(super) fn end_if_opened(stream: StreamId, opened: bool, out: &mut Effects) {
     if opened {
         out.push(Effect::Close { stream, abort: false });
     }
 }
 
-/// Aborts the stream of a failed operation if it was opened for it.
+/// Aborts the stream of a failed operation if it was opened for this operation.
 pub(super) fn abort_if_opened(stream: StreamId, opened: bool, out: &mut Effects) {
     if opened {
         out.push(Effect::Close { stream, abort: true });

@@ -1,4 +1,4 @@
-//! Read progress of a put's source. [`puts`](super::puts) updates it.
+//! Read progress of a put's source, which [`puts`](super::puts) updates.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use ddp::advert::Advertised;
 
 use crate::appliance::source::SourceFile;
 
-/// Read progress of a put's source.
+/// State of the source of a put, and of its pieces in memory.
 #[derive(Default)]
 pub(super) struct Staging {
     pub(super) source: Option<Arc<SourceFile>>,
@@ -19,31 +19,29 @@ pub(super) struct Staging {
     pub(super) capacity: u64,
     /// Bytes requested from a file, or read from a pipe.
     pub(super) requested: u64,
-    /// Slots filled so far, not modulo their number.
+    /// Number of pieces requested so far. Modulo the number of slots it is the next slot.
     pub(super) fills: u64,
-    /// Number of pieces being read.
+    /// Number of pieces that were requested but not yet read.
     pub(super) filling: u64,
     /// Pieces that are read but not posted: offset in the memory, and length in bytes.
     pub(super) ready: VecDeque<(u64, u64)>,
     /// True if no further piece will be requested.
     pub(super) ended: bool,
-    /// Error of a pipe with more bytes than the destination, one sentence.
+    /// Error if a pipe has more bytes than the destination, one sentence.
     pub(super) excess: Option<String>,
 }
 
 impl Staging {
-    /// Sets the opened source.
     pub(super) fn set_source(&mut self, source: Option<Arc<SourceFile>>) {
         self.source = source;
     }
 
-    /// Sets the free space at the destination, bytes.
     pub(super) fn set_capacity(&mut self, capacity: u64) {
         self.capacity = capacity;
     }
 
-    /// Returns true if no further piece will be requested and none waits to be posted. Pieces of a file may still be
-    /// read.
+    /// Returns true if no further piece will be requested and none waits to be posted. Pieces of a file that were
+    /// requested may still be unread.
     pub(super) fn is_done(&self) -> bool {
         self.ended && self.ready.is_empty()
     }
@@ -54,7 +52,7 @@ impl Staging {
     }
 }
 
-/// Returns the bytes from the destination to the end of the peer's region.
+/// Returns the bytes from the destination to the end of the peer's region; for a bare STag, to the last TO.
 pub(super) fn target_capacity(target: &RemotePlace, regions: &[Advertised]) -> u64 {
     match target {
         RemotePlace::Tagged { to, .. } => u64::MAX - to,

@@ -1,4 +1,4 @@
-//! Put and get jobs: data from a source into a peer's memory, and from there into a sink.
+//! Put and get jobs: a put writes a source into a peer's memory, a get reads from a peer's memory into a sink.
 //!
 //! ```text
 //!  Staging (file opened) -> Connecting -> Running (tagged messages of 1 MiB) -> [close] -> Done
@@ -63,7 +63,8 @@ pub(super) struct NewJob {
 }
 
 impl Transfers {
-    /// Starts a put. `peer` is the remote address of the job's stream, or the error if the stream cannot be used.
+    /// Starts a put. Returns its job number. `peer` is the remote address of the job's stream, or the error if the
+    /// stream cannot be used.
     pub(super) fn put(
         &mut self,
         env: &mut Env,
@@ -122,7 +123,7 @@ impl Transfers {
         Ok(())
     }
 
-    /// Creates a job in its initial state.
+    /// Creates a job in its initial state, and reserves its stream if that exists already. Returns the job number.
     pub(super) fn new_job(
         &mut self,
         env: &mut Env,
@@ -199,7 +200,8 @@ impl Transfers {
                     (Some(stream), _) => out.push(Effect::Begin { task: Task::Job(id), stream }),
                     (None, Via::Connect(spec)) => {
                         let tagged = matches!(job.target, RemotePlace::Tagged { .. });
-                        // The draft's revision 0 has no private data, so a region cannot be found by name.
+                        // Start Keys (revision 0 as in the first draft) carry no private data, so a region cannot be
+                        // found by name.
                         let over_tcp = spec.transport == Transport::Tcp;
                         let start_key = over_tcp && spec.revision() == 0 && tagged;
                         let (spec, task) = (Box::new(spec), Task::Job(id));
@@ -289,8 +291,8 @@ impl Transfers {
         out.push(Effect::Confirm { stream, task: Task::Job(id) });
     }
 
-    /// Handles a job whose stream cannot ask for a confirmation. A stream of its own is closed; an orderly end confirms
-    /// the bytes. On another stream an error of the peer is awaited.
+    /// Handles a job whose stream cannot ask for a confirmation. A stream that was opened for the job is closed; its
+    /// orderly end confirms the bytes. On any other stream an error of the peer is awaited for `ERROR_WAIT`.
     pub(super) fn on_unconfirmable(&mut self, id: u64, now: Instant, out: &mut Effects) {
         let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.state.is_finished()) else {
             return;
@@ -310,7 +312,7 @@ impl Transfers {
         }
     }
 
-    /// Returns when the next wait for a peer's error, or for input, ends.
+    /// Returns the time at which the next wait, for a peer's error or for a client's input, ends.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let waits = |job: &Job| match job.confirm {
             _ if job.state.is_finished() => None,
@@ -408,7 +410,8 @@ impl Transfers {
         }
     }
 
-    /// Ends a job with an error. A stream of its own is aborted, unless the peer has confirmed the bytes.
+    /// Ends a job with an error. A stream that was opened for the job is aborted, unless the peer has confirmed the
+    /// bytes.
     pub(super) fn fail(&mut self, id: u64, error: ApiError, out: &mut Effects) {
         self.end(id, JobState::Failed, Some(error), out);
     }
@@ -458,7 +461,7 @@ impl Transfers {
         self.jobs.get(&id).is_some_and(|job| !job.state.is_finished())
     }
 
-    /// Fails a job whose time limit has expired.
+    /// Fails a job whose time limit has expired. While its stream is being opened, the open's own time-out applies.
     pub(super) fn expire(&mut self, id: u64, time_limit: &str, out: &mut Effects) {
         let Some(job) = self.jobs.get(&id) else { return };
         let sentence = match (job.state, &job.work) {

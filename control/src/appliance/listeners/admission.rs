@@ -19,7 +19,7 @@ use crate::service::{AcceptedStream, Actions, Input, Service};
 pub(in crate::appliance) struct StreamSettings {
     pub pd: PdId,
     pub queues: Vec<QueueSection>,
-    /// Regions to advertise to the stream; empty if streams have pieces of a region.
+    /// Regions to advertise to the stream; empty if each stream gets a piece of one region.
     pub regions: Vec<String>,
     pub rdmap: bool,
 }
@@ -102,7 +102,7 @@ impl Listeners {
         Some(found.section.name.clone())
     }
 
-    /// Releases the admission of a stream that has ended.
+    /// Releases the admission of a stream that has ended, and reports the end to the writer of the listener's files.
     pub(in crate::appliance) fn on_stream_closed(
         &mut self,
         env: &mut Env,
@@ -118,8 +118,8 @@ impl Listeners {
 
     // --- services ---
 
-    /// Takes a piece of the listener's region for a new stream. Returns `None` if the listener's streams have no
-    /// pieces.
+    /// Takes a piece of the listener's region for a new stream. Returns `None` if the listener does not divide a region
+    /// into pieces.
     ///
     /// # Errors
     /// All pieces are in use.
@@ -196,7 +196,7 @@ impl Listeners {
         }
     }
 
-    /// Returns when the next timer of a service expires.
+    /// Returns the time at which the next timer of a service expires.
     pub(in crate::appliance) fn poll_timeout(&self) -> Option<Instant> {
         self.timers.next()
     }

@@ -16,7 +16,6 @@ use crate::appliance::env::{Env, Origin};
 use crate::appliance::limits::{Ledger, Limits};
 use crate::files::FileId;
 
-/// A listener.
 pub(in crate::appliance) struct Listener {
     /// Numbers of the listener at the workers. The last one is current; streams may have arrived under earlier ones.
     pub(super) ids: Vec<ListenerId>,
@@ -35,7 +34,7 @@ pub(in crate::appliance) struct Listener {
 }
 
 impl Listener {
-    /// Returns the current number.
+    /// Returns the listener's current number at the workers.
     pub(super) fn id(&self) -> ListenerId {
         self.ids.last().copied().unwrap_or(ListenerId(0))
     }
@@ -45,7 +44,7 @@ impl Listener {
         self.ids.first().copied().unwrap_or(ListenerId(0))
     }
 
-    /// Returns when the service's next timer expires.
+    /// Returns the time at which the service's next timer expires.
     pub(super) fn timeout(&self) -> Option<Instant> {
         self.serving.as_ref()?.service.poll_timeout()
     }
@@ -97,7 +96,7 @@ impl Listener {
         self.pd = pd;
         self.files = files;
         let new = worker_config(env, &self.section, self.id());
-        // `SetPeers` updates the peers.
+        // The peers are compared and sent separately (`SetPeers`).
         let peers = Arc::clone(&self.at_workers.peers);
         let is_current = ListenerConfig { peers, ..new.clone() } == *self.at_workers;
         (!is_current).then_some(new)
@@ -143,7 +142,7 @@ impl Listener {
     }
 }
 
-/// Prepared parts of a changed section.
+/// Parts of a changed section whose preparation may fail, and which therefore precede the change.
 pub(in crate::appliance) struct PreparedChange {
     pub pd: PdId,
     pub files: HashMap<u32, FileId>,
@@ -151,7 +150,7 @@ pub(in crate::appliance) struct PreparedChange {
     pub region: u64,
 }
 
-/// Opens the files of the section's queues. Those that `old` has open are reused.
+/// Opens the files to which the section's queues deliver. Files that `old` has open are reused.
 pub(in crate::appliance) fn open_queue_files(
     env: &mut Env,
     section: &ListenerSection,

@@ -5,8 +5,9 @@
 //! moves to the listener's domain in the same step that starts the listener. A listener whose regions are in use in two
 //! domains is refused.
 //!
-//! *Credits.* Each worker has a share of `limits.pending` for handshakes. A credit returns to the worker when the
-//! control thread has decided about the stream. That decision bounds the total number of streams ([`Ledger`]).
+//! *Credits.* Each worker has a share of `limits.pending` as credits for handshakes. A credit returns to the worker
+//! when the control thread has accepted or refused the stream. This decision bounds the total number of streams
+//! ([`Ledger`]).
 
 mod admission;
 mod index;
@@ -91,7 +92,7 @@ impl Listeners {
 
     /// Returns the name of the listener that divides the region into pieces, if any.
     pub(super) fn dividing_listener(&self, region: &str) -> Option<String> {
-        // No other listener lists such a region.
+        // No other listener lists a divided region.
         let listener = self.of_region(region).next().filter(|l| l.section.has_slots());
         listener.map(|listener| listener.section.name.clone())
     }
@@ -131,7 +132,7 @@ impl Listeners {
         refusal.map_or(Ok(()), |refusal| Err(ApiError::conflict(refusal)))
     }
 
-    /// Checks that a listener can be added. Protection domains and files are checked elsewhere.
+    /// Checks that a listener can be added. Protection domains and files are not checked here.
     pub(super) fn check_addition(
         &self,
         env: &Env,
@@ -151,7 +152,7 @@ impl Listeners {
                 section.port, section.interface
             )));
         }
-        // Listeners that share a region with each other do not divide it: the first of them suffices.
+        // Listeners that list the same region do not divide it, so one listener per region suffices.
         let sharing = section.regions.iter().filter_map(|region| self.of_region(region).next());
         let mut sharing = sharing.filter(|other| shares_divided_region(section, &other.section));
         if let Some(other) = sharing.next() {
@@ -160,7 +161,8 @@ impl Listeners {
         check_advertisement(section)
     }
 
-    /// Returns true if a listener has this address and port.
+    /// Returns true if a listener has this address and port: a current one, or a removed one whose streams have not all
+    /// ended.
     pub(super) fn is_listening(
         &self,
         transport: config::Transport,
@@ -208,7 +210,7 @@ impl Listeners {
         ListenerId(self.next - 1)
     }
 
-    /// Takes out a listener to change it.
+    /// Takes a listener out of the collection, so that it can be changed.
     pub(super) fn take(&mut self, name: &str) -> Option<Listener> {
         let listener = self.all.remove(&self.index.get(name)?)?;
         self.index.remove(&listener.section);
@@ -216,7 +218,7 @@ impl Listeners {
         Some(listener)
     }
 
-    /// Puts back a listener if the workers need not apply the change.
+    /// Reinserts a listener after a change that the workers need not apply.
     pub(super) fn restore(&mut self, listener: Listener) {
         self.insert(listener);
     }
@@ -243,8 +245,8 @@ impl Listeners {
         self.start(env, listener, moved, Some(replaces), None);
     }
 
-    /// Sends the commands that start the listener. In the same step they first stop the listener that it replaces and
-    /// move regions.
+    /// Sends the commands that start the listener. In the same step they first stop the listener that it replaces, if
+    /// any, and move regions to its protection domain.
     pub(super) fn start(
         &mut self,
         env: &mut Env,
@@ -349,7 +351,7 @@ impl Listeners {
         }
     }
 
-    /// Drops a removed listener once it has no streams, and closes its files.
+    /// Drops a removed listener without streams, and closes its files. Other listeners are kept.
     fn forget_retired(&mut self, env: &mut Env, id: ListenerId) {
         let Some(listener) = self.by_id(id).filter(|l| l.ledger.streams() == 0) else { return };
         let first = listener.first_id();
@@ -424,7 +426,7 @@ pub(super) fn check_interface_of(env: &Env, section: &ListenerSection) -> Result
     }
 }
 
-/// Returns true if the two cannot listen at the same time.
+/// Returns true if both use the same interface, transport and port, and their addresses overlap.
 fn same_endpoint(a: &ListenerSection, b: &ListenerSection) -> bool {
     a.interface == b.interface
         && a.port == b.port
@@ -456,7 +458,8 @@ pub(super) fn conflict(section: &ListenerSection, other: &ListenerSection) -> Op
     shares_divided_region(section, other).then(|| shared_region_error(name, &other.name))
 }
 
-/// Checks that the advertisement of the listener's regions fits into the private data.
+/// Checks that the advertisement of the listener's regions fits into the private data. A listener that divides a region
+/// into pieces must list exactly one region instead.
 pub(super) fn check_advertisement(section: &ListenerSection) -> Result<(), ApiError> {
     if section.has_slots() {
         return match section.regions.len() {

@@ -9,7 +9,7 @@ use super::Listeners;
 use crate::appliance::env::Origin;
 
 impl Listeners {
-    /// Returns all sections, with their origin.
+    /// Returns the sections of all current listeners, with their origin.
     pub(in crate::appliance) fn declared(
         &self,
     ) -> impl Iterator<Item = (&ListenerSection, Origin)> {

@@ -1,4 +1,4 @@
-//! Regions and their streams: advertised, bound exclusively to one, and cleared between streams.
+//! Use of regions by streams: advertisement, exclusive binding to one stream, and clearing between streams.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -30,8 +30,8 @@ impl Regions {
         regions.map(|region| region.advertised()).collect()
     }
 
-    /// Marks the available regions of a listener as used by `stream`, and binds the exclusive ones. Returns both lists:
-    /// all, and exclusive.
+    /// Marks the available regions of a listener as used by `stream`, and binds the exclusive ones. Returns the names
+    /// of all marked regions, and of the exclusive ones among them.
     pub(in crate::appliance) fn bind_available(
         &mut self,
         listed: &[String],
@@ -147,7 +147,7 @@ impl Regions {
         reserved
     }
 
-    /// Binds regions to their established stream. Exclusive ones were reserved by [`reserve`](Self::reserve).
+    /// Binds regions to their established stream. The exclusive ones were reserved by [`reserve`](Self::reserve).
     pub(in crate::appliance) fn adopt(
         &mut self,
         env: &mut Env,
@@ -182,7 +182,7 @@ impl Regions {
         exclusive.iter().filter_map(dirty).collect()
     }
 
-    /// Returns the first region that is no longer live and bound to the stream.
+    /// Returns the first region that was removed or is no longer bound to the stream.
     pub(in crate::appliance) fn first_lost<'a>(
         &self,
         names: &'a [String],
@@ -194,7 +194,8 @@ impl Regions {
         names.iter().find(|name| !is_bound(name)).map(String::as_str)
     }
 
-    /// Binds regions to a stream whose peer may write to them. `continuation` follows when all workers have done so.
+    /// Binds regions to a stream whose peer may write to them. `continuation` is resumed when all workers have bound
+    /// them.
     pub(in crate::appliance) fn bind_peer_writable(
         &mut self,
         env: &mut Env,
@@ -259,8 +260,8 @@ impl Regions {
         regions.filter(|region| region.is_exclusive()).map(|region| region.stag).collect()
     }
 
-    /// Binds exclusive regions to `stream` on all workers. `continuation` follows when all have done so; without an
-    /// exclusive region nothing is sent, and it does not follow.
+    /// Binds exclusive regions to `stream` on all workers. `continuation` is resumed when all workers have answered. If
+    /// none of the regions is exclusive, nothing is sent and `continuation` is dropped.
     pub(in crate::appliance) fn bind(
         &self,
         env: &mut Env,
@@ -294,8 +295,8 @@ impl Regions {
         env.tally.tagged_bytes += len;
         let Some(name) = self.by_stag.get(&stag).cloned() else { return };
         let Some(region) = self.regions.get_mut(&name) else { return };
-        // The STag of a message of 0 bytes is not checked (RFC 5041 §5.2.1). If it is another stream's, the message
-        // must not reach local programs of that region.
+        // The STag of a message of 0 bytes is not checked (RFC 5041 §5.2). If the STag belongs to another stream, the
+        // message must not reach local programs of that region.
         if len == 0 && !region.users.contains(&stream) {
             return;
         }
@@ -360,7 +361,7 @@ impl Regions {
                 env.writer.on_stream_closed(file);
             }
         }
-        // Workers execute commands in order: a region's next stream is bound after this.
+        // Workers execute commands in order, so the region's next stream is bound after this command.
         self.bind(env, &freed, Some(NO_STREAM), Continuation::Ignore);
     }
 }

@@ -51,7 +51,7 @@ use crate::shm;
 /// A region added by the API whose memory is being created.
 struct Preparing {
     section: RegionSection,
-    /// The client that added it.
+    /// The client that added the region and waits for the answer.
     answer: Responder,
     /// The client that removes the region before it is ready, if any.
     removal: Option<Responder>,
@@ -187,7 +187,7 @@ impl Regions {
             .map_err(|over| ApiError::unavailable(over.to_string()))
     }
 
-    /// Checks that no region has the section's name, and none its shared-memory object or file.
+    /// Checks that no region has the section's name, shared-memory object or file.
     fn check_unused(&self, section: &RegionSection) -> Result<(), ApiError> {
         if self.regions.contains_key(&section.name) {
             return Err(already_exists(&section.name));
@@ -339,8 +339,8 @@ impl Regions {
         Ok(())
     }
 
-    /// Takes out the region whose memory request has finished, and its client. If the region was removed meanwhile,
-    /// answers both clients and returns `None`.
+    /// Removes and returns a region whose memory request has finished, with the client that added it. If its removal
+    /// was requested meanwhile, answers both clients and returns `None`.
     pub(super) fn take_loading(&mut self, number: u64) -> Option<(RegionSection, Responder)> {
         let Preparing { section, answer, removal } = self.loading.remove(&number)?;
         self.loading_names.remove(&section.name);
@@ -410,9 +410,9 @@ impl Regions {
         }
     }
 
-    /// Changes the access of peers to all or part of the access at registration. More is refused: exclusive use and
-    /// copying of sent data depend on the registered access (RFC 5041 §8.3.1 (5)). The answer follows when every worker
-    /// has applied it.
+    /// Changes the access of peers to all or part of the access at registration. More access is refused: exclusive use
+    /// and copying of sent data depend on the registered access (RFC 5041 §8.3.1 (5)). The client is answered when
+    /// every worker has applied the access.
     pub(super) fn set_access(
         &mut self,
         env: &mut Env,
@@ -459,7 +459,7 @@ impl Regions {
         Ok(region.stag)
     }
 
-    /// Returns the result for the client: every worker has applied the access, or one failed.
+    /// Returns the result for the client: success if every worker has applied the access. Logs the change.
     pub(super) fn on_access_set(
         &self,
         env: &mut Env,
@@ -474,7 +474,7 @@ impl Regions {
         Ok(())
     }
 
-    /// Removes the region from all workers and aborts its streams.
+    /// Starts to remove the region from all workers, and aborts its streams.
     pub(super) fn deregister(
         &mut self,
         env: &mut Env,
@@ -580,7 +580,7 @@ impl Regions {
         self.regions.contains_key(name)
     }
 
-    /// Returns the region with the STag.
+    /// Returns the name of the region with this STag.
     pub(super) fn name_of(&self, stag: Stag) -> Option<&str> {
         self.by_stag.get(&stag).map(String::as_str)
     }

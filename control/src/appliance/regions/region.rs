@@ -27,7 +27,7 @@ pub(in crate::appliance) struct Region {
     pub(super) state: RegionState,
     /// The stream to which an exclusive region is bound.
     pub(super) bound: Option<StreamId>,
-    /// Time at which the stream was bound, and time of its last delivery to the region; equal before the first
+    /// Time at which the stream was bound, and time of its last delivery to the region. Both are equal before the first
     /// delivery.
     pub(super) held_since: Option<(Instant, Instant)>,
     /// Streams that use the region: it was advertised to them, or they have a slot of it.
@@ -206,7 +206,7 @@ impl Region {
         self.messages
     }
 
-    /// Returns the access that the workers apply.
+    /// Returns the access in the entry that the workers use.
     pub(in crate::appliance) fn known_access(&self) -> Access {
         self.entry().access
     }

@@ -13,7 +13,7 @@ use crate::appliance::pending::{Continuation, Loading, Piece, SinkOwner, TakenSl
 use crate::service;
 use crate::service::Slot;
 
-/// Memory for a job's Reads, or for a peer's Reads and Writes during a job.
+/// Memory that is registered for one stream of a job: sink of a get, source or sink of a bench, or buffers of a ping.
 pub(in crate::appliance) struct Sink {
     pub owner: SinkOwner,
     pub stream: StreamId,
@@ -26,7 +26,7 @@ pub(in crate::appliance) struct Sink {
 }
 
 impl Regions {
-    /// Refuses to divide a region that is in use as a whole.
+    /// Refuses a listener that would divide a region into pieces while streams use the region.
     pub(in crate::appliance) fn check_pieces(
         &self,
         section: &ListenerSection,
@@ -58,7 +58,8 @@ impl Regions {
     /// when all workers have answered.
     ///
     /// # Errors
-    /// One sentence: no STag is available, or the region was removed or its access reduced. The caller frees the piece.
+    /// Returns one sentence if no STag is available, or the region was removed or its access reduced. The caller frees
+    /// the piece.
     pub(in crate::appliance) fn take_piece(
         &mut self,
         env: &mut Env,

@@ -1,17 +1,17 @@
 //! Reload: applies a changed configuration file to the running appliance, completely or not at all.
 //!
 //! ```text
-//!  file --> compared with the running configuration --checked--> memory of new regions --applied--> on all workers
-//!                                 |  refused            |  refused                  |  refused: undone
-//!                                 v                     v                           v
-//!                              nothing is changed, and the answer has all reasons
+//!  file --> compare with the running configuration --> check --> create memory of new regions --> apply on workers
+//!                                                        | refused    | refused                        | refused: undo
+//!                                                        v            v                                v
+//!                                               nothing is changed, and the answer contains all reasons
 //! ```
 //!
-//! 1. The running configuration, as far as it is from the file, is compared with the file ([`difference`]).
-//! 2. All predictable failures are checked before anything is changed ([`plan`]).
+//! 1. [`difference`] compares the file with the part of the running configuration that came from the file.
+//! 2. [`plan`] predicts failures before anything is changed.
 //! 3. The memory of new regions is created.
 //! 4. Regions and listeners are added and changed on the workers. If a worker refuses, or a file cannot be opened
-//!    nevertheless, the steps so far are undone.
+//!    despite the check, the steps so far are undone.
 //! 5. Steps that cannot fail are last: listeners and regions that the file no longer has are removed, and the file
 //!    becomes the running configuration. Keys that need a restart keep their running values; the next reload
 //!    reports them again.
@@ -89,10 +89,10 @@ enum Undo {
 }
 
 impl Core {
-    /// Reads the configuration file and applies what can be changed without a restart.
+    /// Reads the configuration file and applies the changes that need no restart.
     pub fn reload_from_file(&mut self, answer: Option<Responder>) {
         self.reloads.begun += 1;
-        // Also if the reload is refused, because it may follow a log rotation.
+        // Files are reopened even if the reload is refused, because it may follow a log rotation.
         self.env.writer.reopen_moved_files(Arc::clone(&self.env.files));
         match self.read_file() {
             Ok(config) => self.reload(config, answer),
@@ -109,7 +109,7 @@ impl Core {
         Ok(config)
     }
 
-    /// Returns the report of a reload without performing it.
+    /// Returns the report that a reload would give now, without reloading.
     pub(super) fn dry_run(&self) -> ReloadReport {
         let planned = self.read_file().and_then(|config| {
             self.check_reload_allowed()?;
@@ -127,7 +127,7 @@ impl Core {
         ReloadReport { dry_run: true, ..report }
     }
 
-    /// Returns the directories below which files may be opened with this configuration.
+    /// Returns the directories below which files may be opened after a reload to `config`.
     fn directories_of(&self, config: &Config) -> Directories {
         self.env.context.config.directories_after_reload(config)
     }
@@ -158,7 +158,7 @@ impl Core {
         let files = Arc::new(self.directories_of(&config));
         for section in &difference.regions_added {
             if let Backing::File { path, .. } = &section.backing {
-                // If the directory cannot be opened, loading the region reports it.
+                // If the directory cannot be opened, loading the region reports the error.
                 let parent = files.parent(path).ok();
                 new_files.extend(parent.filter(|parent| parent.exists().is_ok_and(|is| !is)));
             }
@@ -238,7 +238,7 @@ impl Core {
             self.env.context.config.apply_reload(&plan.config);
             self.env.budget.set_limits(&plan.config.limits);
         }
-        // Keepalive of a listener's streams depends on the regions that the listener names.
+        // The new regions must be known before the listeners change: a listener's keepalive depends on its regions.
         self.env.context.config.regions.extend(plan.difference.regions_added.iter().cloned());
         for name in &plan.steps.removed_first {
             done.extend(self.listeners.section_of(name).map(Undo::restore_listener));
@@ -259,18 +259,18 @@ impl Core {
             }
             done.push(old.map_or(Undo::AddListener(name), Undo::restore_listener));
         }
-        // No stream ends. Handshakes with peers that are no longer admitted are aborted.
+        // New peer lists end no stream. They abort handshakes with peers that are no longer admitted.
         awaited.extend(self.listeners.send_peers(&mut self.env).into_iter().map(Addition::Peers));
         self.programs.send_peers(&mut self.env);
         Ok(())
     }
 
-    /// Handles the workers' answers to a change of a listener's admitted peers: all have applied it, or one refused.
+    /// Handles the result of a change of a listener's admitted peers: `Ok` if all workers have applied the change.
     pub(super) fn on_peers_set(&mut self, listener: String, outcome: Result<(), String>) {
         self.on_addition_done(&Addition::Peers(listener), outcome);
     }
 
-    /// Handles the workers' answers to an addition or change. A refused addition has already been removed.
+    /// Handles the workers' result of an addition or change. A refused addition has already been removed.
     pub(super) fn on_addition_done(&mut self, added: &Addition, outcome: Result<(), String>) {
         let Some(plan) = &mut self.reloads.plan else { return };
         let Stage::Applying { awaited, .. } = &mut plan.stage else { return };
@@ -373,7 +373,7 @@ impl Undo {
     }
 }
 
-/// Removes the file of a region whose addition was refused, if it is empty.
+/// Removes the file that a refused reload created for a region, if the file is empty.
 fn remove_if_empty(file: &ParentDirectory) {
     if let Err(error) = file.remove_if_empty() {
         tracing::warn!("a file that was made for a refused reload cannot be removed: {error}");

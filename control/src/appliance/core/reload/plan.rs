@@ -1,9 +1,9 @@
 //! Predicts the failures of a reload and orders its steps, before anything is changed.
 //!
-//! A listener needs an address and port, and for pieces a region, that no other listener uses. Therefore removed
-//! listeners that block another one go first, and changed listeners are ordered so that each finds its address and
-//! region free. Protection domains are predicted step by step, as
-//! [`Regions::domain_for`](crate::appliance::regions::Regions::domain_for) will assign them.
+//! A listener needs an address and port that no other listener uses. If it divides a region into pieces, one per
+//! stream, no other listener may use that region. Therefore removed listeners that block another one are removed first,
+//! and changed listeners are ordered so that each finds its address and region free. Protection domains are predicted
+//! step by step, as [`Regions::domain_for`](crate::appliance::regions::Regions::domain_for) will assign them.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ use crate::appliance::listeners::{check_advertisement, check_interface_of, confl
 use crate::appliance::loader::check_writable;
 use crate::appliance::regions::Regions;
 
-/// Steps of a reload that can fail.
+/// Steps of a reload that can fail, and the reasons to refuse the reload.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
     /// Removed listeners that block a changed or added listener.
@@ -114,7 +114,7 @@ impl Core {
         }
     }
 
-    /// Checks a listener without regard to the others.
+    /// Checks one changed or added listener, independently of the other changed or added ones.
     fn check_listener(
         &self,
         difference: &Difference,
@@ -152,7 +152,8 @@ impl Core {
         }
     }
 
-    /// Orders the listeners so that each finds its address and region free, and its regions in one protection domain.
+    /// Orders the listeners so that each one's address and region are free when it is applied. Adds a refusal if no
+    /// order is possible, or if the regions of a listener cannot share one protection domain.
     fn order_listeners(
         &self,
         mut existing: Vec<ListenerSection>,
@@ -212,7 +213,8 @@ impl Core {
     }
 }
 
-/// A predicted protection domain: an existing one, or a new one, numbered for comparison.
+/// Predicted protection domain: an existing one, or a new one with a number that only distinguishes it from other new
+/// ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum PredictedDomain {
     Existing(PdId),

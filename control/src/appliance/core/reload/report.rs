@@ -58,7 +58,7 @@ impl Core {
 
     /// Makes the file the running configuration, except for keys that need a restart.
     pub(super) fn adopt_file(&mut self, file: Config) {
-        // The order is the file's. A region keeps its running values if the reload did not apply the file's.
+        // Regions take the order of the file, but keep their running values where the reload did not apply the file's.
         let running = self.running_from_file();
         let facts = &mut self.env.context.config;
         facts.regions = file
@@ -132,7 +132,7 @@ impl Core {
         report
     }
 
-    /// Lists the API's changes that are not in the file and that the reload keeps.
+    /// Returns one sentence per change by the API that is not in the file and that the reload keeps.
     fn kept_api_changes(&self, config: &Config) -> Vec<String> {
         let diff = self.running().diff(&self.reloads.lines, config);
         let by_api = diff.differences.iter().filter(|difference| difference.when == When::Api);

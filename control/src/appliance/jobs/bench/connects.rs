@@ -1,5 +1,5 @@
-//! The load `connect`: streams are opened repeatedly and reset once established. The time of an open is measured from
-//! its request, or from when it was due, until the control thread receives the event.
+//! The load `connect`: streams are opened repeatedly and reset once established. The duration of an open is measured
+//! from its request, or from its due time if the load has a rate, until the control thread receives the event.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::pending::Task;
 
 impl Run {
-    /// Opens the streams that are due and allowed.
+    /// Opens all streams that are due, while fewer than `spec.streams` are open or being opened.
     pub(super) fn open_more(&mut self, id: u64, now: Instant, out: &mut Effects) {
         while self.has_room() {
             let since = match self.open_interval() {
@@ -26,19 +26,19 @@ impl Run {
         }
     }
 
-    /// Opens a stream. `since`: start of its time.
+    /// Opens a stream. `since`: time from which the duration of the open is measured.
     pub(super) fn open_one(&mut self, id: u64, since: Instant, out: &mut Effects) {
         self.opening += 1;
         let (spec, task) = (Box::new(self.spec.connect.clone()), Task::Bench(id, since));
         out.push(Effect::Open { spec, task, start_key: false });
     }
 
-    /// Returns when the next stream is due, if another one is allowed.
+    /// Returns the time at which the next stream is due, if the load has a rate and another stream is allowed.
     pub(super) fn next_open(&self) -> Option<Instant> {
         self.open_interval().filter(|_| self.has_room()).map(|_| self.next_open_at)
     }
 
-    /// Counts an established stream.
+    /// Counts an established stream, and records the duration of its open.
     pub(super) fn count_open(&mut self, since: Instant, now: Instant) {
         self.results.messages += 1;
         self.results.record(now.saturating_duration_since(since), 1);
@@ -47,7 +47,7 @@ impl Run {
         }
     }
 
-    /// Counts the streams that were due but not opened by the end, each with its waiting time until `now`.
+    /// Counts the streams that were due but not opened by the end, and records each one's waiting time until `now`.
     pub(super) fn count_unopened(&mut self, now: Instant) {
         let Some(every) = self.open_interval() else { return };
         let Some(longest) = now.checked_duration_since(self.next_open_at) else { return };
@@ -72,7 +72,7 @@ impl Run {
         connects && self.state == JobState::Running && open_streams < self.spec.streams
     }
 
-    /// Returns the interval of opens if the request sets a rate.
+    /// Returns the interval of opens if the load is `connect` with a rate.
     fn open_interval(&self) -> Option<Duration> {
         let rate = self.spec.rate.filter(|_| self.spec.load == BenchLoad::Connect)?;
         Some(Duration::from_secs(1) / u32::try_from(rate).unwrap_or(u32::MAX))

@@ -32,7 +32,7 @@ pub(super) const LEASE_TIME: Duration = Duration::from_secs(10);
 /// Time-out of an answer of a perftest server.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for which streams to a perftest server stay open after its last answer, unless it closes them. The server fails
-/// if its answer has not completed before.
+/// if the stream closes before its last Send has completed.
 pub(super) const LINGER_TIME: Duration = Duration::from_millis(500);
 /// Interval of attempts to open a stream to a perftest server.
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(200);

@@ -73,7 +73,7 @@ impl Benches {
         self.fail(id, error, out);
     }
 
-    /// Performs the next step of the exchange. `env` is given if the step follows an answer of the server.
+    /// Performs the next step of the exchange. `env` is given only if the step follows an answer of the server.
     fn advance_perftest(
         &mut self,
         env: Option<&mut Env>,
@@ -102,7 +102,7 @@ impl Benches {
             }
             Next::Load(place) => {
                 let Some(env) = env else { return };
-                // The server's buffer has the length of a message, but at least a page.
+                // The server's buffer has the length of a message, but at least `CYCLE_BUFFER` bytes.
                 run.window = u64::from(run.spec.size.max(CYCLE_BUFFER)).min(MAX_WINDOW);
                 run.spec.target = Some(RemotePlace::Tagged { stag: place.stag.0, to: place.to });
                 if let Some(part) = run.streams.last_mut() {
@@ -126,8 +126,8 @@ impl Run {
         self.perftest.as_ref().is_some_and(Client::is_awaiting_answer)
     }
 
-    /// Schedules a retry of a refused open and returns true, if time is left. The server listens again for each stream,
-    /// not all the time.
+    /// If time is left, schedules a retry of a refused open and returns true. A perftest server listens anew for each
+    /// stream, so an open may come too early.
     pub(super) fn schedule_retry(&mut self, error: &ApiError, now: Instant) -> bool {
         let refused = error.error == ErrorKind::PeerRefused && self.ending.is_none();
         let may = refused && self.retry_until.is_some_and(|until| now < until);

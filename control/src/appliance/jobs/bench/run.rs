@@ -34,13 +34,14 @@ pub(super) struct Run {
     pub(super) lease_renewed_at: Instant,
     /// Time at which the loads started.
     pub(super) started: Option<Instant>,
-    /// In `Running`, the end of posting. In `Stopping`, the time at which the run fails unless bytes have moved.
+    /// In `Running`, the end of posting. In `Stopping`, the time at which the run fails unless bytes have moved. During
+    /// a perftest exchange, the time-out of the server's answer.
     pub(super) deadline: Option<Instant>,
     /// Time at which a run in `Stopping` fails even if bytes move.
     pub(super) end_deadline: Option<Instant>,
     /// Bytes moved at the last progress check in `Stopping`.
     pub(super) bytes_at_last_check: Option<u64>,
-    /// The workers' counters of load messages and bytes when the loads started.
+    /// The workers' counters of load messages and bytes when the loads started; results are relative to them.
     pub(super) baseline: (u64, u64),
     /// Number of streams being opened.
     pub(super) opening: u32,
@@ -49,8 +50,8 @@ pub(super) struct Run {
     pub(super) results: Results,
     /// Exchange with a perftest server.
     pub(super) perftest: Option<Client>,
-    /// Time of the next retry of a refused open to a perftest server, and time after which it is not retried. The
-    /// server does not listen all the time.
+    /// Time of the next retry of a refused open to a perftest server, which does not listen all the time. `retry_until`
+    /// is the time after which opens are not retried.
     pub(super) retry_at: Option<Instant>,
     pub(super) retry_until: Option<Instant>,
 }
@@ -105,7 +106,7 @@ impl Run {
         Ok(found)
     }
 
-    /// Requests the local memory from which the run writes, or into which it reads.
+    /// Requests the run's local memory from the loader.
     pub(super) fn make_memory(&mut self, env: &mut Env, id: u64) {
         self.state = JobState::Staging;
         let task = match self.spec.load {
@@ -168,7 +169,7 @@ impl Run {
         own.map(|info| moved(&info.stats)).sum()
     }
 
-    /// Returns the start of a sentence about messages that did not complete by the end.
+    /// Returns the beginning of an error message about messages that did not complete in time.
     pub(super) fn incomplete(&self) -> String {
         let incomplete = self.streams.iter().filter(|part| !part.reported).count();
         format!("on {incomplete} streams messages did not complete")
@@ -179,7 +180,7 @@ impl Run {
         self.streams.iter().filter(|part| !part.control).count()
     }
 
-    /// Adds a hint to an error: the peer may lack the service, or run another perftest program.
+    /// Adds a hint to an error: the peer may lack the service, or run a different perftest program.
     pub(super) fn with_hint(&self, error: ApiError) -> ApiError {
         if self.perftest.is_some() {
             let (program, size) = (self.perftest_program(), self.spec.size);

@@ -17,7 +17,7 @@ use crate::notify::watchdog::Pulse;
 use crate::notify::{self, Service, Stage};
 use crate::waker::Waker;
 
-/// Maximum number of events per worker, and of requests, handled in one turn.
+/// Maximum number of events per worker, and of API requests, handled in one turn of the loop.
 const BATCH: usize = 256;
 /// Interval of attempts to send commands to a full ring.
 const FULL_RETRY: Duration = Duration::from_millis(1);
@@ -59,7 +59,7 @@ pub struct ManagerHandle {
     pub pulse: Arc<Pulse>,
 }
 
-/// The control thread and all that it drives.
+/// The control thread's loop, and the parts that it connects.
 pub struct Driver {
     core: Core,
     dataplane: Dataplane,
@@ -72,7 +72,7 @@ pub struct Driver {
     /// Sent once, when the workers have set up the configuration.
     set_up: Option<Sender<()>>,
     manager: ManagerHandle,
-    /// State last reported to the service manager, and when its numbers are due again.
+    /// State last reported to the service manager, and the time of the next report if only its numbers change.
     last_reported: Option<(notify::State, Instant)>,
 }
 

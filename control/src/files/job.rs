@@ -40,7 +40,7 @@ pub(super) struct Job<M> {
     pub(super) is_last: bool,
 }
 
-/// Outcome of a job. Unwritten ranges and messages are returned in it.
+/// Outcome of a job, with the ranges and messages that were not written.
 pub(super) struct JobOutcome {
     pub(super) id: FileId,
     pub(super) unwritten_ranges: Vec<(u64, u64)>,

@@ -11,7 +11,6 @@ pub(super) struct Filter {
 }
 
 const SUBSYSTEM: u16 = libc::NFNL_SUBSYS_NFTABLES as u16;
-/// nftables family `netdev`.
 const FAMILY: u8 = libc::NFPROTO_NETDEV as u8;
 const OWNER: u32 = 2;
 /// Attributes of tables, chains and hooks (`linux/netfilter/nf_tables.h`).

@@ -55,7 +55,7 @@ pub struct ManagerHandle {
     pub service: Service,
     /// Index of the appliance in the process.
     pub appliance: usize,
-    /// Turns of the control thread, for the watchdog.
+    /// Counter of the control thread's turns, read by the watchdog.
     pub pulse: Arc<Pulse>,
 }
 
@@ -184,8 +184,8 @@ impl Driver {
         true
     }
 
-    /// Reports changes to the service manager at once, and numbers once a second. The interval is met because a sleep
-    /// lasts at most a second.
+    /// Reports a change of state to the service manager at once, and changed numbers once a second. The interval is met
+    /// because a sleep lasts at most a second.
     fn report_to_manager(&mut self, now: Instant) {
         if self.set_up.is_some() || !self.manager.service.has_manager() {
             return;

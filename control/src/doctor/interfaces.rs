@@ -133,7 +133,7 @@ fn shared_addresses(
     interface.addresses.iter().filter_map(finding).collect()
 }
 
-/// The kernel's addresses, for IPv6 with interface and prefix length.
+/// The kernel's addresses; for IPv6 with interface and prefix length.
 type KernelAddresses = BTreeMap<IpAddr, Option<(String, u8)>>;
 
 /// Returns the kernel's own addresses. Needs no privilege.

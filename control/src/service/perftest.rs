@@ -100,7 +100,7 @@ struct Control {
 struct Opening {
     /// Number of the last stream opened before; the data stream has a higher one.
     opened_after: u64,
-    /// Expiry of the opening.
+    /// Time by which the client must have opened the data stream.
     deadline: Instant,
 }
 

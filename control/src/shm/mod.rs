@@ -59,7 +59,7 @@ pub struct Server {
     path: PathBuf,
     listener: OwnedFd,
     objects: HashMap<String, Object>,
-    /// Objects with records that their programs were not woken for.
+    /// Objects with new records of which their programs are not notified yet.
     unsignalled: HashSet<String>,
     connections: BTreeMap<u64, Connection>,
     next: u64,

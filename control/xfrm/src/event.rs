@@ -37,7 +37,7 @@ impl std::fmt::Display for ProtectionInfo {
 /// The first sequence numbers of a new SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SequenceState {
-    /// Sequence numbers to send with. [`Mirror::reserve_sequence`](crate::Mirror::reserve_sequence) requests more.
+    /// Sequence numbers that may be sent. [`Mirror::reserve_sequence`](crate::Mirror::reserve_sequence) requests more.
     Outbound {
         /// First sequence number.
         first: u64,
@@ -48,7 +48,7 @@ pub enum SequenceState {
     Inbound {
         /// Highest number; 0 if none was received. All numbers up to it are considered received.
         highest: u64,
-        /// Packets of the anti-replay window, 64 to 4096.
+        /// Size of the anti-replay window, packets, 64 to 4096.
         window: u16,
     },
 }
@@ -164,7 +164,8 @@ pub struct SaInfo {
     pub refused: Option<String>,
 }
 
-/// Waiting events. Warnings are limited to [`WARNINGS`]; each other event is caused by a message or a call.
+/// Waiting events. At most [`WARNINGS`] of them are warnings. Every other event results from a kernel message or a
+/// call.
 #[derive(Debug, Default)]
 pub(crate) struct EventQueue {
     queue: VecDeque<Event>,
@@ -187,7 +188,7 @@ impl EventQueue {
         }
     }
 
-    /// Reports a refusal unless it was reported before. Returns the current reason, if any.
+    /// Reports a refusal unless the same reason was reported before. Returns the current reason, if any.
     pub(crate) fn report_refusal(
         &mut self,
         what: RefusedKind,

@@ -22,8 +22,8 @@ pub(super) struct ConnectConfigs {
 }
 
 impl ConnectConfigs {
-    /// Returns the configuration for an active open. Over SCTP, equal options must return the same object, because only
-    /// streams with the same object can share an association.
+    /// Returns the configuration for an active open. Over SCTP, equal options return the same object, so that streams
+    /// to one peer can share an association.
     pub(super) fn endpoint(
         &mut self,
         config: &Config,

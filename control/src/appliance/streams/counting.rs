@@ -34,7 +34,7 @@ struct LiveTotals {
 #[derive(Clone, Copy, Default, Debug)]
 pub(in crate::appliance) struct LiveCounts {
     pub associations: usize,
-    /// Bytes held by streams.
+    /// Bytes held for out-of-order data and for retransmission.
     pub held: HeldBytes,
 }
 

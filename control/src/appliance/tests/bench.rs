@@ -90,7 +90,7 @@ fn answer_progress_check(bench: &mut Bench, moved: u64) {
     report_progress(bench, &commands, moved, 1 << 40);
 }
 
-/// Reports stream 5, and stream 99, which is not part of the run.
+/// Answers progress checks: `moved` bytes on stream 5, and `others` on stream 99, which is not part of the run.
 fn report_progress(bench: &mut Bench, commands: &[Command], moved: u64, others: u64) {
     let mut asked = 0;
     for command in commands {
@@ -378,7 +378,7 @@ fn stream_established_after_bench_end_is_closed() {
     assert!(request_bench(&mut bench, spec(BenchLoad::Echo)).is_ok());
 }
 
-/// Returns the tickets of the opens.
+/// Returns the tickets of the active opens.
 fn connects(commands: &[Command]) -> Vec<Ticket> {
     let connects = commands.iter().filter_map(|command| match command {
         Command::Connect(connect) => Some(connect.ticket),

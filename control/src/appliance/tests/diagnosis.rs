@@ -347,7 +347,7 @@ fn worker_records_are_reported_in_order_with_headers() {
     let mut bench = bench();
     bench.accept_stream(1, PEER);
     bench.advance(Duration::from_secs(5));
-    // The stream began 5 s ago, which is 5 s on the worker's clock.
+    // The stream began 5 s ago, when the worker's clock showed 5 s.
     let records = vec![
         Record::new(micros(6_000_000), RecordKind::Recovery, 4000, 8000),
         Record::new(micros(6_000_001), RecordKind::Resent, 77, 88)

@@ -76,7 +76,7 @@ fn stops(commands: &[Command]) -> Vec<u64> {
     stops.collect()
 }
 
-/// Lets the time of a run elapse and answers its first progress check. Returns the streams whose loads are stopped.
+/// Answers the first progress check of a run whose time has elapsed. Returns the streams whose loads are stopped.
 fn end_run_time(bench: &mut Bench, moved: u64) -> Vec<u64> {
     let commands = bench.all_commands();
     report_progress(bench, &commands, moved, 0);

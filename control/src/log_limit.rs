@@ -22,7 +22,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 
 static LIMIT: LazyLock<Limit> = LazyLock::new(|| Limit::new(LINES_PER_SECOND));
 
-/// Lines suppressed since the start, all call sites.
+/// Number of lines suppressed since the start, at all call sites.
 static SUPPRESSED: AtomicU64 = AtomicU64::new(0);
 
 /// The layer of the log's subscriber that suppresses lines.

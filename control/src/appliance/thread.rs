@@ -25,11 +25,11 @@ const FULL_RETRY: Duration = Duration::from_millis(1);
 /// A command from the process to a control thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Signal {
-    /// End in order: jobs and streams first.
+    /// End the appliance in order: jobs finish, then streams are closed, then the workers stop.
     Drain,
-    /// End at once.
+    /// End the appliance at once: all streams are reset.
     Abort,
-    /// Read the configuration again.
+    /// Read the configuration file again.
     Reload,
 }
 
@@ -77,8 +77,9 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Connects the parts. The loader and the file writer use `waker`, too. `set_up` receives a message when every
-    /// worker has the configured regions and listeners; from then on the service manager is notified.
+    /// Creates the loop, and a handle that sends it signals. The loader and the file writer must use the same `waker`.
+    /// `set_up` receives a message when every worker has the configured regions and listeners. From then on the service
+    /// manager is notified.
     pub fn new(
         core: Core,
         dataplane: Dataplane,

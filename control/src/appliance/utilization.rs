@@ -25,7 +25,7 @@ impl Utilization {
         self.measured_at + INTERVAL
     }
 
-    /// Measures the shares, if due.
+    /// Measures the workers' shares if `INTERVAL` has elapsed since the last measurement.
     pub(super) fn handle_timeout<'a>(
         &mut self,
         counters: impl Iterator<Item = &'a Counters>,

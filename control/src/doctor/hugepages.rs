@@ -14,7 +14,7 @@ const HUGEPAGES: Check = Check(
 
 /// Hugepages of one size on one node.
 struct Pages {
-    /// Sysfs directory of the counts.
+    /// Sysfs directory of the page counts.
     directory: String,
     /// Size of one page, bytes.
     size: u64,

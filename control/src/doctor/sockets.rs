@@ -92,7 +92,8 @@ pub(super) fn listen(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
     }
 }
 
-/// Returns true if a process can listen on only one of both: same port, and the same or an unspecified address.
+/// Returns true if a process can listen on only one of the two addresses: same port, and the same or an unspecified IP
+/// address.
 fn addresses_conflict(a: SocketAddr, b: SocketAddr) -> bool {
     let covers = |a: IpAddr, b: IpAddr| match a {
         IpAddr::V4(any) => any.is_unspecified() && b.is_ipv4(),

@@ -27,7 +27,7 @@ pub enum Stage {
     Serving,
     /// The operator drains the appliance: it refuses new streams.
     Draining,
-    /// The appliance refuses new streams and stops when the last stream has ended.
+    /// The appliance ends: its jobs finish, then its streams are closed.
     Ending,
     /// The workers are stopping.
     Stopping,

@@ -1,10 +1,10 @@
 //! The service manager's watchdog. It is fed while all serving threads make progress.
 //!
-//! A separate thread checks them at half the manager's interval (`WATCHDOG_USEC`). It feeds the watchdog if every
-//! worker and every control thread has made a turn of its loop since the last feed. An idle worker still turns, and
-//! each check wakes the control threads. If a thread is stuck, it is logged once, and the checks become more frequent:
-//! the watchdog is fed as soon as all threads turn again. The checks and the feed take no lock and send no request, so
-//! no other thread can block them.
+//! A separate thread checks the serving threads at half the manager's interval (`WATCHDOG_USEC`). It feeds the watchdog
+//! if every worker and every control thread has made a turn of its loop since the last feed. An idle worker still makes
+//! turns, and each check wakes the control threads. A stuck thread is logged once, and the checks become more frequent:
+//! the watchdog is fed as soon as all threads make turns again. The checks and the feed take no lock and send no
+//! request, so no other thread can block them.
 
 use std::fmt;
 use std::process;

@@ -107,7 +107,7 @@ fn add_conditions(rules: &mut Rules) -> Result<(), String> {
     let plain = |mode| rule_32(mode, masked_eq(PRIVILEGED), 0);
     let makes_none = |flags| rule_32(flags, masked_eq(MAKES), 0);
     let no_execution = || rule_32(2, masked_eq(libc::PROT_EXEC as u64), 0);
-    // Denied: input into the terminal from which ddpd was started.
+    // These ioctls put input into the terminal from which ddpd was started, so they are denied.
     let input = [libc::TIOCSTI, libc::TIOCLINUX];
     let input = input.map(|request| (1, SeccompCmpOp::Ne, request));
     let own = u64::from(std::process::id());

@@ -112,7 +112,7 @@ impl Server {
             || rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
         let address = SocketAddrUnix::new(path)?;
         let listener = socket()?;
-        // Before bind: the file never has wider permissions than these.
+        // Set before bind, so that the socket file never has wider permissions.
         rustix::fs::fchmod(&listener, Mode::RUSR | Mode::WUSR)?;
         if let Err(error) = rustix::net::bind(&listener, &address) {
             let stale = error == Errno::ADDRINUSE
@@ -173,7 +173,7 @@ impl Server {
                 && self.unsignalled.contains(object)
             {
                 match rustix::io::write(event, &1u64.to_ne_bytes()) {
-                    // AGAIN: the counter is at its maximum; the program has a pending wake-up.
+                    // EAGAIN: the counter is at its maximum; the program has a pending wake-up.
                     Ok(_) | Err(Errno::AGAIN) => {}
                     Err(error) => tracing::warn!("cannot signal a program of {object}: {error}"),
                 }

@@ -12,7 +12,7 @@ use ipsec::sa::Parameters;
 /// Maximum number of waiting warnings; further ones are only counted.
 const WARNINGS: usize = 64;
 
-/// A protection that policies require, with its number in the list of policies.
+/// A protection: a set-up for ESP (mode, addresses, request ID) that policies require.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProtectionInfo {
     /// Number of the protection, constant while a policy requires it.
@@ -44,7 +44,7 @@ pub enum SequenceState {
         /// Number of sequence numbers, beginning with `first`.
         numbers: u64,
     },
-    /// Sequence numbers received before.
+    /// Sequence numbers already received.
     Inbound {
         /// Highest number; 0 if none was received. All numbers up to it are considered received.
         highest: u64,
@@ -56,7 +56,7 @@ pub enum SequenceState {
 /// The kind of a refused entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RefusedKind {
-    /// A policy. Its packets are dropped, or it is not in the list: see the reason.
+    /// A policy. Either its packets are dropped, or the data plane's list does not contain it; the reason says which.
     Policy,
     /// An SA.
     Sa,

@@ -14,7 +14,7 @@ use crate::appliance::pending::StreamList;
 pub(super) struct StreamCounts {
     /// Totals of ended streams and associations, per worker.
     ended: Vec<Totals>,
-    /// The count in progress.
+    /// Totals of the count in progress; `None` if there is none.
     live: Option<LiveTotals>,
 }
 

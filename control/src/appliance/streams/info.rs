@@ -135,7 +135,7 @@ fn peer_region(region: &Advertised) -> PeerRegion {
     }
 }
 
-/// Returns code and sentence for the last message of a bare DDP peer.
+/// Returns the error code and a sentence for the last message of a bare DDP peer.
 pub(super) fn last_message(bytes: &[u8]) -> (String, String) {
     match LastMessage::parse(bytes) {
         Ok(message) => {

@@ -64,7 +64,6 @@ pub(super) struct Streams {
     settling: VecDeque<(Instant, StreamId, Purpose)>,
     /// Messages refused by streams that are ending. Their posters wait for the cause of the end.
     refused: RefusedPosts,
-    /// Streams without progress.
     stalls: Stalls,
     /// Untagged messages that are being appended to files.
     appending: Appends,
@@ -104,11 +103,10 @@ pub(super) struct AcceptParams<'a> {
     pub arrival: AcceptedStream,
 }
 
-/// A stream that has ended.
+/// A stream that was removed after its end, with the resources and requests that the caller must release or answer.
 pub(super) struct EndedStream {
     pub listener: Option<ListenerId>,
     pub remote: SocketAddr,
-    /// True if the stream was rejected.
     pub rejected: bool,
     /// True if the stream was accepted but ended before messages could flow.
     pub never_established: bool,
@@ -610,7 +608,6 @@ impl Streams {
     }
 }
 
-/// Accessors for tests.
 #[cfg(test)]
 impl Streams {
     /// Returns the number of messages being appended to files.

@@ -16,7 +16,6 @@ use tcp_lite::mpa::Revision;
 pub(super) use self::table::StreamTable;
 use crate::appliance::pending::TakenSlot;
 
-/// The control thread's state of a stream.
 pub(super) struct Stream {
     pub(super) listener: Option<ListenerId>,
     pub(super) interface: InterfaceId,

@@ -43,7 +43,7 @@ pub(super) const WORKER: &[c_long] = &[
     // sendto(2): drivers wake the kernel with it, and the signal handler, which may run in any thread, writes to its
     // self-pipe. Allowed only with a null address, unless the worker logs to journald (see `worker_rules`).
     SYS_sendto,
-    // Wake-ups by local programs.
+    // recvfrom(2) receives wake-ups from local programs.
     SYS_recvfrom,
     SYS_exit,
     SYS_exit_group,

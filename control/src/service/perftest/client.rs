@@ -144,7 +144,7 @@ impl Client {
             }
             11 => u64::from(report.size).to_be_bytes().to_vec(),
             12 => report.messages.to_be_bytes().to_vec(),
-            // Peak and average; only the average is known.
+            // Messages 13 and 14 are the peak and average throughput. Only the average is known, so both contain it.
             13 | 14 => report.mib_per_s.to_be_bytes().to_vec(),
             15 => report.millions_per_s.to_be_bytes().to_vec(),
             _ => vec![0; MEMORY_MESSAGE_LEN],
@@ -169,7 +169,7 @@ mod tests {
         bytes
     }
 
-    /// Runs the client up to message 5, after which it opens the data stream. Returns the last message.
+    /// Runs the client through messages 1 to 6; it opens the data stream after message 5. Returns message 7.
     fn greet(client: &mut Client) -> Vec<u8> {
         let mut message = expect_send(client.begin());
         for len in [16, 4, 4, 2] {

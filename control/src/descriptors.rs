@@ -52,8 +52,8 @@ pub(crate) fn needed_descriptors(configs: &[Config]) -> u64 {
     (PER_PROCESS + configs.iter().map(per_config).sum::<usize>()) as u64
 }
 
-/// Raises the process's soft limit to its hard limit. A hard limit below [`needed_descriptors`] is reported in the log
-/// and in the appliances' notes.
+/// Raises the process's soft limit to its hard limit. If the limit is then below [`needed_descriptors`], the log and
+/// the appliances' notes report it.
 pub fn raise_limit(configs: &[Config]) {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };

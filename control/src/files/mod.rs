@@ -62,7 +62,8 @@ pub struct FileStats {
 /// Reports to the control thread.
 #[derive(Debug)]
 pub enum Report {
-    /// The message is in the file. It is durable if the policy is [`Fsync::Message`].
+    /// The message is in the file. With [`Fsync::Message`] it is also durable, unless a failure of the file's job is
+    /// reported as well.
     Appended {
         /// The tag passed to [`Writer::append`].
         tag: u64,

@@ -17,7 +17,7 @@
 //! | traffic | program |
 //! |---|---|
 //! | Writes, or Reads, on the data stream | bandwidth of Writes; bandwidth or latency of Reads: no action |
-//! | Sends, address of the client not page-aligned | bandwidth of Sends: the server writes their number there as credit |
+//! | Sends, client's address not page-aligned | bandwidth of Sends: the server writes their number to it as credit |
 //! | Sends, the address is page-aligned | latency of Sends: the server sends each one back |
 //! | ten control messages, then silence | latency of Writes: the server writes first, then answers each Write |
 //!

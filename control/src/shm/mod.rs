@@ -33,7 +33,7 @@ use api::accept::Backoff;
 
 pub use self::message::{AttachReply, MAX_REQUEST, REPLY_LEN, Status};
 
-/// Slots of a completion ring, which has 64 KiB.
+/// Slots of a completion ring, 64 bytes each.
 pub const RING_CAPACITY: u64 = 1024;
 /// Maximum number of open connections, attached or not.
 pub const MAX_CONNECTIONS: usize = 64;

@@ -46,7 +46,7 @@ fn job(bench: &mut Bench, id: u64) -> (JobInfo, BenchInfo) {
     (info, of)
 }
 
-/// Establishes the pending open as stream `id`, whose peer advertises `offers`.
+/// Establishes the pending active open as stream `id`. The peer advertises `offers`.
 fn establish(bench: &mut Bench, id: u64, offers: &[Advertised]) {
     let commands = bench.acknowledge();
     let connects: Vec<Ticket> = commands

@@ -588,7 +588,7 @@ fn the_archive_has_the_bounds_of_the_configuration_and_can_be_off() {
     assert!(archived < 200 && archived > 20 && bytes <= 64 << 10, "{archived}, {bytes}");
     bench.flight(200);
 
-    // Lower bounds take effect at once.
+    // A lower `recorder_streams` takes effect at once.
     let mut bench = bench_with(BASIC);
     for id in 1..=9 {
         bench.accept_stream(id, PEER);

@@ -40,7 +40,7 @@ pub(crate) fn needed_descriptors(configs: &[Config]) -> u64 {
         let servers =
             MAX_CONNECTIONS + observers + shm::MAX_CONNECTIONS * shm::DESCRIPTORS_PER_CONNECTION;
         let workers = PER_WORKER * config.workers.len();
-        // A session: its socket, its waker, the arena; per worker a wake-up; and its channels.
+        // Descriptors of a session: its socket, its waker and the arena; a wake-up per worker; its channels.
         let programs = config.programs.as_ref().map_or(0, |programs| {
             let channels = programs.channels() as usize;
             let session = PER_SESSION + config.workers.len() + channels;
@@ -52,8 +52,8 @@ pub(crate) fn needed_descriptors(configs: &[Config]) -> u64 {
     (PER_PROCESS + configs.iter().map(per_config).sum::<usize>()) as u64
 }
 
-/// Raises the process's soft limit to its hard limit. A hard limit below [`needed_descriptors`] is reported in the log
-/// and in the appliances' notes.
+/// Raises the process's soft limit to its hard limit. If the limit is then below [`needed_descriptors`], the log and
+/// the appliances' notes report it.
 pub fn raise_limit(configs: &[Config]) {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -75,7 +75,7 @@ pub(crate) fn shortage() -> Option<&'static str> {
     SHORTAGE.get().map(String::as_str)
 }
 
-/// Returns the warning if `limit` is below `needed`. `None`: unlimited.
+/// Returns the warning if `limit` is below `needed`. `None` means no limit.
 fn shortage_sentence(limit: Option<u64>, needed: u64) -> Option<String> {
     let limit = limit.filter(|limit| *limit < needed)?;
     Some(format!(

@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-/// Returns the directory that DPDK chooses.
+/// Returns the path that DPDK chooses for its runtime directory.
 pub(crate) fn directory() -> PathBuf {
     runtime_directory(rustix::process::geteuid().is_root(), |name| std::env::var_os(name))
 }

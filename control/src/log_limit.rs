@@ -1,8 +1,8 @@
 //! The rate limit of the log. Peers and local programs can cause log lines, peers at any rate.
 //!
-//! One limit applies to the whole process; log statements need no code for it. Each call site (a `tracing` callsite)
-//! writes at most [`LINES_PER_SECOND`]. Excess lines are counted. Once a second one line reports their number and the
-//! call site with most of them. Events and counters are not limited and carry the same information.
+//! The limit is a layer of the log's subscriber, so log statements need no code for it. Each call site (a `tracing`
+//! callsite) writes at most [`LINES_PER_SECOND`]. Excess lines are counted. Once a second one line reports their number
+//! and the call site with most of them. Events and counters are not limited and carry the same information.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,10 +20,9 @@ pub const LINES_PER_SECOND: u32 = 50;
 /// Period between two reports of suppressed lines.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The process's limit.
 static LIMIT: LazyLock<Limit> = LazyLock::new(|| Limit::new(LINES_PER_SECOND));
 
-/// Lines suppressed since the start, all call sites.
+/// Number of lines suppressed since the start, at all call sites.
 static SUPPRESSED: AtomicU64 = AtomicU64::new(0);
 
 /// The layer of the log's subscriber that suppresses lines.
@@ -41,8 +40,8 @@ pub fn suppressed() -> u64 {
     SUPPRESSED.load(Ordering::Relaxed)
 }
 
-/// Writes the report of suppressed lines if it is due. Returns when the next one is due; `None` if no line was
-/// suppressed since.
+/// Writes the report of suppressed lines if it is due. Returns when the next report is due; `None` if no line was
+/// suppressed since the last one.
 pub fn report(now: Instant) -> Option<Instant> {
     if let Some(sentence) = LIMIT.sentence(now) {
         tracing::warn!("{sentence}");
@@ -148,7 +147,7 @@ mod tests {
         }
     }
 
-    /// A limit of its own for each test, with a fixed time.
+    /// A layer with a limit of its own instead of the process's, at a fixed time.
     struct FrozenClockLimit(std::sync::Arc<Limit>, Instant);
 
     impl<S: Subscriber> Layer<S> for FrozenClockLimit {

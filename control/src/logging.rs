@@ -12,7 +12,7 @@ use tracing_subscriber::{EnvFilter, fmt, reload};
 
 use crate::log_limit::LogLimit;
 
-/// The filter of the running log.
+/// Handle that changes the filter of the installed log.
 static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
 
 /// Installs the log of the process.

@@ -27,7 +27,7 @@ impl Waker {
 
     /// Clears the pending wake-up, if any.
     pub(crate) fn reset(&self) {
-        // AGAIN: no wake-up was pending.
+        // EAGAIN: no wake-up was pending.
         let _ = rustix::io::read(&*self.0, &mut [0; 8]);
     }
 }

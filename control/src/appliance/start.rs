@@ -1,4 +1,4 @@
-//! Translation of a checked configuration for the layers below.
+//! Translates a checked configuration into those of the EAL, the ports and the data plane.
 
 use std::num::NonZeroU64;
 
@@ -11,7 +11,7 @@ use dataplane::{
 
 use super::budget::Buffers;
 
-/// Memory that DPDK needs besides the pools, MiB.
+/// Memory that DPDK needs besides the packet pools, MiB.
 const EAL_EXTRA_MIB: u64 = 64;
 
 /// Returns the EAL's configuration for all appliances of the process, whose `[memory]` sections are equal.
@@ -85,7 +85,7 @@ pub fn port_config(config: &Config, section: &PortSection) -> Result<PortConfig,
 fn link_config(impairment: &Impairment) -> Result<link::Config, link::ConfigError> {
     use link::{BurstLoss, Loss, Probability, Rate, Reorder};
     let loss = match impairment.burst_loss {
-        // `loss` is the loss in the good state, in addition to the bursts.
+        // Gilbert-Elliott model: `loss` applies in the good state, `burst.loss` in the bad state.
         Some(burst) => Loss::Burst(BurstLoss {
             good_to_bad: Probability::new(burst.enter)?,
             bad_to_good: Probability::new(burst.leave)?,
@@ -137,7 +137,7 @@ pub fn dataplane_config(config: &Config, buffers: &Buffers) -> Result<DataplaneC
         local_ports: section.local_ports,
         host: section.host.is_some(),
         name: section.name.clone(),
-        // The port exists: the configuration was checked.
+        // The checked configuration guarantees that the port exists.
         port: PortId(port_of(&section.port).unwrap_or(usize::from(u16::MAX)) as u16),
         vlan: section.vlan,
         addresses: section.addresses.clone(),
@@ -162,7 +162,7 @@ fn worker_limits(config: &Config, buffers: &Buffers) -> Limits {
         config.listeners.iter().fold(0, |sum, l| sum.saturating_add(l.limits.pending));
     let defaults = Limits::default();
     Limits {
-        // Streams in TIME-WAIT also occupy an entry.
+        // Twice the limit, because streams in TIME-WAIT also occupy an entry.
         streams: limits.streams.saturating_mul(2),
         half_open: pending.max(defaults.half_open),
         streams_per_peer: limits.streams_per_peer.unwrap_or(u32::MAX),

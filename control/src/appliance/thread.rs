@@ -17,7 +17,7 @@ use crate::notify::watchdog::Pulse;
 use crate::notify::{self, Service, Stage};
 use crate::waker::Waker;
 
-/// Maximum number of events per worker, and of requests, handled in one turn.
+/// Maximum number of events per worker, and of API requests, handled in one turn of the loop.
 const BATCH: usize = 256;
 /// Interval of attempts to send commands to a full ring.
 const FULL_RETRY: Duration = Duration::from_millis(1);
@@ -25,11 +25,11 @@ const FULL_RETRY: Duration = Duration::from_millis(1);
 /// A command from the process to a control thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Signal {
-    /// End in order: jobs and streams first.
+    /// End the appliance in order: jobs finish, then streams are closed, then the workers stop.
     Drain,
-    /// End at once.
+    /// End the appliance at once: all streams are reset.
     Abort,
-    /// Read the configuration again.
+    /// Read the configuration file again.
     Reload,
 }
 
@@ -55,11 +55,11 @@ pub struct ManagerHandle {
     pub service: Service,
     /// Index of the appliance in the process.
     pub appliance: usize,
-    /// Turns of the control thread, for the watchdog.
+    /// Counter of the control thread's turns, read by the watchdog.
     pub pulse: Arc<Pulse>,
 }
 
-/// The control thread and all that it drives.
+/// The control thread's loop, and the parts that it connects.
 pub struct Driver {
     core: Core,
     dataplane: Dataplane,
@@ -72,13 +72,14 @@ pub struct Driver {
     /// Sent once, when the workers have set up the configuration.
     set_up: Option<Sender<()>>,
     manager: ManagerHandle,
-    /// State last reported to the service manager, and when its numbers are due again.
+    /// State last reported to the service manager, and the time of the next report if only its numbers change.
     last_reported: Option<(notify::State, Instant)>,
 }
 
 impl Driver {
-    /// Connects the parts. The loader and the file writer use `waker`, too. `set_up` receives a message when every
-    /// worker has the configured regions and listeners; from then on the service manager is notified.
+    /// Creates the loop, and a handle that sends it signals. The loader and the file writer must use the same `waker`.
+    /// `set_up` receives a message when every worker has the configured regions and listeners. From then on the service
+    /// manager is notified.
     pub fn new(
         core: Core,
         dataplane: Dataplane,
@@ -184,8 +185,8 @@ impl Driver {
         true
     }
 
-    /// Reports changes to the service manager at once, and numbers once a second. The interval is met because a sleep
-    /// lasts at most a second.
+    /// Reports a change of state to the service manager at once, and changed numbers once a second. The interval is met
+    /// because a sleep lasts at most a second.
     fn report_to_manager(&mut self, now: Instant) {
         if self.set_up.is_some() || !self.manager.service.has_manager() {
             return;

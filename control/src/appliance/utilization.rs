@@ -25,7 +25,7 @@ impl Utilization {
         self.measured_at + INTERVAL
     }
 
-    /// Measures the shares, if due.
+    /// Measures the workers' shares if `INTERVAL` has elapsed since the last measurement.
     pub(super) fn handle_timeout<'a>(
         &mut self,
         counters: impl Iterator<Item = &'a Counters>,
@@ -46,7 +46,7 @@ impl Utilization {
         }
     }
 
-    /// Returns a worker's share, 0 to 1; `None` in the first second.
+    /// Returns the share of time in which a worker had work, 0 to 1; `None` before the first measurement.
     pub(super) fn busy_share(&self, worker: usize) -> Option<f64> {
         self.shares.get(worker).copied().flatten()
     }

@@ -77,7 +77,7 @@ pub(super) fn clock(host: &Host, found: &mut Vec<Finding>) {
             let command = format!("echo tsc > {current}");
             CLOCK.warning(seen).remedy("use tsc").command(command)
         }
-        // These clocks, too, are read without a system call.
+        // Like tsc, these clocks are read without a system call.
         "kvm-clock" | "hyperv_clocksource_tsc_page" | "arch_sys_counter" => CLOCK.note(seen),
         _ => CLOCK
             .warning(seen)

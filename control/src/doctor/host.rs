@@ -47,7 +47,8 @@ impl Host {
         Host { root: root.to_owned(), offloads: Offloads::Recorded(offloads) }
     }
 
-    /// Returns the path of a file of the host. A relative path starts at the working directory.
+    /// Returns the path of a file of the host. A relative path starts at the working directory, in a simulated tree at
+    /// its root.
     pub(super) fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         match path.strip_prefix("/") {
@@ -185,7 +186,7 @@ fn quote_excerpt(text: &str) -> String {
 /// Parses a list of numbers and ranges in Linux's format.
 pub(super) fn cpu_list(text: &str) -> Option<BTreeSet<u16>> {
     let text = text.trim();
-    // Older kernels print an unset list this way.
+    // Older kernels print `(null)` for an unset list.
     if text.is_empty() || text == "(null)" {
         return Some(BTreeSet::new());
     }

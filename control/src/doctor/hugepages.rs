@@ -14,7 +14,7 @@ const HUGEPAGES: Check = Check(
 
 /// Hugepages of one size on one node.
 struct Pages {
-    /// Sysfs directory of the counts.
+    /// Sysfs directory of the page counts.
     directory: String,
     /// Size of one page, bytes.
     size: u64,
@@ -25,7 +25,7 @@ struct Pages {
 /// Number of a node (`None` if the kernel has no NUMA support) and its hugepages.
 type NodePages = (Option<u16>, Vec<Pages>);
 
-/// Page size of regions, bytes.
+/// Size of the hugepages that back regions, bytes.
 const REGION_PAGE: u64 = 2 << 20;
 
 /// Demand for hugepages, bytes.
@@ -127,7 +127,7 @@ impl Demand {
     }
 }
 
-/// Returns the bytes of all packet pools. The appliances of a process share one EAL.
+/// Returns the memory that DPDK requests for all appliances of the process, mostly packet pools, bytes.
 fn pool_bytes(configs: &[Config]) -> Result<u64, Unknown> {
     let configs: Vec<&Config> = configs.iter().collect();
     Ok(u64::from(eal_config(&configs)?.memory_mib) << 20)
@@ -140,7 +140,7 @@ fn region_bytes(configs: &[Config]) -> u64 {
     regions.filter_map(|region| region.size).fold(0, u64::saturating_add)
 }
 
-/// Returns the bytes in free hugepages, on `node` and of `page_size` bytes, if given.
+/// Returns the bytes in free hugepages, of all nodes and sizes unless `node` or `page_size` (bytes) is given.
 fn free_bytes(nodes: &[NodePages], node: Option<u16>, page_size: Option<u64>) -> u64 {
     let nodes = nodes.iter().filter(|(number, _)| node.is_none() || *number == node);
     let pages = nodes.flat_map(|(_, pages)| pages);

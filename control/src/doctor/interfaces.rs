@@ -61,8 +61,8 @@ pub(super) fn addresses(host: &Host, subject: &Subject, found: &mut Vec<Finding>
     }
 }
 
-/// Returns the findings about addresses for `ddpd check`, with the same sentences. Interfaces with a TAP are omitted:
-/// their addresses belong on it, and `check` finds them elsewhere.
+/// Returns the findings about addresses for `ddpd check`, with the sentences of `ddpd doctor`. Interfaces with `host`
+/// are omitted: their addresses belong on the TAP, and `ddpd check` reports them on other devices separately.
 pub(super) fn check_addresses(host: &Host, config: &Config) -> Vec<MachineFinding> {
     let error = |interface: &InterfaceSection, message: String| ConfigError {
         file: config.file.clone(),
@@ -133,7 +133,7 @@ fn shared_addresses(
     interface.addresses.iter().filter_map(finding).collect()
 }
 
-/// The kernel's addresses, for IPv6 with interface and prefix length.
+/// The kernel's addresses; for IPv6 with interface and prefix length.
 type KernelAddresses = BTreeMap<IpAddr, Option<(String, u8)>>;
 
 /// Returns the kernel's own addresses. Needs no privilege.

@@ -74,7 +74,7 @@ fn check_device(
     );
 }
 
-/// Returns the command for the port's own interface, which turns off what is on: a device may lack the others.
+/// Returns the command that turns off the offloads `on` of the port's own interface. The device may lack the others.
 fn own_command(device: &str, on: &[&str]) -> String {
     let short = |name: &str| match name {
         "generic-receive-offload" => "gro off",
@@ -84,21 +84,20 @@ fn own_command(device: &str, on: &[&str]) -> String {
     format!("ethtool -K {device} {}", off.join(" "))
 }
 
-/// Returns the command for the other end of a veth, which has all of these offloads.
+/// Returns the command for the other end of a veth, which has all offloads of `PEER_OFFLOADS`.
 fn peer_command(device: &str, _: &[&str]) -> String {
     base::veth_peer_offloads_off!().replace("PEER", device)
 }
 
 /// The other end of a veth.
 enum Peer {
-    /// Not a veth.
     NotVeth,
     SameNamespace(String),
     OtherNamespace,
 }
 
 fn peer(host: &Host, device: &str) -> Result<Peer, Unknown> {
-    // Interfaces on top of another one, such as VLAN and macvlan, have a DEVTYPE.
+    // Interfaces on top of another one, such as VLAN and macvlan, have a DEVTYPE. A veth has none.
     let has_type = host.text(&format!("/sys/class/net/{device}/uevent"))?.contains("DEVTYPE=");
     // Interface numbers are per namespace: both ends may have the same number.
     if !has_type && host.has_peer_in_other_netns(device)? {

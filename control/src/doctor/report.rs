@@ -61,7 +61,7 @@ pub(super) fn script(findings: &[Finding], out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// Replaces control characters: a path or file contents must not end the comment line.
+/// Replaces control characters by spaces, so that a path or file contents cannot end the comment line.
 fn line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -33,7 +33,7 @@ fn try_connect(host: &Host, config: &Config) -> ConnectResult {
         Ok(_) => ConnectResult::InUse,
         Err(error) => match error.kind() {
             ErrorKind::NotFound | ErrorKind::ConnectionRefused => ConnectResult::Unserved,
-            // For example a socket of another user.
+            // For example, the socket belongs to another user, and this user must not connect.
             _ => ConnectResult::Unknown(error.to_string()),
         },
     }
@@ -92,7 +92,8 @@ pub(super) fn listen(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
     }
 }
 
-/// Returns true if only one of both can listen: same port, and the same or an unspecified address.
+/// Returns true if a process can listen on only one of the two addresses: same port, and the same or an unspecified IP
+/// address.
 fn addresses_conflict(a: SocketAddr, b: SocketAddr) -> bool {
     let covers = |a: IpAddr, b: IpAddr| match a {
         IpAddr::V4(any) => any.is_unspecified() && b.is_ipv4(),

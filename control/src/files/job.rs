@@ -30,7 +30,7 @@ pub(super) struct Job<M> {
     pub(super) flushes: Vec<u64>,
     /// True unless the policy is never to sync.
     pub(super) syncs: bool,
-    /// True if bytes written to the open file are not synced, but the policy requires a sync.
+    /// True if the policy requires syncs and the open file has bytes that are not synced.
     pub(super) unsynced: bool,
     /// Bytes written by earlier jobs since the last sync.
     pub(super) unsynced_bytes: u64,
@@ -40,7 +40,7 @@ pub(super) struct Job<M> {
     pub(super) is_last: bool,
 }
 
-/// Outcome of a job. Unwritten ranges and messages are returned in it.
+/// Outcome of a job, with the ranges and messages that were not written.
 pub(super) struct JobOutcome {
     pub(super) id: FileId,
     pub(super) unwritten_ranges: Vec<(u64, u64)>,
@@ -121,8 +121,8 @@ impl<M: RegionMemory> Job<M> {
             let file = &self.open_file.file;
             let end = file.metadata()?.len();
             if let Err(error) = (&**file).write_all(record) {
-                // A partial record would corrupt the sequence of records. Devices cannot be truncated, and do not need
-                // it.
+                // A partial record would corrupt the sequence of records. A device cannot be truncated and does not
+                // need it.
                 if file.metadata()?.is_file() {
                     file.set_len(end)?;
                 }

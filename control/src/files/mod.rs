@@ -5,8 +5,8 @@
 //! coalesced and bounded ([`ranges`]). Queued messages are bounded by the caller, which posts a new receive buffer for
 //! the peer only after [`Report::Appended`].
 //!
-//! Writes and syncs proceed in steps ([`job`]), counted by [`Writer::progress`]. A slow disk makes progress, one that
-//! hangs does not.
+//! Writes and syncs proceed in steps ([`job`]), counted by [`Writer::progress`]. A slow disk advances this counter, a
+//! hung disk does not.
 //!
 //! A failed write (such as a full disk) is reported and retried every [`RETRY_INTERVAL`]; its data are kept. Closing a
 //! file tries once more and reports a failure.
@@ -62,12 +62,13 @@ pub struct FileStats {
 /// Reports to the control thread.
 #[derive(Debug)]
 pub enum Report {
-    /// The message is in the file. It is durable if the policy is [`Fsync::Message`].
+    /// The message is in the file. With [`Fsync::Message`] it is also durable, unless a failure of the file's job is
+    /// reported as well.
     Appended {
         /// The tag passed to [`Writer::append`].
         tag: u64,
     },
-    /// The policy synced the file.
+    /// The file was synced as its policy requires.
     Synced {
         /// The synced file.
         file: FileId,
@@ -133,7 +134,7 @@ impl<M: RegionMemory + Send + 'static> Writer<M> {
         Ok(Writer { shared, reports, next: 1, thread: Some(thread) })
     }
 
-    /// Opens a file for the contents of `memory`, from offset 0.
+    /// Registers an open file that receives the contents of `memory`, from offset 0.
     pub fn open_region(&mut self, path: PathBuf, file: File, memory: M, fsync: Fsync) -> FileId {
         self.open(path, file, Some(memory), fsync)
     }
@@ -148,7 +149,7 @@ impl<M: RegionMemory + Send + 'static> Writer<M> {
         self.shared.changed.notify_one();
     }
 
-    /// Opens a file to which messages are appended.
+    /// Registers an open file to which messages are appended.
     pub fn open_log(&mut self, path: PathBuf, file: File, fsync: Fsync) -> FileId {
         self.open(path, file, None, fsync)
     }
@@ -294,7 +295,7 @@ impl<M> Shared<M> {
 #[derive(Debug)]
 struct State<M> {
     files: BTreeMap<FileId, Slot<M>>,
-    /// Directories below which moved files are opened again; `None`: they are not opened again.
+    /// Directories below which moved files are opened again; `None` if moved files are not opened again.
     directories: Option<Arc<Directories>>,
     stop: bool,
 }

@@ -32,7 +32,7 @@ impl OpenFile {
             return Ok(false);
         }
         if unsynced {
-            // The previous file may have another name now.
+            // The previous file may still be read under another name, so its bytes are made durable.
             self.sync(false)?;
         }
         let opened = files.open(&self.path, self.usage);

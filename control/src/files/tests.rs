@@ -94,7 +94,7 @@ fn large_writes_are_synced_in_steps_that_count_as_progress() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = writer();
     let len = 80 << 20;
-    // 80 chunks. With `Close` also a sync after 32 MiB, after 64 MiB, and at the end.
+    // 80 chunks of 1 MiB are written. With `Close` there are three syncs: after 32 MiB, after 64 MiB, and at the end.
     for (name, fsync, steps) in [("never", Fsync::Never, 80), ("close", Fsync::Close, 83)] {
         let (path, file) = scratch(&dir, name);
         let before = writer.progress();

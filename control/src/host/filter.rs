@@ -3,7 +3,7 @@
 
 use super::netlink::{Message, Protocol, Socket};
 
-/// The nftables table of a device.
+/// An nftables table that drops the frames received on a device. Dropping this value removes the table.
 #[derive(Debug)]
 pub(super) struct Filter {
     /// Owner of the table: closing the socket removes it.
@@ -11,10 +11,9 @@ pub(super) struct Filter {
 }
 
 const SUBSYSTEM: u16 = libc::NFNL_SUBSYS_NFTABLES as u16;
-/// nftables family `netdev`.
 const FAMILY: u8 = libc::NFPROTO_NETDEV as u8;
 const OWNER: u32 = 2;
-/// Attributes of tables, chains and hooks (`linux/netfilter/nf_tables.h`).
+/// Types of the attributes of tables, chains and hooks (`linux/netfilter/nf_tables.h`).
 const TABLE_NAME: u16 = 1;
 const TABLE_FLAGS: u16 = 2;
 const CHAIN_TABLE: u16 = 1;

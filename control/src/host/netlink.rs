@@ -38,12 +38,12 @@ pub(super) struct Message {
 }
 
 impl Message {
-    /// Creates a request of this type with its fixed part.
+    /// Creates a request of type `kind`. `fixed` is the part of its body before the attributes.
     pub(super) fn new(kind: u16, flags: i32, fixed: &[u8]) -> Message {
         Message { kind, flags: (flags | libc::NLM_F_REQUEST) as u16, body: fixed.to_vec() }
     }
 
-    /// Creates a request to change a link's flags.
+    /// Creates a request to change a link. `change` selects the flags that are set to their values in `flags`.
     pub(super) fn link(index: u32, flags: u32, change: u32) -> Message {
         let words = [0, index, flags, change];
         let fixed: Vec<u8> = words.into_iter().flat_map(u32::to_ne_bytes).collect();
@@ -158,7 +158,7 @@ impl Socket {
                 }
                 let Some((fixed, rest)) = body.split_first_chunk::<8>() else { continue };
                 let index = u32::from_ne_bytes([fixed[4], fixed[5], fixed[6], fixed[7]]);
-                // On a point-to-point link `IFA_LOCAL` is the own address, `IFA_ADDRESS` the peer's.
+                // On a point-to-point link, `IFA_LOCAL` is our address and `IFA_ADDRESS` the peer's.
                 let find = |wanted| attributes(rest).find(|(kind, _)| *kind == wanted);
                 let found = find(libc::IFA_LOCAL).or_else(|| find(libc::IFA_ADDRESS));
                 all.extend(found.and_then(|(_, bytes)| parse_address(bytes)).map(|ip| (index, ip)));

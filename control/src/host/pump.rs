@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 const BATCH: usize = 64;
 /// Maximum length of a frame from the kernel, bytes.
 const MAX_FRAME: usize = 65_536;
-/// Interval of the checks whether the workers have ended.
+/// Interval at which the thread checks whether the workers have ended.
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A non-blocking source and sink of frames.

@@ -27,7 +27,7 @@ pub enum Stage {
     Serving,
     /// The operator drains the appliance: it refuses new streams.
     Draining,
-    /// The appliance ends after its streams.
+    /// The appliance ends: its jobs finish, then its streams are closed.
     Ending,
     /// The workers are stopping.
     Stopping,
@@ -78,7 +78,7 @@ struct ReportedState {
 }
 
 impl Service {
-    /// Returns the state of a process that starts `appliances` appliances, and reports it.
+    /// Creates the state of a process that starts `appliances` appliances, and sends the first status line.
     pub fn new(socket: Socket, appliances: usize) -> Service {
         let reported = ReportedState {
             appliances: vec![State::default(); appliances],
@@ -135,7 +135,7 @@ impl Service {
 }
 
 impl Shared {
-    /// Sends a change with its status line. Queues the message if the socket is full.
+    /// Sends `message` together with the status line. Queues them if the socket is full.
     fn announce(&self, reported: &mut ReportedState, message: &str, now: Instant) {
         let status = reported.sentence();
         let message = format!("{message}\nSTATUS={status}");
@@ -154,7 +154,8 @@ impl Shared {
         reported.queued.drain(..sent);
     }
 
-    /// Sends the status line if it has changed and is due, or `at_once`. Queued messages go first.
+    /// Sends the status line if it has changed and is due, or `at_once`. Sends nothing while messages are queued, to
+    /// keep the order.
     fn status(&self, reported: &mut ReportedState, at_once: bool, now: Instant) {
         let due = reported.status_at.is_none_or(|at| now >= at + STATUS_INTERVAL);
         if !(due || at_once) || !reported.queued.is_empty() {

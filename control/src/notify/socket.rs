@@ -25,7 +25,7 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Opens the socket named by the environment. An unusable name is logged.
+    /// Opens the socket named by `$NOTIFY_SOCKET`. An unusable name is logged.
     pub fn from_env() -> Socket {
         Socket::open_named(std::env::var_os("NOTIFY_SOCKET").as_deref())
     }
@@ -65,7 +65,7 @@ impl Socket {
         }
     }
 
-    /// Logs the first failure.
+    /// Logs the first failure only.
     fn warn(&self, error: &io::Error) {
         if !self.warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(

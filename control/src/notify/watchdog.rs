@@ -1,10 +1,10 @@
 //! The service manager's watchdog. It is fed while all serving threads make progress.
 //!
-//! A separate thread checks them at half the manager's interval (`WATCHDOG_USEC`). It feeds the watchdog if every
-//! worker and every control thread has made a turn of its loop since the last feed. An idle worker still turns, and
-//! each check wakes the control threads. If a thread is stuck, it is logged once, and the checks become more frequent:
-//! the watchdog is fed as soon as all threads turn again. The checks and the feed take no lock and send no request, so
-//! no other thread can block them.
+//! A separate thread checks the serving threads at half the manager's interval (`WATCHDOG_USEC`). It feeds the watchdog
+//! if every worker and every control thread has made a turn of its loop since the last feed. An idle worker still makes
+//! turns, and each check wakes the control threads. A stuck thread is logged once, and the checks become more frequent:
+//! the watchdog is fed as soon as all threads make turns again. The checks and the feed take no lock and send no
+//! request, so no other thread can block them.
 
 use std::fmt;
 use std::process;
@@ -22,8 +22,8 @@ use crate::waker::Waker;
 /// Checks per interval while a thread is stuck.
 const CHECKS_WHEN_STUCK: u32 = 20;
 
-/// Returns the interval of the environment; `None` without a watchdog, if the watchdog is for another process, or if a
-/// value is invalid (logged).
+/// Returns the watchdog interval from the environment. Returns `None` without a watchdog, if the watchdog is for
+/// another process, or if a value is invalid (logged).
 pub fn interval_from_env() -> Option<Duration> {
     let value = |name| std::env::var(name).ok();
     match interval(
@@ -39,7 +39,7 @@ pub fn interval_from_env() -> Option<Duration> {
     }
 }
 
-/// Returns the interval from the values of `WATCHDOG_USEC` and `WATCHDOG_PID`; `own` is this process.
+/// Returns the interval from the values of `WATCHDOG_USEC` and `WATCHDOG_PID`. `own` is the ID of this process.
 ///
 /// # Errors
 /// One sentence: a value is not a number.
@@ -131,8 +131,8 @@ struct TurnObservation {
 }
 
 impl TurnObservation {
-    /// Updates the observation. If the thread has made no turn since the last feed, returns the time since its last one
-    /// was observed.
+    /// Updates the observation. If the thread has made no turn since the last feed, returns the time since its last
+    /// turn was observed.
     fn update(&mut self, turns: u64, now: Instant) -> Option<Duration> {
         if turns != self.turns {
             (self.turns, self.observed_at) = (turns, now);

@@ -52,7 +52,8 @@ impl FileAccess {
     }
 }
 
-/// Paths that libraries, the log and DPDK read on any host. From `/etc` only files about users, hosts and libraries.
+/// Paths that libraries, the log and DPDK read on any host. Of `/etc` only files about users, hosts, time, libraries
+/// and DPDK.
 const READABLE_PATHS: [&str; 17] = [
     "/usr",
     "/lib",
@@ -208,7 +209,7 @@ fn readable_paths(config: &Config) -> Vec<PathBuf> {
     paths
 }
 
-/// Returns the devices that a port of this kind opens.
+/// Returns the device files and directories that a port of this kind opens.
 fn device_paths(kind: &PortKind) -> Vec<PathBuf> {
     match kind {
         PortKind::Tap { .. } => vec!["/dev/net/tun".into()],

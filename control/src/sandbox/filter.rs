@@ -17,7 +17,7 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ports {
     pub(super) kinds: BTreeSet<&'static str>,
-    /// A port connects to a Unix socket: it is a memif client.
+    /// True if a port connects to a Unix socket. Only a memif client does.
     pub(super) connects_unix: bool,
 }
 
@@ -36,7 +36,7 @@ pub(super) fn install_base(ports: &Ports) -> Result<(), String> {
     apply_filter_all_threads(&compile(none, SeccompAction::Allow, action)?).map_err(refused)
 }
 
-/// Restricts the calling thread further, to the system calls of these kinds of port.
+/// Restricts the calling thread further: to the calls of every worker, and those that ports of these kinds need.
 ///
 /// # Errors
 /// A sentence: the kernel refuses the filter.
@@ -98,7 +98,7 @@ fn unix_stream_rule() -> Result<SeccompRule, String> {
     ])
 }
 
-/// Adds the conditions on arguments that apply to every thread, for calls that are listed.
+/// Replaces the rules of system calls whose arguments are restricted in every thread. Unlisted calls stay unlisted.
 fn add_conditions(rules: &mut Rules) -> Result<(), String> {
     /// Set-user-ID and set-group-ID bits.
     const PRIVILEGED: u64 = (libc::S_ISUID | libc::S_ISGID) as u64;
@@ -107,7 +107,7 @@ fn add_conditions(rules: &mut Rules) -> Result<(), String> {
     let plain = |mode| rule_32(mode, masked_eq(PRIVILEGED), 0);
     let makes_none = |flags| rule_32(flags, masked_eq(MAKES), 0);
     let no_execution = || rule_32(2, masked_eq(libc::PROT_EXEC as u64), 0);
-    // Denied: input into the terminal from which ddpd was started.
+    // These ioctls put input into the terminal from which ddpd was started, so they are denied.
     let input = [libc::TIOCSTI, libc::TIOCLINUX];
     let input = input.map(|request| (1, SeccompCmpOp::Ne, request));
     let own = u64::from(std::process::id());
@@ -121,7 +121,7 @@ fn add_conditions(rules: &mut Rules) -> Result<(), String> {
         #[cfg(target_arch = "x86_64")]
         (libc::SYS_mkdir, vec![plain(1)?]),
         (libc::SYS_ioctl, vec![rule_all(&input)?]),
-        // Only signals to threads of this process.
+        // tgkill(2) may signal only threads of this process.
         (libc::SYS_tgkill, vec![rule_32(0, SeccompCmpOp::Eq, own)?]),
     ];
     for (call, conditions) in conditions {

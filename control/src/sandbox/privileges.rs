@@ -59,7 +59,7 @@ fn shrink_bounding_set(kept: Capabilities) {
         if kept.0 & one.bits() == 0
             && let Err(error) = rustix::thread::remove_capability_from_bounding_set(one)
         {
-            // INVAL: beyond the kernel's last capability. PERM: no `CAP_SETPCAP`.
+            // EINVAL: the number is beyond the kernel's last capability. EPERM: `CAP_SETPCAP` is missing.
             tracing::debug!("sandbox: the bounding set keeps what is left of it: {error}");
             return;
         }

@@ -29,7 +29,7 @@ use config::ServiceKind;
 use perftest::Perftest;
 use rping::Rping;
 
-/// Memory of one stream.
+/// Memory of one stream: a part of its listener's region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Slot {
     /// STag, valid on this stream only.
@@ -113,7 +113,7 @@ pub type Actions = VecDeque<(StreamId, Action)>;
 pub struct AcceptedStream {
     /// The peer's address.
     pub peer: IpAddr,
-    /// The stream's memory; `None` for services without.
+    /// The stream's memory; `None` if the service uses none.
     pub slot: Option<Slot>,
     /// True if the peer announced that it will issue Reads (its ORD is not 0).
     pub reads: bool,
@@ -213,7 +213,7 @@ impl Service {
         }
     }
 
-    /// Returns the number of streams that have state here.
+    /// Returns the number of streams with state in this service.
     pub fn sessions(&self) -> usize {
         match self {
             Service::Passive => 0,

@@ -17,14 +17,14 @@
 //! | traffic | program |
 //! |---|---|
 //! | Writes, or Reads, on the data stream | bandwidth of Writes; bandwidth or latency of Reads: no action |
-//! | Sends, the client's address is not page-aligned | bandwidth of Sends: their number is written to it, as a credit |
+//! | Sends, client's address not page-aligned | bandwidth of Sends: the server writes their number to it as credit |
 //! | Sends, the address is page-aligned | latency of Sends: the server sends each one back |
 //! | ten control messages, then silence | latency of Writes: the server writes first, then answers each Write |
 //!
 //! *Pairing data and control streams.* The server delays its answers to message 5, so that only one client of a host
-//! opens its data stream at a time. At message 6 the data stream is the only stream of that host that was opened since
-//! and has not sent a version. A client must open it within [`OPENING_TIMEOUT`], so that an idle client does not block
-//! others of its host.
+//! opens its data stream at a time. At message 6, the data stream is the only stream of that host that was opened after
+//! the answer and has not sent a version. A client must open it within [`OPENING_TIMEOUT`], so that an idle client does
+//! not block others of its host.
 
 pub mod client;
 #[cfg(test)]
@@ -98,9 +98,9 @@ struct Control {
 
 #[derive(Clone, Copy, Debug)]
 struct Opening {
-    /// Number of the last stream opened before; the data stream has a higher one.
+    /// Number of the newest stream when the client was allowed to open its data stream, which has a higher number.
     opened_after: u64,
-    /// Expiry of the opening.
+    /// Time by which the client must have opened the data stream.
     deadline: Instant,
 }
 
@@ -109,14 +109,14 @@ struct Data {
     control: StreamId,
     /// Number of received Sends.
     sends: u32,
-    /// The last credit written. `credit_in_flight`: that Write is not acknowledged.
+    /// The last credit written. `credit_in_flight` is true until its Write is acknowledged.
     credit: u32,
     credit_in_flight: bool,
     /// Number of received Writes.
     writes: u64,
     /// Number of answered Writes; `None` unless this is a write latency test.
     answered_writes: Option<u64>,
-    /// Unacknowledged answers, including the first Write.
+    /// Number of unacknowledged answers, including the first Write.
     answers_in_flight: u32,
 }
 
@@ -210,7 +210,7 @@ impl Perftest {
         }
     }
 
-    /// Handles silence on data streams, which means a write latency test.
+    /// Handles expired silence timers. Silence on a data stream means a write latency test: the server writes first.
     fn expire_idle_timers(&mut self, now: Instant, out: &mut Actions) {
         let mut silent = Vec::new();
         for (&id, conn) in &mut self.conns {
@@ -236,7 +236,7 @@ impl Perftest {
         }
     }
 
-    /// Handles a control message that is already counted.
+    /// Handles a control message, already counted in `messages`. Answers it or delays the answer.
     fn on_control_message(
         &mut self,
         stream: StreamId,
@@ -291,7 +291,8 @@ impl Perftest {
         }
     }
 
-    /// Sends delayed answers, so that one client of a host opens its data stream at a time.
+    /// Pairs streams if possible, and sends the delayed answers that are permitted then. At most one client of a host
+    /// opens its data stream at a time.
     fn send_delayed_answers(&mut self, peer: IpAddr, now: Instant, out: &mut Actions) {
         let opening = |conn: &Conn| matches!(&conn.role, Role::Control(c) if c.opening.is_some());
         let of_peer = |(_, conn): &(&StreamId, &Conn)| conn.peer == peer;
@@ -332,7 +333,7 @@ impl Perftest {
                 return;
             }
             (Some(data), None) => data,
-            // One of them is another client's control stream, which will soon send its version.
+            // One of the candidates is another client's control stream, which will soon send its version.
             (Some(_), Some(_)) => return,
         };
         if let Some(conn) = self.conns.get_mut(&data) {
@@ -395,7 +396,7 @@ impl Perftest {
                     *answered += 1;
                     data.answers_in_flight += 1;
                     let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
-                    // The server's first Write had the number 1.
+                    // The last byte of a Write is its number. The server's first Write had number 1.
                     if let Some(last) = bytes.last_mut() {
                         *last = (*answered + 1) as u8;
                     }

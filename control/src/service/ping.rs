@@ -20,7 +20,7 @@ pub enum Step {
     Compare,
     /// All rounds are done. Compare the last one's data, too.
     CompareLast,
-    /// The peer does not behave like an rping server. One sentence.
+    /// The peer does not behave like an rping server. Contains the reason, one sentence.
     Failed(String),
 }
 

@@ -33,7 +33,7 @@ use api::accept::Backoff;
 
 pub use self::message::{AttachReply, MAX_REQUEST, REPLY_LEN, Status};
 
-/// Slots of a completion ring, which has 64 KiB.
+/// Slots of a completion ring, 64 bytes each.
 pub const RING_CAPACITY: u64 = 1024;
 /// Maximum number of open connections, attached or not.
 pub const MAX_CONNECTIONS: usize = 64;
@@ -59,7 +59,7 @@ pub struct Server {
     path: PathBuf,
     listener: OwnedFd,
     objects: HashMap<String, Object>,
-    /// Objects with records that their programs were not woken for.
+    /// Objects with new records of which their programs are not notified yet.
     unsignalled: HashSet<String>,
     connections: BTreeMap<u64, Connection>,
     next: u64,
@@ -112,7 +112,7 @@ impl Server {
             || rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
         let address = SocketAddrUnix::new(path)?;
         let listener = socket()?;
-        // Before bind: the file never has wider permissions than these.
+        // Set before bind, so that the socket file never has wider permissions.
         rustix::fs::fchmod(&listener, Mode::RUSR | Mode::WUSR)?;
         if let Err(error) = rustix::net::bind(&listener, &address) {
             let stale = error == Errno::ADDRINUSE
@@ -173,7 +173,7 @@ impl Server {
                 && self.unsignalled.contains(object)
             {
                 match rustix::io::write(event, &1u64.to_ne_bytes()) {
-                    // AGAIN: the counter is at its maximum; the program has a pending wake-up.
+                    // EAGAIN: the counter is at its maximum; the program has a pending wake-up.
                     Ok(_) | Err(Errno::AGAIN) => {}
                     Err(error) => tracing::warn!("cannot signal a program of {object}: {error}"),
                 }

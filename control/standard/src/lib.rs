@@ -1,4 +1,4 @@
-//! The standard streams of both programs, with Unix conventions.
+//! The standard streams of `ddpd` and `ddpctl`, with Unix conventions.
 //!
 //! If the reader closes the pipe, SIGPIPE ends the program without a message. Any other write error is an error of the
 //! command. Using a stream that was closed when the process started is an error, too; it does not become /dev/null.
@@ -66,7 +66,8 @@ impl Write for Raw {
     }
 }
 
-/// Waits if the file is non-blocking: another process may have set it so.
+/// Writes bytes and returns their number. Waits if the file is non-blocking, which another process may have set, and
+/// full.
 fn write_blocking(file: &mut File, bytes: &[u8]) -> io::Result<usize> {
     loop {
         match file.write(bytes) {
@@ -117,15 +118,15 @@ fn wait(fd: BorrowedFd<'_>, events: PollFlags) -> io::Result<()> {
     }
 }
 
-/// Ends the process as the signal does by default. A shell then sees 128 + its number.
+/// Ends the process with the default action of the signal. A shell then reports exit status 128 + `signal`.
 pub fn end_by_signal(signal: i32) -> ! {
     // The default action of all signals used here ends the process. `exit` is reached only if the signal is blocked.
     let _ = signal_hook::low_level::emulate_default_handler(signal);
     std::process::exit(128 + signal)
 }
 
-/// From now on ends the process as soon as the reader of the standard output closes it, even without output. Has no
-/// effect if the standard output is not open: tests pass another writer.
+/// Starts a thread that ends the process as soon as the reader of the standard output closes it, even without output.
+/// Has no effect if the standard output is not open, as in tests that pass another writer.
 ///
 /// # Errors
 /// The thread cannot be started.

@@ -28,11 +28,11 @@ const ENTRY_BUFFER: std::ops::RangeInclusive<usize> = 4096..=4 << 20;
 /// The process at the other end of a Unix socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerProcess {
-    /// Process id; 0 if the process is in another PID namespace. rustix's type has no 0.
+    /// Process ID; 0 if the process is in another PID namespace. rustix's type cannot represent 0.
     pub pid: i32,
-    /// Effective user id.
+    /// Effective user ID.
     pub uid: u32,
-    /// Effective group id.
+    /// Effective group ID.
     pub gid: u32,
 }
 
@@ -132,7 +132,7 @@ pub fn group_id(name: &str) -> io::Result<Option<gid_t>> {
     })
 }
 
-/// Calls `look_up` with larger and larger buffers until the entry fits. `None` if the name is unknown.
+/// Calls `look_up` with increasing buffers until the entry fits. Returns `None` if the name is unknown.
 fn look_up_entry<T>(
     mut look_up: impl FnMut(&mut [c_char]) -> (c_int, Option<T>),
 ) -> io::Result<Option<T>> {

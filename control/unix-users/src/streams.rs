@@ -26,7 +26,7 @@ extern "C" fn record_closed() {
     CLOSED_AT_START.store(closed, Ordering::Relaxed);
 }
 
-/// True if `fd` is 0, 1 or 2 and was closed when the process started.
+/// Returns true if `fd` is 0, 1 or 2 and was closed when the process started.
 pub fn was_closed(fd: i32) -> bool {
     (0..3).contains(&fd) && CLOSED_AT_START.load(Ordering::Relaxed) & 1 << fd != 0
 }

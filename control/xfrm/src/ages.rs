@@ -1,19 +1,20 @@
 //! Ages of policies and SAs, and the last dump that listed each of them.
 //!
-//! The kernel adds entries at the head of its lists and dumps from the head: the newest first. Entries that the monitor
-//! sends after a dump are newer than all entries of the dump.
+//! The kernel adds entries at the head of its lists and dumps from the head: the newest first. The monitor is the
+//! kernel's multicast of changes. Entries that it sends after a dump are newer than all entries of the dump.
 //!
 //! ```text
 //!   age:  … older | … third, second, first of the dump | base | of the monitor since …
 //! ```
 
-/// Maximum number of entries of one dump.
+/// Order numbers reserved for one dump. At most `SPAN - 1` entries of a dump have different numbers.
 const SPAN: u64 = 1 << 20;
 
-/// Source of order numbers for entries of one kind (policies or SAs), larger for newer ones, and counter of dumps.
+/// Assigns order numbers to entries of one kind (policies or SAs): newer entries have larger numbers. Also counts
+/// dumps.
 #[derive(Debug, Default)]
 pub(crate) struct AgeCounter {
-    /// Order number of the newest entry that the monitor has sent; at least `base`.
+    /// Order number of the newest entry that the monitor has sent; `base` if none since the dump began.
     newest: u64,
     /// Order numbers below this one, down to `base - SPAN + 1`, are those of the current dump.
     base: u64,
@@ -31,7 +32,7 @@ pub(crate) struct Age {
 }
 
 impl AgeCounter {
-    /// Begins a dump: entries that the monitor sends later are newer than all of its entries.
+    /// Begins a dump. Entries that the monitor sends later are newer than all entries of the dump.
     pub(crate) fn begin_dump(&mut self) {
         self.newest += SPAN;
         self.base = self.newest;
@@ -60,8 +61,8 @@ impl AgeCounter {
         Age { dump: self.dumps, ..age }
     }
 
-    /// True if the dump has listed the entry, or the monitor has sent it since the dump began. To be called at the end
-    /// of a dump.
+    /// Returns true if the dump has listed the entry, or the monitor has sent it since the dump began. Must be called
+    /// at the end of a dump.
     pub(crate) fn is_current(&self, age: Age) -> bool {
         age.dump == self.dumps
     }

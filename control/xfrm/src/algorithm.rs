@@ -34,7 +34,7 @@ pub(crate) fn algorithm_name(attributes: &Attributes) -> String {
     names.collect::<Vec<_>>().join("+")
 }
 
-/// True for an SA without any algorithm: its negotiation is in progress.
+/// Returns true for an SA without any algorithm: its negotiation is in progress.
 pub(crate) fn has_no_algorithm(attributes: &Attributes) -> bool {
     let Attributes { aead, encryption, authentication, .. } = attributes;
     aead.is_none() && encryption.is_none() && authentication.is_none()

@@ -12,7 +12,7 @@ use ipsec::sa::Parameters;
 /// Maximum number of waiting warnings; further ones are only counted.
 const WARNINGS: usize = 64;
 
-/// A protection that policies require, with its number in the list of policies.
+/// A protection: a set-up for ESP (mode, addresses, request ID) that policies require.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProtectionInfo {
     /// Number of the protection, constant while a policy requires it.
@@ -37,18 +37,18 @@ impl std::fmt::Display for ProtectionInfo {
 /// The first sequence numbers of a new SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SequenceState {
-    /// Sequence numbers to send with. [`Mirror::reserve_sequence`](crate::Mirror::reserve_sequence) requests more.
+    /// Sequence numbers that may be sent. [`Mirror::reserve_sequence`](crate::Mirror::reserve_sequence) requests more.
     Outbound {
         /// First sequence number.
         first: u64,
         /// Number of sequence numbers, beginning with `first`.
         numbers: u64,
     },
-    /// Sequence numbers received before.
+    /// Sequence numbers already received.
     Inbound {
         /// Highest number; 0 if none was received. All numbers up to it are considered received.
         highest: u64,
-        /// Packets of the anti-replay window, 64 to 4096.
+        /// Size of the anti-replay window, packets, 64 to 4096.
         window: u16,
     },
 }
@@ -56,7 +56,7 @@ pub enum SequenceState {
 /// The kind of a refused entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RefusedKind {
-    /// A policy. Its packets are dropped, or it is not in the list: see the reason.
+    /// A policy. Either its packets are dropped, or the data plane's list does not contain it; the reason says which.
     Policy,
     /// An SA.
     Sa,
@@ -164,7 +164,8 @@ pub struct SaInfo {
     pub refused: Option<String>,
 }
 
-/// Waiting events. Warnings are limited to [`WARNINGS`]; each other event is caused by a message or a call.
+/// Waiting events. At most [`WARNINGS`] of them are warnings. Every other event results from a kernel message or a
+/// call.
 #[derive(Debug, Default)]
 pub(crate) struct EventQueue {
     queue: VecDeque<Event>,
@@ -187,7 +188,7 @@ impl EventQueue {
         }
     }
 
-    /// Reports a refusal unless it was reported before. Returns the current reason, if any.
+    /// Reports a refusal unless the same reason was reported before. Returns the current reason, if any.
     pub(crate) fn report_refusal(
         &mut self,
         what: RefusedKind,

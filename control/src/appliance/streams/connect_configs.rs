@@ -22,8 +22,8 @@ pub(super) struct ConnectConfigs {
 }
 
 impl ConnectConfigs {
-    /// Returns the configuration for an open. Over SCTP equal options return the same object, so that streams to one
-    /// peer can share associations.
+    /// Returns the configuration for an active open. Over SCTP, equal options return the same object, so that streams
+    /// to one peer can share an association.
     pub(super) fn endpoint(
         &mut self,
         config: &Config,
@@ -73,7 +73,7 @@ struct SctpKind {
     udp_port: Option<u16>,
     /// Peer-to-peer model of RFC 6581.
     peer_to_peer: bool,
-    /// Fields of the IP headers. Streams of one association have the same.
+    /// IP header fields, equal for all streams of one association.
     ip: IpFields,
     /// Heartbeat interval: shorter if the peer may hold an exclusive region.
     heartbeat: Option<Duration>,
@@ -93,13 +93,13 @@ impl SctpKind {
 struct TcpKind {
     /// MPA revision of the first attempt.
     revision: u8,
-    /// True for the draft's Start Keys instead of request frames.
+    /// True if the Start Keys of MPA's first draft replace the MPA Request and Reply Frames.
     start_key: bool,
     /// True if markers are requested.
     markers: bool,
     /// True if CRCs are requested.
     crc: bool,
-    /// Implementation at the peer.
+    /// Kind of the peer's RDMA implementation, by its known deviations from the specifications.
     peer: mpa::Peer,
     /// Peer-to-peer model of RFC 6581.
     peer_to_peer: bool,
@@ -111,8 +111,7 @@ struct TcpKind {
 
 impl TcpKind {
     fn from_spec(config: &Config, spec: &ConnectSpec, peer: mpa::Peer, start_key: bool) -> TcpKind {
-        // Exhaustive patterns without `..`: a new option does not compile until it distinguishes
-        // configurations or is left out here.
+        // The patterns have no `..`: a new option does not compile until it is added to the key or ignored here.
         let MpaChoice { revision: _, start_key: _, markers: _, crc } = spec.mpa;
         let &RdmapChoice { ird: _, ord: _, peer: _, peer_to_peer, retry_revision_1 } = &spec.rdmap;
         TcpKind {

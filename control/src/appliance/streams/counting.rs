@@ -14,16 +14,17 @@ use crate::appliance::pending::StreamList;
 pub(super) struct StreamCounts {
     /// Totals of ended streams and associations, per worker.
     ended: Vec<Totals>,
-    /// The count in progress.
+    /// Totals of the count in progress; `None` if there is none.
     live: Option<LiveTotals>,
 }
 
 /// Totals of live streams and associations, as listed by the workers.
 #[derive(Debug)]
 struct LiveTotals {
-    /// Totals of all listed, per worker.
+    /// Totals of all listed streams and associations, per worker.
     sums: Vec<Sums>,
-    /// Totals of those that have ended since they were listed, per worker. `ended` contains them, too.
+    /// Totals of listed streams and associations that have ended since, per worker. `ended` contains them, too, so
+    /// `finish` subtracts them.
     double_counted: Vec<Sums>,
     listed: HashSet<StreamId>,
     live_counts: LiveCounts,
@@ -33,7 +34,7 @@ struct LiveTotals {
 #[derive(Clone, Copy, Default, Debug)]
 pub(in crate::appliance) struct LiveCounts {
     pub associations: usize,
-    /// Bytes held by streams.
+    /// Bytes held for out-of-order data and for retransmission.
     pub held: HeldBytes,
 }
 
@@ -42,7 +43,7 @@ impl StreamCounts {
         StreamCounts { ended: vec![Totals::default(); workers], live: None }
     }
 
-    /// Starts a count.
+    /// Starts a count. Discards a count in progress.
     pub(super) fn begin(&mut self) {
         let empty = || vec![Sums::default(); self.ended.len()];
         let (sums, twice) = (empty(), empty());
@@ -50,8 +51,8 @@ impl StreamCounts {
         self.live = Some(LiveTotals { sums, double_counted: twice, listed, live_counts: present });
     }
 
-    /// Adds a part of the list. A stream that is not `is_known` was counted when it ended; its worker keeps it only for
-    /// late segments.
+    /// Adds a part of a worker's list. A stream for which `is_known` is false was counted when it ended; its worker
+    /// keeps it only for late segments.
     pub(super) fn add_listed(&mut self, part: &StreamList, is_known: impl Fn(StreamId) -> bool) {
         let Some(live) = &mut self.live else { return };
         for info in part.streams.values() {
@@ -90,7 +91,7 @@ impl StreamCounts {
         }
     }
 
-    /// Returns the totals to correct for a stream or association that has ended, if the current count has listed it.
+    /// Returns the `double_counted` totals of the worker if the current count has listed this stream or association.
     fn double_counted_mut(&mut self, id: StreamId) -> Option<&mut Sums> {
         let live = self.live.as_mut().filter(|live| live.listed.contains(&id))?;
         live.double_counted.get_mut(usize::from(id.worker()))

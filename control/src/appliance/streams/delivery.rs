@@ -22,7 +22,8 @@ impl Streams {
         self.streams.get(&id)?.queues.iter().find(|queue| queue.qn == qn.0)
     }
 
-    /// Returns true if the queue is configured for the stream. The error queue has buffers without being configured.
+    /// Returns true if the queue is configured for the stream. The error queue has receive buffers but no
+    /// configuration.
     pub(in crate::appliance) fn has_queue(&self, id: StreamId, qn: Qn) -> bool {
         self.queue(id, qn).is_some()
     }
@@ -50,7 +51,7 @@ impl Streams {
         }
     }
 
-    /// Delivers an RDMAP Send as configured for the first queue.
+    /// Delivers an RDMAP Send as configured for the stream's first queue.
     pub(in crate::appliance) fn on_send(
         &mut self,
         env: &mut Env,
@@ -80,7 +81,7 @@ impl Streams {
         Some(stream.received)
     }
 
-    /// Delivers a message to the event log or a file, or discards it. Its buffer is reposted.
+    /// Delivers a message to the event log or a file, or discards it. Its receive buffer is reposted afterwards.
     fn deliver(
         &mut self,
         env: &mut Env,
@@ -132,7 +133,7 @@ impl Streams {
         }
     }
 
-    /// Posts one receive buffer.
+    /// Posts one receive buffer to the queue, unless the stream has ended.
     pub(in crate::appliance) fn repost_buffer(&self, env: &mut Env, stream: StreamId, qn: Qn) {
         if self.streams.contains_key(&stream) {
             env.send_command(stream.worker(), Command::PostBuffers { stream, qn, buffers: 1 });
@@ -171,7 +172,7 @@ impl Streams {
         env.log.push(EventKind::Terminated { stream, by_peer, code, reason });
     }
 
-    /// Performs an action of the service on its stream.
+    /// Performs an action that the listener's service requested for the stream.
     pub(in crate::appliance) fn perform(&mut self, env: &mut Env, id: StreamId, action: Action) {
         let Some(stream) = self.streams.get(&id) else { return };
         let own = stream.slot.as_ref().map(|taken| (taken.slot, taken.memory.clone()));
@@ -266,7 +267,8 @@ fn write_request(source: Source<Memory>, destination: RemoteBuffer) -> WorkReque
     }
 }
 
-/// RDMAP's version, in the upper two bits of the byte that DDP calls RsvdULP (RFC 5040 §4.1).
+/// Version 1 of RDMAP. The version is in the upper two bits of the RDMAP control byte, which is the first byte of DDP's
+/// RsvdULP field (RFC 5040 §4.1).
 const RDMAP_VERSION: u8 = 1;
 
 /// Logs a DDP error that ended a stream.

@@ -11,7 +11,7 @@ use ddp::last_message::LastMessage;
 use super::stream::Stream;
 use crate::appliance::counters::{association_counters, live_counters};
 
-/// Describes a stream from the control thread's state and the worker's (`found`), if requested.
+/// Describes a stream. `found` is the worker's state of the stream, if it was requested.
 pub(super) fn stream(
     id: ddp::StreamId,
     stream: &Stream,
@@ -43,7 +43,7 @@ pub(super) fn stream(
     }
 }
 
-/// Describes the flow of a stream. `age`: the total of the shares of time.
+/// Describes the flow of a stream or association. `age` is the time to which the shares of `limited` refer.
 fn flow(info: &dataplane::FlowInfo, age: Duration) -> FlowInfo {
     let limits = &info.limits;
     let times = limits.times.map(|time| Duration::from(time).as_secs_f64());
@@ -135,7 +135,7 @@ fn peer_region(region: &Advertised) -> PeerRegion {
     }
 }
 
-/// Returns code and sentence for the last message of a bare DDP peer.
+/// Returns the error code and a sentence for the last message of a bare DDP peer.
 pub(super) fn last_message(bytes: &[u8]) -> (String, String) {
     match LastMessage::parse(bytes) {
         Ok(message) => {

@@ -52,18 +52,18 @@ use super::pending::{AfterPost, Continuation, Post, Purpose, StreamList, TakenSl
 use super::pending_confirmations::Confirmation;
 use crate::service::{AcceptedStream, Slot};
 
-/// Delay before the first FPDU to siw. A responding siw loses an FPDU that arrives while it moves the socket from
-/// start-up to Full Operation. The FPDU stays in the socket until another one arrives.
+/// Delay before the first FPDU to siw, Linux's software iWARP. A responding siw does not notice an FPDU that arrives
+/// while it moves the socket from start-up to Full Operation. The FPDU stays in the socket until another one arrives.
 const SETTLING_TIME: Duration = Duration::from_millis(50);
 
 pub(super) struct Streams {
     streams: StreamTable,
     opens: ConnectConfigs,
-    /// Streams in their settling time, with its end and the purpose to start then. The earliest end is first.
+    /// Streams in their settling time: the end of that time, the stream, and the purpose that starts then. The earliest
+    /// end is first.
     settling: VecDeque<(Instant, StreamId, Purpose)>,
     /// Messages refused by streams that are ending. Their posters wait for the cause of the end.
     refused: RefusedPosts,
-    /// Streams without progress.
     stalls: Stalls,
     /// Untagged messages that are being appended to files.
     appending: Appends,
@@ -89,7 +89,7 @@ pub(super) struct PendingAccept {
     pub needs_binding: bool,
 }
 
-/// Parameters of the answer to a peer's request.
+/// Parameters of the reply to a peer's connection request.
 pub(super) struct AcceptParams<'a> {
     pub listener: Option<ListenerId>,
     pub pd: PdId,
@@ -103,11 +103,10 @@ pub(super) struct AcceptParams<'a> {
     pub arrival: AcceptedStream,
 }
 
-/// A stream that has ended.
+/// A stream that was removed after its end, with the resources and requests that the caller must release or answer.
 pub(super) struct EndedStream {
     pub listener: Option<ListenerId>,
     pub remote: SocketAddr,
-    /// True if the stream was rejected.
     pub rejected: bool,
     /// True if the stream was accepted but ended before messages could flow.
     pub never_established: bool,
@@ -203,7 +202,8 @@ impl Streams {
         self.streams.insert(id, stream);
     }
 
-    /// Adds a stream of a local program: a peer's request at its listener, or with `None` an opened stream.
+    /// Adds a stream of a local program. With a listener it is a peer's request at that listener, with `None` a stream
+    /// that the program opened.
     pub(super) fn insert_of_program(
         &mut self,
         id: StreamId,
@@ -229,7 +229,7 @@ impl Streams {
         self.streams.set_state(id, State::Rejecting);
     }
 
-    /// Resets a stream, for this reason.
+    /// Resets a stream. `reason` is recorded as the cause, unless a cause is already recorded.
     pub(super) fn abort(&mut self, env: &mut Env, id: StreamId, reason: &str) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.end.set_abort_reason(reason.to_owned());
@@ -309,12 +309,12 @@ impl Streams {
         Some((stream.regions.clone(), stream.listener))
     }
 
-    /// Delays the purpose of a stream by the settling time.
+    /// Delays the use for which a stream was opened by the settling time.
     pub(super) fn settle(&mut self, id: StreamId, purpose: Purpose, now: Instant) {
         self.settling.push_back((now + SETTLING_TIME, id, purpose));
     }
 
-    /// Removes and returns the streams whose settling time has elapsed. Some may have ended.
+    /// Removes and returns the streams whose settling time has elapsed. Some of these streams may have ended.
     pub(super) fn take_settled(&mut self, now: Instant) -> Vec<(StreamId, Purpose)> {
         let mut settled = Vec::new();
         while self.settling.front().is_some_and(|(at, ..)| *at <= now) {
@@ -400,8 +400,8 @@ impl Streams {
         }
     }
 
-    /// Handles the end of the peer's direction. The stream is closed once all received messages are answered (RFC 5041
-    /// §6.2.1). The worker bounds the time.
+    /// Handles the end of the peer's sending direction. The stream is closed once all received messages are answered
+    /// (RFC 5041 §6.2.1). The worker bounds the wait.
     pub(super) fn on_peer_closed(&mut self, env: &mut Env, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.end.peer_closed = true;
@@ -474,8 +474,8 @@ impl Streams {
         }
     }
 
-    /// Fails streams whose data could not be written to files, so that their peers learn of it. The writes are retried
-    /// nevertheless.
+    /// Fails streams whose data could not be written to files, so that their peers learn of the failure. The writes are
+    /// retried nevertheless.
     pub(super) fn fail_stores(
         &mut self,
         env: &mut Env,
@@ -498,7 +498,8 @@ impl Streams {
         }
     }
 
-    /// Removes a stream that has ended, together with all that waits for it.
+    /// Removes a stream that has ended, with its posts, confirmations and pending appends. Returns `None` for an
+    /// unknown stream.
     pub(super) fn on_closed(
         &mut self,
         env: &mut Env,
@@ -511,7 +512,7 @@ impl Streams {
         let Stream { listener, local, remote, params, regions, slot, posts, user, end, .. } = ended;
         env.confirmations.remove_stream(id);
         self.appending.remove_stream(id);
-        // The end of the stream answers all its posts.
+        // The posts are failed with the cause of the stream's end, so they need not wait for it any more.
         self.refused.remove_stream(id);
         self.counting.on_closed(id, reason, stats);
         let EndState { waiting, abort_reason, peer_error, .. } = end;
@@ -607,7 +608,6 @@ impl Streams {
     }
 }
 
-/// Accessors for tests.
 #[cfg(test)]
 impl Streams {
     /// Returns the number of messages being appended to files.

@@ -60,8 +60,9 @@ impl Streams {
         env.send_command(id.worker(), Command::PostRdmap { stream: id, request, region, ticket });
     }
 
-    /// Posts a Read of 0 bytes, which needs no access right (RFC 5040 §5.2.1). Returns false if that is not possible:
-    /// on bare DDP, or if the agreed ORD is 0.
+    /// Posts a Read of 0 bytes, which needs no access right (RFC 5040 §5.2.1). Its completion confirms that the peer
+    /// has processed all earlier messages. Returns false if a Read is not possible: on bare DDP, or if the agreed ORD
+    /// is 0.
     pub(in crate::appliance) fn confirm(
         &mut self,
         env: &mut Env,
@@ -135,8 +136,8 @@ impl Streams {
         ticket
     }
 
-    /// Ends the ticket of a message that was acknowledged or has failed. Returns `None` if the stream has ended, and
-    /// its messages with it.
+    /// Ends the ticket of a message that was acknowledged or has failed. Returns `None` if the ticket ended with its
+    /// stream.
     pub(in crate::appliance) fn on_posted(
         &mut self,
         env: &mut Env,
@@ -152,8 +153,8 @@ impl Streams {
         Some(CompletedPost { stream, post, result })
     }
 
-    /// Handles a message that could not be posted or was not acknowledged. Returns it unless it must wait for the
-    /// cause.
+    /// Handles a message that could not be posted or was not acknowledged. Returns the failed message, or `None` if it
+    /// waits for the cause of the stream's end.
     pub(in crate::appliance) fn on_post_failed(
         &mut self,
         env: &mut Env,

@@ -17,7 +17,7 @@ use crate::appliance::env::{Env, api_id};
 /// Maximum number of stalled streams with a separate note. One more note counts the others.
 const MAX_NOTES: usize = 8;
 
-/// Stalled streams.
+/// Stalled streams, by ID.
 #[derive(Default)]
 pub(super) struct Stalls(BTreeMap<StreamId, StalledStream>);
 
@@ -81,7 +81,7 @@ impl Streams {
         Some(now.saturating_duration_since(self.stalls.0.remove(&id)?.since))
     }
 
-    /// Returns the notes about stalled streams.
+    /// Returns one note for each stalled stream, at most `MAX_NOTES`, and one more that counts the others.
     pub(in crate::appliance) fn notes(&self, now: Instant) -> Vec<String> {
         let note = |(&id, stalled): (&StreamId, &StalledStream)| {
             let StalledStream { remote, since, hint } = stalled;

@@ -16,13 +16,12 @@ use tcp_lite::mpa::Revision;
 pub(super) use self::table::StreamTable;
 use crate::appliance::pending::TakenSlot;
 
-/// The control thread's state of a stream.
 pub(super) struct Stream {
     pub(super) listener: Option<ListenerId>,
     pub(super) interface: InterfaceId,
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,
-    /// [`StreamTable::set_state`] changes it.
+    /// Changed only by [`StreamTable::set_state`], which counts the streams per state.
     state: State,
     /// Regions advertised to the peer.
     pub(super) regions: Vec<String>,
@@ -55,7 +54,7 @@ pub(super) struct Stream {
 pub(super) struct User {
     /// The job for which the stream is reserved.
     pub(super) job: Option<u64>,
-    /// The local program whose QP or listener has the stream.
+    /// The local program that owns the stream through a QP or a listener.
     pub(super) program: Option<ProgramId>,
 }
 
@@ -91,7 +90,6 @@ pub(super) enum State {
 }
 
 impl State {
-    /// Number of states.
     const COUNT: usize = State::Closing as usize + 1;
 
     pub(super) fn name(self) -> &'static str {

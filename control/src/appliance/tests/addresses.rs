@@ -9,7 +9,7 @@ use dataplane::{Connect, ConnectError};
 use super::rdmap::rdmap_spec;
 use super::*;
 
-/// Two interfaces with IPv6; the first one has a route, too.
+/// Two interfaces with IPv6. The first one also has a route.
 const TWO: &str = r#"
 [workers]
 count = 2
@@ -49,7 +49,7 @@ fn connect_spec(addresses: &[&str]) -> ConnectSpec {
     ConnectSpec { alternatives: addresses.collect(), ..ConnectSpec::to_remote(first) }
 }
 
-/// Returns the open that was sent to the workers since the last call, if any. Panics if there are several.
+/// Returns the active open that was sent to the workers since the last call, if any. Panics if there are several.
 fn take_connect(bench: &mut Bench) -> Option<Box<Connect>> {
     let all = bench.acknowledge().into_iter().filter_map(|command| match command {
         Command::Connect(connect) => Some(connect),
@@ -68,7 +68,7 @@ fn refused_error() -> ConnectError {
     ConnectError::Closed(CloseReason::ConnectRefused.into())
 }
 
-/// Answers every attempt of an open with a refusal. Returns the attempts (address and interface), and the error.
+/// Answers every attempt of an active open with a refusal. Returns the attempts (address and interface), and the error.
 fn attempts(bench: &mut Bench, spec: ConnectSpec) -> (Vec<(String, u16)>, ApiError) {
     let mut pending = bench.call(Request::Connect(spec));
     let mut tried = Vec::new();
@@ -239,7 +239,7 @@ fn addresses_of_no_remote_host_are_refused_with_reason() {
     assert_eq!(error.message, "the peer has 33 addresses: at most 32 are taken");
 }
 
-/// Establishes the last open as stream `id`. Returns the address that was tried.
+/// Establishes the last active open as stream `id`. Returns the address that was tried.
 fn establish(bench: &mut Bench, id: u64) -> String {
     let connect = take_connect(bench).unwrap();
     bench.event(Event::Established {

@@ -46,7 +46,7 @@ fn job(bench: &mut Bench, id: u64) -> (JobInfo, BenchInfo) {
     (info, of)
 }
 
-/// Establishes the pending open as stream `id`, whose peer advertises `offers`.
+/// Establishes the pending active open as stream `id`. The peer advertises `offers`.
 fn establish(bench: &mut Bench, id: u64, offers: &[Advertised]) {
     let commands = bench.acknowledge();
     let connects: Vec<Ticket> = commands
@@ -76,7 +76,7 @@ fn stops(commands: &[Command]) -> Vec<u64> {
     stops.collect()
 }
 
-/// Lets the time of a run elapse and answers its first progress check. Returns the streams whose loads are stopped.
+/// Answers the first progress check of a run whose time has elapsed. Returns the streams whose loads are stopped.
 fn end_run_time(bench: &mut Bench, moved: u64) -> Vec<u64> {
     let commands = bench.all_commands();
     report_progress(bench, &commands, moved, 0);
@@ -90,7 +90,7 @@ fn answer_progress_check(bench: &mut Bench, moved: u64) {
     report_progress(bench, &commands, moved, 1 << 40);
 }
 
-/// Reports stream 5, and stream 99, which is not part of the run.
+/// Answers progress checks: `moved` bytes on stream 5, and `others` on stream 99, which is not part of the run.
 fn report_progress(bench: &mut Bench, commands: &[Command], moved: u64, others: u64) {
     let mut asked = 0;
     for command in commands {
@@ -378,7 +378,7 @@ fn stream_established_after_bench_end_is_closed() {
     assert!(request_bench(&mut bench, spec(BenchLoad::Echo)).is_ok());
 }
 
-/// Returns the tickets of the opens.
+/// Returns the tickets of the active opens.
 fn connects(commands: &[Command]) -> Vec<Ticket> {
     let connects = commands.iter().filter_map(|command| match command {
         Command::Connect(connect) => Some(connect.ticket),

@@ -144,8 +144,8 @@ fn unwritable_region_file_fails_streams_that_wrote_to_it() {
     }
 }
 
-/// Returns a stream whose message is in the queue's file, but the report of the flush is not handled yet: its close
-/// waits.
+/// Returns a core with a stream whose close waits: its message is in the queue's file, but the file writer's report of
+/// the flush is not handled yet.
 fn bench_awaiting_flush() -> Bench {
     let mut bench = queue("DIR/queue");
     message(&mut bench);
@@ -221,7 +221,8 @@ fn operator_close_waits_for_data_and_file() {
         write(&mut bench);
         let _pending = operator_closes(&mut bench);
         assert_eq!(close_commands(&mut bench), ["confirming"], "{fsync}");
-        // The Read is answered before the close, even though it arrives after it. A second close has no effect.
+        // The Read is answered before the close, even though it arrives after the request to close. A second close has
+        // no effect.
         bench.event(Event::ReadHeld { stream: StreamId(1) });
         let _second = operator_closes(&mut bench);
         report_confirming(&mut bench);

@@ -347,7 +347,7 @@ fn worker_records_are_reported_in_order_with_headers() {
     let mut bench = bench();
     bench.accept_stream(1, PEER);
     bench.advance(Duration::from_secs(5));
-    // The stream began 5 s ago, which is 5 s on the worker's clock.
+    // The stream began 5 s ago, when the worker's clock showed 5 s.
     let records = vec![
         Record::new(micros(6_000_000), RecordKind::Recovery, 4000, 8000),
         Record::new(micros(6_000_001), RecordKind::Resent, 77, 88)
@@ -588,7 +588,7 @@ fn the_archive_has_the_bounds_of_the_configuration_and_can_be_off() {
     assert!(archived < 200 && archived > 20 && bytes <= 64 << 10, "{archived}, {bytes}");
     bench.flight(200);
 
-    // Lower bounds take effect at once.
+    // A lower `recorder_streams` takes effect at once.
     let mut bench = bench_with(BASIC);
     for id in 1..=9 {
         bench.accept_stream(id, PEER);

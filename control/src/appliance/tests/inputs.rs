@@ -42,7 +42,7 @@ fn input(bytes: &[u8], is_complete: bool) -> Input {
     })
 }
 
-/// Establishes the job's open.
+/// Establishes the stream that the job opens.
 fn connect(bench: &mut Bench) {
     let commands = bench.all_commands();
     let connect = commands.iter().find_map(|command| match command {

@@ -8,7 +8,7 @@ use api::{
 use super::rdmap::rdmap_spec;
 use super::*;
 
-/// Such a request once started a job, which failed later.
+/// A request with invalid connection parameters once started a job, which failed later.
 #[test]
 fn job_with_invalid_connection_is_refused_at_once() {
     let mut bench = bench_with(&format!("{BASIC}\n[management]\nbench = true\n"));

@@ -32,7 +32,7 @@ fn job(bench: &mut Bench, id: u64) -> JobInfo {
     info
 }
 
-/// Establishes the job's open. The peer advertises a region of 64 MiB.
+/// Establishes the stream that the job opens. The peer advertises a region of 64 MiB.
 fn connect(bench: &mut Bench) {
     let offer = Advertised {
         name: "theirs".into(),

@@ -122,7 +122,8 @@ fn stream_ended_before_link_down_keeps_its_reason() {
     assert!(bench.is_logged(logged));
 }
 
-/// Also before the link is up for the first time: the client must not wait for a time-out.
+/// A connect on a port whose link is down, or was never up, is refused, so that the client does not wait for a
+/// time-out.
 #[test]
 fn connect_on_link_down_is_refused_at_once() {
     let mut bench = bench_with(TWO_PORTS);
@@ -149,7 +150,7 @@ fn connect_on_link_down_is_refused_at_once() {
     assert_eq!(connects(&mut bench), None);
 }
 
-/// A put over each transport.
+/// The link is down before the put over TCP or SCTP starts, or goes down while it connects.
 #[test]
 fn put_on_link_down_fails_with_that_cause() {
     use dataplane::{ConnectError, ConnectStage};

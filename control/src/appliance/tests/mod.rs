@@ -314,7 +314,7 @@ impl Bench {
         });
     }
 
-    /// Delivers a part of a worker's list.
+    /// Delivers a part of a worker's list of streams.
     fn report_list(&mut self, ticket: Ticket, streams: Vec<dataplane::StreamInfo>, last: bool) {
         let (associations, handshakes) = (vec![], vec![]);
         self.event(Event::Streams { ticket, streams, associations, handshakes, last });

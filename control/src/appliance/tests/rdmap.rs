@@ -56,12 +56,12 @@ pub(super) fn offer(name: &str, rights: &str) -> Advertised {
     }
 }
 
-/// Establishes the pending open as [`OPENED`]. The peer advertises `offers`.
+/// Establishes the pending active open as [`OPENED`]. The peer advertises `offers`.
 pub(super) fn establish(bench: &mut Bench, offers: &[Advertised]) {
     establish_with_reads(bench, offers, false);
 }
 
-/// Establishes the pending open; `agreed`: with an agreement on IRD and ORD (RFC 6581 §9).
+/// Establishes the pending active open, with an agreement on IRD and ORD (RFC 6581 §9) if `agreed`.
 pub(super) fn establish_with_reads(bench: &mut Bench, offers: &[Advertised], agreed: bool) {
     let commands = bench.all_commands();
     let ticket = commands.iter().find_map(|command| match command {

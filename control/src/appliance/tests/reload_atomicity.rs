@@ -18,7 +18,7 @@ impl Bench {
         }
     }
 
-    /// Returns the refusals of a dry run. The reload itself must give the same.
+    /// Returns the refusals of a dry run. Checks that the reload itself is refused with the same sentences.
     fn dry_run_refusals(&mut self, text: &str) -> Vec<String> {
         let refused = self.dry_run(text).refused;
         assert_eq!(self.reload(text).unwrap_err().message, refused.join("\n"));
@@ -206,7 +206,7 @@ fn foreseeable_failures_refuse_the_reload_before_any_step() {
     assert_eq!(bench.has_region_and_listener("n", "second"), (false, true));
 }
 
-/// Each listener needs an address that another one releases.
+/// Listener `in` needs the port that listener `second` releases in the same reload.
 #[test]
 fn listener_changes_are_ordered_by_freed_addresses() {
     let mut bench = bench_with(&format!("{BASIC}{EXTRA_SECTIONS}"));

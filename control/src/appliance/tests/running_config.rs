@@ -181,7 +181,7 @@ fn saved_configuration_reproduces_the_state() {
     assert_eq!(config.name, "ddpd", "another file's name is not the appliance's");
     let mut restarted = bench_with(&text);
     assert_eq!(values(restarted.config()), runs);
-    // If it replaces the file, no differences remain.
+    // If the saved text replaces the file, no differences remain.
     let text = bench.text("ddpd.toml");
     std::fs::write(&bench.file, text).unwrap();
     assert_eq!(bench.diff(), []);

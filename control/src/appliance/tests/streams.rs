@@ -173,7 +173,7 @@ fn the_ddp_version_follows_the_revision() {
     }
 }
 
-// docs/protocol.md §4
+// docs/protocol.md §4: an echo goes to queue 0 with the RsvdULP of the message.
 #[test]
 fn echo_uses_queue_0_and_sender_rsvd_ulp_then_reposts_buffer() {
     for queue in [0, 5] {

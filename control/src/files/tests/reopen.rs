@@ -4,7 +4,7 @@ use config::directories::Directories;
 
 use super::*;
 
-/// Returns a writer that opens files again.
+/// Returns a writer that reopens moved files.
 fn reopening_writer() -> Writer<Bytes> {
     let writer = writer();
     writer.reopen_moved_files(Arc::new(Directories::root()));

@@ -40,10 +40,10 @@ pub(super) const WORKER: &[c_long] = &[
     SYS_membarrier,
     SYS_getrandom,
     SYS_tgkill,
-    // The driver's wake-up, and the self-pipe write of the signal handler, which may run in any thread. Only with a
-    // null address, unless the worker logs to journald (see `worker_rules`).
+    // sendto(2): drivers wake the kernel with it, and the signal handler, which may run in any thread, writes to its
+    // self-pipe. Allowed only with a null address, unless the worker logs to journald (see `worker_rules`).
     SYS_sendto,
-    // Wake-ups by local programs.
+    // recvfrom(2) receives wake-ups from local programs.
     SYS_recvfrom,
     SYS_exit,
     SYS_exit_group,
@@ -205,7 +205,7 @@ pub(super) fn calls_of_kind(kind: &str) -> Result<(&'static [c_long], &'static [
         "tap" => (&[SYS_readv], &[]),
         "memif" => (&[], &[]),
         "ring" => (&[], &[]),
-        // Misses of the IOTLB are sent to the frontend; kicks are cleared by an epoll.
+        // sendmsg(2) reports IOTLB misses to the frontend. epoll_pwait(2) clears kicks.
         "vhost-user" => (&[SYS_sendmsg, SYS_epoll_pwait, SYS_epoll_pwait2], &[]),
         "pcap" => (&[SYS_newfstatat, SYS_fstat, SYS_lseek], &[]),
         "pci" => (

@@ -9,9 +9,9 @@
 
 use super::{MEMORY_MESSAGE_LEN, RemoteBuffer, VERSION_MESSAGE_LEN, is_version, parse_memory};
 
-/// Announced version: the perftest whose protocol this is.
+/// Announced version: that of the perftest whose protocol this module implements.
 const OWN_VERSION: &[u8] = b"6.06";
-/// Length of the server's buffer (bytes) if its `-s` is smaller: its cycle buffer, a page.
+/// Minimum length of the server's buffer, bytes. perftest allocates at least its cycle buffer, one page, for any `-s`.
 pub const CYCLE_BUFFER: u32 = 4096;
 /// Announced cache line, bytes.
 const CACHE_LINE: u32 = 64;
@@ -40,7 +40,7 @@ pub enum Next {
     Load(RemoteBuffer),
     /// The server has received all reports: close both streams.
     Done,
-    /// The peer does not behave like such a server. One sentence.
+    /// The peer does not behave like a perftest server. Contains the reason, one sentence.
     Failed(String),
 }
 
@@ -89,7 +89,7 @@ impl Client {
         self.send_next()
     }
 
-    /// Sends the results after the load.
+    /// Continues after the load. The next messages report these results to the server.
     pub fn end(&mut self, report: Report) -> Next {
         self.report = report;
         self.send_next()
@@ -144,7 +144,7 @@ impl Client {
             }
             11 => u64::from(report.size).to_be_bytes().to_vec(),
             12 => report.messages.to_be_bytes().to_vec(),
-            // Peak and average; only the average is known.
+            // Messages 13 and 14 are the peak and average throughput. Only the average is known, so both contain it.
             13 | 14 => report.mib_per_s.to_be_bytes().to_vec(),
             15 => report.millions_per_s.to_be_bytes().to_vec(),
             _ => vec![0; MEMORY_MESSAGE_LEN],
@@ -169,7 +169,7 @@ mod tests {
         bytes
     }
 
-    /// Runs the client up to message 5, after which it opens the data stream. Returns the last message.
+    /// Runs the client through messages 1 to 6; it opens the data stream after message 5. Returns message 7.
     fn greet(client: &mut Client) -> Vec<u8> {
         let mut message = expect_send(client.begin());
         for len in [16, 4, 4, 2] {

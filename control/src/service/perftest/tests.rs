@@ -207,7 +207,7 @@ fn closed_client_lets_the_next_one_open() {
 #[test]
 fn idle_client_delays_others_of_its_host_at_most_ten_seconds() {
     let mut bench = Bench::new();
-    // Streams that send nothing. A stream opened before the request is not a data stream.
+    // Stream 20 sends nothing. A stream opened before the answer to message 5 is not a candidate for the data stream.
     bench.open(20, HOST, false);
     bench.open(1, HOST, false);
     bench.open(2, HOST, false);

@@ -1,4 +1,4 @@
-//! A netlink socket (NETLINK_XFRM) for the mirror.
+//! A netlink socket (NETLINK_XFRM) for `xfrm::Mirror`.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

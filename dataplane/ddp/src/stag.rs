@@ -150,7 +150,7 @@ pub enum StagError {
 /// by [`invalidate`](Self::invalidate), permanently, for an STag bound to it.
 ///
 /// The entries are divided into parts that grow separately. Growth therefore moves the entries of one part at a time, a
-/// share of 1/[`PARTS`] of all. STags are random (RFC 5042 §6.4), so their low bits select the part.
+/// share of 1/[`PARTS`] of all. STags are random (RFC 5040 §8.1.1 (8)), so their low bits select the part.
 #[derive(Clone, Debug)]
 pub struct StagTable<M> {
     parts: Box<[HashMap<Stag, Slot<M>>; PARTS]>,

@@ -18,8 +18,8 @@
 //! | [`CompletionChannel`] | a descriptor that is readable after a requested notification |
 //! | [`Listener`] | a local address and port where peers connect |
 //!
-//! Calls that create, remove and connect objects block until the appliance has answered. Posting and polling are accesses
-//! to shared memory; a system call is made only to wake a worker that sleeps.
+//! Calls that create, remove and connect objects block until the appliance has answered. Posting and polling are
+//! accesses to shared memory; a system call is made only to wake a worker that sleeps.
 //!
 //! Objects can be dropped in any order: each keeps those that it needs. A drop removes the object at the appliance and
 //! waits for its answer.
@@ -39,9 +39,10 @@
 //!
 //! # Failures
 //!
-//! When the appliance ends, calls return [`Error::Disconnected`], posts fail, and completions that have arrived can still
-//! be polled. Memory stays mapped. A message that breaks the protocol ends the session, too. A queue that breaks the rules
-//! of its memory fails alone. Calls have no time-out of their own: an appliance that neither answers nor ends blocks them.
+//! When the appliance ends, calls return [`Error::Disconnected`], posts fail, and completions that have arrived can
+//! still be polled. Memory stays mapped. A message that breaks the protocol ends the session, too. A queue that breaks
+//! the rules of its memory fails alone. Calls have no time-out of their own: an appliance that neither answers nor ends
+//! blocks them.
 //!
 //! # Fork
 //!

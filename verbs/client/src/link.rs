@@ -1,8 +1,8 @@
 //! The session's socket: calls and their replies, and the thread that receives.
 //!
-//! One thread per session receives all messages, so that an established connection is used at once, whatever the program
-//! waits for. It hands replies to the callers by number, and events to the [`Inbox`]. A message that breaks the protocol
-//! ends the session.
+//! One thread per session receives all messages, so that an established connection is used at once, whatever the
+//! program waits for. It hands replies to the callers by number, and events to the [`Inbox`]. A message that breaks the
+//! protocol ends the session.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -14,8 +14,8 @@ use crate::session::Session;
 /// Time that [`ConnectionRequest::accept`] waits if the program does not choose another.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A listener. Clones refer to the same listener, which ends when the last clone is dropped; requests that wait are then
-/// reset.
+/// A listener. Clones refer to the same listener, which ends when the last clone is dropped; requests that wait are
+/// then reset.
 #[derive(Clone, Debug)]
 pub struct Listener(Arc<Inner>);
 

@@ -1,5 +1,5 @@
-//! Operations to be posted, as values. Each is signalled, without a fence, and has the number 0; a struct update changes
-//! that.
+//! Operations to be posted, as values. Each is signalled, without a fence, and has the number 0; a struct update
+//! changes that.
 //!
 //! ```
 //! use verbs_client::post;
@@ -62,8 +62,8 @@ pub fn read(remote: Remote, sinks: &[Sge]) -> Result<SendWork, Error> {
     Ok(work(Operation::Read { remote, sinks: SgeList::new(sinks)? }))
 }
 
-/// Returns an atomic that stores `swap` at the peer if the value there is `compare`. Its former value is stored at offset
-/// `at` of `result`.
+/// Returns an atomic that stores `swap` at the peer if the value there is `compare`. Its former value is stored at
+/// offset `at` of `result`.
 ///
 /// # Errors
 /// The 8 bytes are not within the region.

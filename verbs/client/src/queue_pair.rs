@@ -201,8 +201,8 @@ impl QueuePair {
     /// its SGEs must stay registered, and the bytes of a source unchanged, until the completion.
     ///
     /// # Errors
-    /// [`Error::Full`], [`Error::Ended`], or the session has ended. A post that races with the end of the connection may
-    /// be accepted and never complete.
+    /// [`Error::Full`], [`Error::Ended`], or the session has ended. A post that races with the end of the connection
+    /// may be accepted and never complete.
     pub fn post_send(&self, work: &SendWork) -> Result<(), Error> {
         self.0.queues.post(Direction::Send, std::iter::once(work.encode())).1
     }
@@ -217,8 +217,8 @@ impl QueuePair {
         result.map_err(|error| PostError { posted, error })
     }
 
-    /// Posts one receive. Possible at once; receives that are posted before the connection is requested are there for the
-    /// peer's first message.
+    /// Posts one receive. Possible at once; receives that are posted before the connection is requested are there for
+    /// the peer's first message.
     ///
     /// # Errors
     /// As [`post_send`](Self::post_send).
@@ -253,7 +253,8 @@ impl QueuePair {
     /// Requests a connection and does not wait: an event of the QP follows.
     ///
     /// # Errors
-    /// The options are invalid, the QP had a connection before, the appliance refuses the call, or the session has ended.
+    /// The options are invalid, the QP had a connection before, the appliance refuses the call, or the session has
+    /// ended.
     pub fn start_connect(&self, remote: SocketAddr, options: &ConnectOptions) -> Result<(), Error> {
         self.start(self.connect_call(remote, options)?)
     }
@@ -308,8 +309,8 @@ impl QueuePair {
         })
     }
 
-    /// Carries out a call that starts the only connection of the QP, and waits for its outcome. `started` is called when
-    /// the appliance has accepted the call.
+    /// Carries out a call that starts the only connection of the QP, and waits for its outcome. `started` is called
+    /// when the appliance has accepted the call.
     pub(crate) fn start_and_wait(
         &self,
         call: Call,

@@ -70,8 +70,8 @@ impl PairQueues {
         PairQueues { sends: queue(sends, 2 * number), receives: queue(receives, 2 * number + 1) }
     }
 
-    /// Posts descriptors in order, all under one lock and with one doorbell. Returns the number of those posted, and the
-    /// error of the next one.
+    /// Posts descriptors in order, all under one lock and with one doorbell. Returns the number of those posted, and
+    /// the error of the next one.
     pub(crate) fn post(
         &self,
         direction: Direction,

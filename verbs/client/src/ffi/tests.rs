@@ -1,4 +1,5 @@
-//! The C interface: header, sizes, errors; and the examples in C and Python, which `scripts/client-library --test` runs.
+//! The C interface: header, sizes, errors; and the examples in C and Python, which `scripts/client-library --test`
+//! runs.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;

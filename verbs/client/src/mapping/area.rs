@@ -36,8 +36,8 @@ impl Area {
     /// Returns the words of the area.
     pub(crate) fn words(&self) -> &[Word] {
         let start = self.0.start.as_ptr().cast::<Word>();
-        // SAFETY: these words lie inside the mapping, which outlives the reference and is page-aligned. They are atomics, so
-        // that writes of the appliance do not break the shared reference.
+        // SAFETY: these words lie inside the mapping, which outlives the reference and is page-aligned. They are
+        // atomics, so that writes of the appliance do not break the shared reference.
         unsafe { std::slice::from_raw_parts(start, self.0.len / size_of::<Word>()) }
     }
 
@@ -70,8 +70,8 @@ impl Area {
     /// Returns words of the area for a queue that keeps the area mapped.
     fn part(&self, offset: u64, words: usize) -> Result<&'static [Word], MappingError> {
         let part: *const [Word] = session::part(self.words(), offset, words)?;
-        // SAFETY: the words stay mapped while the area is. Each queue of this module owns a clone of the area beside the
-        // reference, drops the reference first, and returns nothing that borrows the words for longer than itself.
+        // SAFETY: the words stay mapped while the area is. Each queue of this module owns a clone of the area beside
+        // the reference, drops the reference first, and returns nothing that borrows the words for longer than itself.
         Ok(unsafe { &*part })
     }
 }

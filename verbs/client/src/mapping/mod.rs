@@ -1,9 +1,9 @@
 //! Mapped memory: the arena, and the areas of queues and doorbells. All `unsafe` code of the Rust interface is in this
 //! module.
 //!
-//! The memory files come from the appliance and are checked: a file that can shrink is refused, because an access behind
-//! its end would raise SIGBUS. Other processes access the same bytes at any time, so that there are no references into a
-//! mapping except to atomics.
+//! The memory files come from the appliance and are checked: a file that can shrink is refused, because an access
+//! behind its end would raise SIGBUS. Other processes access the same bytes at any time, so that there are no
+//! references into a mapping except to atomics.
 #![allow(unsafe_code)]
 
 mod area;

@@ -1,5 +1,5 @@
-//! Appliances that break the protocol, the layout or the rules of the queues. Whatever they send, calls return, no access
-//! leaves the mapped memory, and nothing panics.
+//! Appliances that break the protocol, the layout or the rules of the queues. Whatever they send, calls return, no
+//! access leaves the mapped memory, and nothing panics.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;

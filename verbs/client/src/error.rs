@@ -21,8 +21,8 @@ pub enum Error {
         /// Error of the system call.
         error: Errno,
     },
-    /// The session has ended: the appliance closed it or broke the protocol. All objects of the session are unusable. A
-    /// new session can be opened.
+    /// The session has ended: the appliance ended or broke the protocol, or the socket failed. All objects of the
+    /// session are unusable. A new session can be opened.
     #[error("the session has ended: {0}")]
     Disconnected(Arc<str>),
     /// The appliance has refused the call.
@@ -37,7 +37,7 @@ pub enum Error {
     /// The object is not in the state that the call requires.
     #[error("{0}")]
     State(&'static str),
-    /// An operation or receive exceeds a limit of descriptors: 6 SGEs, 256 inline bytes, or less than 2³² bytes in all.
+    /// A post has too many SGEs (more than 6), inline bytes (more than 256) or bytes in all (2³² or more).
     #[error(transparent)]
     Descriptor(#[from] DescriptorError),
     /// The send or receive queue has no room for the descriptor. The worker frees room as it takes earlier descriptors.

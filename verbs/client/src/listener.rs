@@ -58,8 +58,9 @@ impl Default for AcceptOptions {
 }
 
 impl Session {
-    /// Listens at a local address and port. An unspecified address means all addresses; for port 0 the appliance
-    /// chooses a port. At most `backlog` connection requests, at least 1, may be unanswered.
+    /// Listens at a local address and port. An unspecified address means all of the appliance's addresses of its
+    /// family. For port 0 the appliance chooses a port. At most `backlog` connection requests, at least 1, may be
+    /// unanswered.
     ///
     /// # Errors
     /// The address is in use or does not belong to the appliance, the appliance refuses the listener, or the session

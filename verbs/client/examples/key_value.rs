@@ -9,7 +9,7 @@
 //!
 //! ```text
 //!  byte 0      4          12
-//!      | STag  | address  | slots |      little-endian; `slots` is their number, 64 bytes each:
+//!      | STag  | address  | slots |      little-endian; the table has `slots` slots of 64 bytes:
 //!
 //!  slot | length of key | length of value | key | value | zeros
 //! ```

@@ -41,7 +41,7 @@ struct Inner {
     number: u32,
     capacity: u32,
     rings: Mutex<Rings>,
-    /// The channel is removed after the CQ, because the CQ holds a clone.
+    /// Channel for notifications, if any. This clone keeps it until the CQ is removed.
     channel: Option<CompletionChannel>,
 }
 
@@ -56,7 +56,7 @@ struct Rings {
 
 impl Session {
     /// Creates a CQ with room for at least `entries` completions of each worker. A CQ that overflows fails with all of
-    /// its QPs: the program must not have more incomplete posts for the CQ than entries.
+    /// its QPs. Posts whose completions were not polled yet must therefore not exceed `entries`.
     ///
     /// # Errors
     /// The channel belongs to another session, the appliance refuses the CQ, or the session has ended.
@@ -136,7 +136,7 @@ impl CompletionQueue {
         let mut guard = lock(&self.0.rings);
         let rings = &mut *guard;
         let mut taken = 0;
-        // Each worker's queue is visited at most once, until it is empty.
+        // Each worker's queue is visited at most once, until it is empty or `most` completions are taken.
         for _ in 0..rings.queues.len() {
             if taken == most || rings.failed.is_some() {
                 break;

@@ -1,4 +1,4 @@
-//! Events of a session, for programs with one loop for all of their objects.
+//! Events of a session, for programs that wait for events of all objects in one loop.
 
 use std::time::{Duration, Instant};
 

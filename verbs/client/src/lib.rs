@@ -21,8 +21,8 @@
 //! Calls that create, remove and connect objects block until the appliance has answered. Posting and polling access
 //! shared memory. They make a system call only to wake a sleeping worker.
 //!
-//! Objects can be dropped in any order: each keeps the objects that it uses alive. The drop of the last reference
-//! removes the object at the appliance and waits for its answer.
+//! Objects can be dropped in any order: each object keeps alive the objects that it uses. The drop of the last
+//! reference removes the object at the appliance and waits for its answer.
 //!
 //! # Memory
 //!

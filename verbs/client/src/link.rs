@@ -1,8 +1,8 @@
 //! The session's socket: calls, their replies, and the thread that receives all messages.
 //!
-//! One thread per session receives all messages, whatever the program waits for. As soon as a connection is
-//! established, the thread rings the doorbells of its QP for earlier posts. Replies go to their callers by number,
-//! events to the [`Inbox`]. A message that breaks the protocol ends the session.
+//! One thread per session receives all messages, also while the program does not call the library. As soon as a
+//! connection is established, the thread rings the doorbells of its QP for earlier posts. Replies go to their callers
+//! by number, events to the [`Inbox`]. A message that breaks the protocol ends the session.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -254,7 +254,8 @@ impl Link {
         }
     }
 
-    /// Establishes or ends the queues of the event's QP, if the event says so.
+    /// Assigns the queues of the event's QP to their worker, or ends them with the event's reason. Other events change
+    /// nothing.
     fn apply(&self, event: &Event) -> Result<(), &'static str> {
         let queues = |pair| lock(&self.pairs).get(&pair).cloned();
         match event {

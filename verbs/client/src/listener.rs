@@ -96,7 +96,7 @@ impl Listener {
     /// bound.
     ///
     /// # Errors
-    /// The session has ended.
+    /// The session has ended and no request is left.
     pub fn next_request(
         &self,
         timeout: Option<Duration>,

@@ -36,7 +36,7 @@ pub struct QueuePairConfig<'a> {
     pub max_sends: u32,
     /// Largest number of incomplete receives, at least 1.
     pub max_receives: u32,
-    /// True: the appliance copies the data that it sends, and the program may change source bytes before their
+    /// If true, the appliance copies the data that it sends, and the program may change source bytes before their
     /// operation is complete.
     pub copy_sources: bool,
 }
@@ -60,7 +60,7 @@ struct Inner {
 /// Options of [`QueuePair::connect`] and [`QueuePair::start_connect`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConnectOptions {
-    /// Local address, or `None` if the appliance chooses it.
+    /// Local address. `None` or an unspecified address: the appliance chooses it.
     pub local: Option<IpAddr>,
     /// Lower layer protocol.
     pub transport: Transport,
@@ -127,7 +127,7 @@ pub enum PairEvent {
         /// Reason, one sentence.
         message: String,
     },
-    /// The QP has failed because of its posts, for example an invalid descriptor.
+    /// The QP has failed, for example because a post is invalid or one of its CQs has failed.
     Failed {
         /// Reason, one sentence.
         message: String,
@@ -198,8 +198,8 @@ impl QueuePair {
         self.0.number
     }
 
-    /// Posts one operation, also before the connection is established: the worker takes it afterwards. Until the
-    /// completion, the memory of its SGEs must stay registered and the source bytes unchanged, except with
+    /// Posts one operation, possibly before the connection is established: the worker takes it afterwards. Until the
+    /// completion, the memory of its SGEs must stay registered. Its source bytes must stay unchanged, except with
     /// [`copy_sources`](QueuePairConfig::copy_sources).
     ///
     /// # Errors
@@ -220,8 +220,8 @@ impl QueuePair {
         result.map_err(|error| PostError { posted, error })
     }
 
-    /// Posts one receive, also before the connection is established. A receive for the peer's first message should be
-    /// posted before the connect or accept.
+    /// Posts one receive, possibly before the connection is established. A receive for the peer's first message should
+    /// be posted before the connect or accept.
     ///
     /// # Errors
     /// As [`post_send`](Self::post_send).
@@ -240,11 +240,12 @@ impl QueuePair {
         result.map_err(|error| PostError { posted, error })
     }
 
-    /// Connects to a peer and waits until the connection is established, at most for the time-out and five seconds.
+    /// Connects to a peer and waits until the connection is established.
     ///
     /// # Errors
     /// The connection is rejected or fails, the options are invalid, the QP was used for a connection before, the
-    /// appliance refuses the call, or the session has ended.
+    /// appliance refuses the call or reports no outcome within five seconds after the time-out, or the session has
+    /// ended.
     pub fn connect(
         &self,
         remote: SocketAddr,

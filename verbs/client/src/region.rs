@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  arena (mapped once)  |   buffer A    |  free  | buffer B |
-//!  regions                | region 1 |             | 2 |        several regions may register a part of a buffer each
+//!  regions                | region 1 |             | 2 |        several regions may register parts of one buffer
 //!                           | region 3  |
 //! ```
 //!

@@ -248,7 +248,7 @@ unsafe fn accept_options(options: *const CConnectOptions) -> Result<AcceptOption
 /// # Safety
 /// All pointers are as the contract of C callers in `ffi/mod.rs` requires.
 unsafe fn private_data(options: &CConnectOptions) -> Result<Vec<u8>, Error> {
-    // SAFETY: the argument is NULL or valid, as this function's `# Safety` section requires.
+    // SAFETY: `private_data` is NULL or points to `private_data_len` bytes, by the contract of C callers.
     let bytes = unsafe { elements(options.private_data.cast(), options.private_data_len) };
     bytes.map(<[u8]>::to_vec)
 }

@@ -1,6 +1,7 @@
 //! The C interface: `ddpd_*` functions with opaque handles, declared in `include/ddpd.h`. Functions that can fail
-//! return 0 or a positive number, or a negative errno. [`ddpd_last_error`] then returns the message. The caller owns a
-//! handle until it calls the handle's `_close` or `_destroy` function. Handles may be closed in any order.
+//! return 0 or a positive number, or a negative errno. After an error [`ddpd_last_error`] returns its message. The
+//! caller owns a handle until it calls the handle's `_close` or `_destroy` function. Accepting or rejecting a
+//! connection request consumes its handle. Handles may be closed in any order.
 //!
 //! Contract of C callers, for all functions: a handle is NULL, or came from this library and was not closed. Any other
 //! pointer is NULL or points to as many elements as its count says. A text ends with a NUL.

@@ -13,8 +13,8 @@ use verbs_layout::{CapacityError, Unit, Word};
 
 use super::{Mapping, MappingError};
 
-/// A mapped area. Clones refer to the same memory, which is unmapped when the last clone is dropped. Each queue holds
-/// one.
+/// A mapped area. Clones refer to the same memory, which is unmapped when the last clone is dropped. Each queue in the
+/// area holds a clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Area(Arc<Mapping>);
 
@@ -69,7 +69,7 @@ impl Area {
         Ok(DoorbellRinger { queue, _area: self.clone() })
     }
 
-    /// Returns `words` words at byte `offset`. The caller must store them together with a clone of the area, which
+    /// Returns `words` words from byte `offset` on. The caller must store them together with a clone of the area, which
     /// keeps them mapped.
     fn part(&self, offset: u64, words: usize) -> Result<&'static [Word], MappingError> {
         let part: *const [Word] = session::part(self.words(), offset, words)?;

@@ -192,8 +192,8 @@ fn impossible_first_answers_are_refused() {
         protocol(Welcome { arena, ..welcome(1) }, parts());
     }
     protocol(welcome(1), Vec::new());
-    // Files that are refused: an arena that can shrink, sockets, areas that are too short or empty, and an area with a
-    // forged header.
+    // Files that are refused: an arena that can shrink, sockets, an area that is too short, files without a header, and
+    // an area with a forged header.
     let unsealed = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&unsealed, welcome(1).arena).unwrap();
     let replace = |at: usize, file: OwnedFd| {

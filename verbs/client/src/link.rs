@@ -137,7 +137,7 @@ impl Link {
     pub(crate) fn end(&self, reason: &str) -> Error {
         self.inbox.end(reason);
         self.ended.store(true, Ordering::Release);
-        // An error means that the connection has ended already.
+        // An error means that the socket is already disconnected.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
         let mut pending = lock(&self.pending);
         pending.ended = true;

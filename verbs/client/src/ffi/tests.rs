@@ -207,7 +207,8 @@ fn session_of_c_connects_posts_and_reports_events() {
     let (mut domain, mut region, mut queue, mut pair) =
         (null_mut(), null_mut(), null_mut(), null_mut());
     let mut listener = null_mut();
-    // SAFETY: all handles come from the library and are open. All pointers are to variables of the right types.
+    // SAFETY: `server` is a valid session, and the other handles come from the library and are open. All other pointers
+    // are to variables of the right types.
     unsafe {
         assert_eq!(ddpd_domain_create(&raw const server, &raw mut domain), 0);
         assert_eq!(ddpd_region_alloc(domain, 64, 16, &raw mut region), EINVAL);

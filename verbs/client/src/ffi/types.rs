@@ -210,7 +210,8 @@ pub(super) fn list(sges: &[CSge]) -> Result<SgeList, Error> {
 unsafe fn gather_inline(sges: &[CSge]) -> Result<Inline, Error> {
     let mut bytes = Vec::new();
     for sge in sges {
-        // Copies at most `MAX_INLINE + 1` bytes, however long the SGEs are: `Inline::new` refuses the last one.
+        // Copies at most `MAX_INLINE + 1` bytes in all, however long the SGEs are: `Inline::new` refuses more than
+        // `MAX_INLINE`.
         let room = (verbs_layout::work::MAX_INLINE + 1 - bytes.len()) as u32;
         let first = std::ptr::with_exposed_provenance(sge.address as usize);
         // SAFETY: the SGE describes readable memory as this function's `# Safety` section requires.

@@ -1,15 +1,15 @@
-//! A table of keys and values that clients read by RDMA Read: the serving program does nothing per request.
+//! A table of keys and values that clients read by RDMA Read. The serving program executes no code per lookup.
 //!
 //! ```text
 //! key_value SOCKET serve ADDRESS:PORT CLIENTS KEY=VALUE ...
 //! key_value SOCKET get ADDRESS:PORT KEY ...
 //! ```
 //!
-//! The server ends after CLIENTS clients. It names its table in the private data of each accept:
+//! The server ends after CLIENTS clients. The private data of each accept describes the table:
 //!
 //! ```text
 //!  byte 0      4          12
-//!      | STag  | address  | slots |      little-endian; each slot has 64 bytes:
+//!      | STag  | address  | slots |      little-endian; the table has `slots` slots of 64 bytes:
 //!
 //!  slot | length of key | length of value | key | value | zeros
 //! ```
@@ -23,7 +23,7 @@ use verbs_client::{
     QueuePair, QueuePairConfig, Remote, Session, Status, Transport, post,
 };
 
-/// Bytes of a slot: a power of two.
+/// Bytes of a slot.
 const SLOT: usize = 64;
 const SLOTS: u32 = 256;
 const TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
@@ -36,7 +36,7 @@ fn main() -> Outcome {
     run(&arguments, &mut std::io::stdout())
 }
 
-/// Runs one side.
+/// Runs the server (`serve`) or a client (`get`), and writes its results to `output`.
 pub fn run(arguments: &[String], output: &mut impl Write) -> Outcome {
     let [socket, role, address, rest @ ..] = arguments else {
         return Err("usage: key_value SOCKET serve|get ADDRESS:PORT ...".into());
@@ -106,7 +106,7 @@ impl Table {
             if slot.len() > SLOT {
                 return Err(format!("{entry} is longer than {} bytes", SLOT - 2).into());
             }
-            // Linear probing; a reader does the same.
+            // Linear probing; clients probe in the same order.
             let place = (0..SLOTS).map(|n| (hash(key) + n) % SLOTS).find(|&n| !is_used[n as usize]);
             let place = place.ok_or("the table is full")? as usize;
             is_used[place] = true;
@@ -115,7 +115,7 @@ impl Table {
         Ok(Table { memory })
     }
 
-    /// Returns the private data that names the table.
+    /// Returns the private data that describes the table: STag, address and number of slots.
     fn name(&self) -> Vec<u8> {
         let Remote { stag, to } = self.memory.remote(0);
         [&stag.to_le_bytes()[..], &to.to_le_bytes(), &SLOTS.to_le_bytes()].concat()
@@ -161,7 +161,7 @@ fn get(
     Ok(None)
 }
 
-/// FNV-1a, reduced to a slot.
+/// Returns the first slot for `key`: its FNV-1a hash modulo [`SLOTS`].
 fn hash(key: &str) -> u32 {
     let hash = key
         .bytes()

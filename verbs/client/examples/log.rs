@@ -1,13 +1,13 @@
-//! A log shipped by RDMA Writes: the sender writes each line into the receiver's memory and notifies it by Immediate Data
-//! (RFC 7306). The receiver returns room by short Sends.
+//! A log shipped by RDMA Writes: the sender writes each line into the receiver's memory and notifies it by Immediate
+//! Data (RFC 7306). The receiver answers each line with an empty Send, which frees the memory of the line.
 //!
 //! ```text
 //! log SOCKET receive ADDRESS:PORT
 //! log SOCKET send ADDRESS:PORT LINE ...
 //! ```
 //!
-//! The memory is a ring of [`ROOM`] bytes, which the receiver names in the private data of its accept (STag, address;
-//! little-endian). A line does not wrap. The 8 bytes of a notification are offset and length of the line.
+//! The memory is a ring of [`ROOM`] bytes in [`LINES`] equal parts, one per line in flight. The private data of the
+//! accept has its STag and address, little-endian. The 8 bytes of Immediate Data are offset and length of the line.
 
 use std::error::Error;
 use std::io::Write;
@@ -20,7 +20,7 @@ use verbs_client::{
 
 /// Bytes of the ring.
 const ROOM: usize = 4096;
-/// Lines in flight.
+/// Largest number of lines in flight.
 const LINES: u32 = 8;
 const TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
 
@@ -32,7 +32,7 @@ fn main() -> Outcome {
     run(&arguments, &mut std::io::stdout())
 }
 
-/// Runs one side.
+/// Runs the receiver (`receive`) or the sender (`send`), and writes its results to `output`.
 pub fn run(arguments: &[String], output: &mut impl Write) -> Outcome {
     let [socket, role, address, lines @ ..] = arguments else {
         return Err("usage: log SOCKET receive|send ADDRESS:PORT [LINE ...]".into());
@@ -83,7 +83,7 @@ impl Side {
             max_receives: LINES,
             copy_sources: false,
         })?;
-        // Notifications, or returns of room: they have no bytes that matter.
+        // The receives need no buffers: Immediate Data is in the completion, and the receiver's Sends are empty.
         for _ in 0..LINES {
             pair.post_receive(&post::receive(0, &[])?)?;
         }
@@ -130,7 +130,7 @@ impl Side {
             while sent - confirmed == LINES as usize {
                 self.confirm(&mut confirmed)?;
             }
-            // Each line in flight has its own share of both rings.
+            // Each line in flight has its own part of the ring, at the same offset in both memories.
             let at = sent % LINES as usize * share;
             self.memory.write(at, line.as_bytes());
             let payload = post::gather(&[self.memory.sge(at..at + line.len())?])?;
@@ -147,7 +147,7 @@ impl Side {
         Ok(())
     }
 
-    /// Waits until the receiver has returned the room of a line.
+    /// Waits for the Send by which the receiver frees the memory of a line.
     fn confirm(&self, confirmed: &mut usize) -> Outcome {
         let completion = self.next()?;
         if completion.status != Status::Success {

@@ -1,4 +1,4 @@
-//! Messages back and forth.
+//! Two programs that send a message back and forth.
 //!
 //! ```text
 //! ping_pong SOCKET listen ADDRESS:PORT
@@ -17,7 +17,7 @@ use verbs_client::{
 };
 
 const MESSAGE: &[u8] = b"ping";
-/// Room for one message.
+/// Bytes of the receive buffer, which holds one message.
 const ROOM: usize = 64;
 const TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
 
@@ -29,7 +29,7 @@ fn main() -> Outcome {
     run(&arguments, &mut std::io::stdout())
 }
 
-/// Runs one side.
+/// Runs the passive side (`listen`) or the active side (`connect`), and writes its results to `output`.
 pub fn run(arguments: &[String], output: &mut impl Write) -> Outcome {
     let usage = "usage: ping_pong SOCKET listen|connect ADDRESS:PORT [COUNT]";
     let [socket, role, address, rest @ ..] = arguments else { return Err(usage.into()) };
@@ -40,7 +40,7 @@ pub fn run(arguments: &[String], output: &mut impl Write) -> Outcome {
             let listener = side.session.listen(address, Transport::Tcp, 1)?;
             writeln!(output, "listening at {}", listener.local())?;
             let request = listener.next_request(None)?.ok_or("no request")?;
-            // A receive is there before the peer can send.
+            // Posts a receive before the accept, because the peer may send as soon as the connection is established.
             side.post_receive()?;
             request.accept(&side.pair, &AcceptOptions::default())?;
             side.answer(output)
@@ -89,7 +89,7 @@ impl Side {
         self.pair.post_send(&SendWork { signalled: false, ..work })
     }
 
-    /// Waits for a message. `None`: the connection has ended.
+    /// Waits for a message and returns its bytes, or `None` if the connection has ended.
     fn message(&self) -> Result<Option<Vec<u8>>, Box<dyn Error + Send + Sync>> {
         let completion = self.completions.next(TIMEOUT)?.ok_or("no message came")?;
         match completion.status {

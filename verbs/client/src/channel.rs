@@ -1,4 +1,4 @@
-//! Completion channels: descriptors that are readable after a notification.
+//! Completion channels: file descriptors that become readable when a completion queue has a notification.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use crate::error::Error;
 use crate::link::wait;
 use crate::session::Session;
 
-/// Notifications that one call takes from the socket.
+/// Largest number of notifications that one `recv` takes from the socket: each is one byte.
 const MAX_DRAINED: usize = 512;
 
 /// A channel for the notifications of completion queues. Clones refer to the same channel.
 ///
-/// The first drain consumes a notification, which does not name its queue: after it, the program polls and arms all queues
-/// of the channel again. One thread per channel should wait.
+/// A notification does not name its completion queue. After [`wait`](Self::wait) or [`drain`](Self::drain) has consumed
+/// notifications, the program polls and arms all queues of the channel again. Only one thread should wait per channel.
 #[derive(Clone, Debug)]
 pub struct CompletionChannel(Arc<Inner>);
 
@@ -34,7 +34,7 @@ impl Session {
     /// Creates a completion channel.
     ///
     /// # Errors
-    /// The appliance refuses it, or the session has ended.
+    /// The appliance refuses the channel, or the session has ended.
     pub fn create_channel(&self) -> Result<CompletionChannel, Error> {
         let (number, descriptors) = self.link().call_created(Call::CreateChannel, 1)?;
         let socket = descriptors.into_iter().next();
@@ -44,11 +44,11 @@ impl Session {
 }
 
 impl CompletionChannel {
-    /// Waits for a notification and consumes all that have arrived. `None`: without a time-out. Returns false when the
-    /// time has passed.
+    /// Waits for a notification and consumes all that have arrived. Returns false after `timeout`; `None` waits without
+    /// a time-out.
     ///
     /// # Errors
-    /// The appliance has gone, or waiting failed.
+    /// The session has ended, or a system call failed.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<bool, Error> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
@@ -65,10 +65,10 @@ impl CompletionChannel {
         }
     }
 
-    /// Consumes the notifications that have arrived. Returns whether there were any. Never waits.
+    /// Consumes the notifications that have arrived, without waiting. Returns true if there were any.
     ///
     /// # Errors
-    /// The appliance has gone.
+    /// The session has ended and no notification is left, or a system call failed.
     pub fn drain(&self) -> Result<bool, Error> {
         let mut any = false;
         loop {
@@ -96,7 +96,7 @@ impl CompletionChannel {
     }
 }
 
-/// The descriptor is readable after a notification. [`CompletionChannel::drain`] consumes it.
+/// The descriptor is readable after a notification, until [`CompletionChannel::drain`] consumes it.
 impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.socket.as_fd()
@@ -105,7 +105,8 @@ impl AsFd for CompletionChannel {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Its CQs are removed before. After the session's end nothing is left to remove.
+        // Each CQ of the channel holds a clone, so that all are removed already. Errors after the session's end are
+        // ignored: the appliance has then removed the channel.
         let _ = self.session.link().call_done(Call::RemoveChannel { channel: self.number });
     }
 }

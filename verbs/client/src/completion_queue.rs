@@ -1,7 +1,7 @@
 //! Completion queues.
 //!
-//! A CQ has one queue in shared memory for each worker. They are polled in turn: completions of one QP are in order,
-//! because a QP has one worker. Completions of different QPs have no order.
+//! A CQ has one queue in shared memory for each worker, and a poll visits them in turn. Completions of one QP are in
+//! order, because one worker serves the QP. Completions of different QPs have no order.
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
@@ -18,10 +18,10 @@ use crate::lock::lock;
 use crate::mapping::{Area, CompletionConsumer, MappingError};
 use crate::session::Session;
 
-/// Events of a CQ that may wait to be taken.
+/// Largest number of events of a CQ that the program has not taken. One more is a violation of the protocol.
 const MAX_EVENTS: usize = 2;
 
-/// A place for a completion.
+/// A completion to initialise arrays for [`CompletionQueue::poll`]. It belongs to no operation.
 pub const NO_COMPLETION: Completion = Completion {
     wr_id: 0,
     status: Status::General,
@@ -30,7 +30,7 @@ pub const NO_COMPLETION: Completion = Completion {
     qp_number: 0,
 };
 
-/// A completion queue. Clones refer to the same queue, which is removed when the last clone and all of its QPs are
+/// A completion queue (CQ). Clones refer to the same CQ, which is removed when the last clone and all of its QPs are
 /// dropped. All methods can be called by several threads.
 #[derive(Clone, Debug)]
 pub struct CompletionQueue(Arc<Inner>);
@@ -41,25 +41,25 @@ struct Inner {
     number: u32,
     capacity: u32,
     rings: Mutex<Rings>,
-    /// Removed after the CQ.
+    /// Channel for notifications, if any. This clone keeps it until the CQ is removed.
     channel: Option<CompletionChannel>,
 }
 
-/// The queues of all workers.
+/// The CQ's queues in shared memory, one per worker.
 #[derive(Debug)]
 struct Rings {
     queues: Box<[CompletionConsumer]>,
-    /// Queue that is polled next.
+    /// Index in `queues` of the queue that is polled next.
     next: usize,
     failed: Option<CompletionError>,
 }
 
 impl Session {
-    /// Creates a CQ with room for at least `entries` completions of each worker. A CQ that overflows fails, and so do its
-    /// QPs: the posts that complete to it must not exceed its entries.
+    /// Creates a CQ with room for at least `entries` completions of each worker. A CQ that overflows fails with all of
+    /// its QPs. Posts whose completions were not polled yet must therefore not exceed `entries`.
     ///
     /// # Errors
-    /// The channel is one of another session, the appliance refuses the CQ, or the session has ended.
+    /// The channel belongs to another session, the appliance refuses the CQ, or the session has ended.
     pub fn create_completion_queue(
         &self,
         entries: u32,
@@ -102,7 +102,7 @@ impl Session {
 }
 
 impl CompletionQueue {
-    /// Takes the next completion. `None`: the CQ is empty.
+    /// Takes the next completion, or returns `None` if the CQ is empty.
     ///
     /// # Errors
     /// As [`poll`](Self::poll).
@@ -112,11 +112,11 @@ impl CompletionQueue {
         Ok(taken)
     }
 
-    /// Takes up to `to.len()` completions into the first places of `to`, for example of an array of [`NO_COMPLETION`].
-    /// Returns their number.
+    /// Takes at most `to.len()` completions, stores them in `to` from index 0, and returns their number. An array for
+    /// `to` can be initialised with [`NO_COMPLETION`].
     ///
     /// # Errors
-    /// The CQ is empty, and the session has ended or the worker broke the rules of the queue.
+    /// No completion was taken, and the session has ended or a worker corrupted the CQ.
     pub fn poll(&self, to: &mut [Completion]) -> Result<usize, Error> {
         let most = to.len();
         let mut places = to.iter_mut();
@@ -127,7 +127,7 @@ impl CompletionQueue {
         })
     }
 
-    /// Takes up to `most` completions, in turn from all workers.
+    /// Calls `take` with at most `most` completions and returns their number. Visits the queues of all workers in turn.
     pub(crate) fn poll_each(
         &self,
         most: usize,
@@ -136,7 +136,7 @@ impl CompletionQueue {
         let mut guard = lock(&self.0.rings);
         let rings = &mut *guard;
         let mut taken = 0;
-        // A queue that gives nothing is not polled again by this call.
+        // Each worker's queue is visited at most once, until it is empty or `most` completions are taken.
         for _ in 0..rings.queues.len() {
             if taken == most || rings.failed.is_some() {
                 break;
@@ -166,8 +166,8 @@ impl CompletionQueue {
         }
     }
 
-    /// Requests one notification on the channel of the CQ. After that the program polls until the CQ is empty, and only
-    /// then waits: a completion that came before the request causes no notification. [`next`](Self::next) does all of it.
+    /// Requests one notification on the channel of the CQ. A completion that arrived before the request causes none, so
+    /// that the program must poll until the CQ is empty before it waits. [`next`](Self::next) arms, polls and waits.
     ///
     /// # Errors
     /// The CQ has no channel.
@@ -179,17 +179,17 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// Takes the next completion, and waits for it on the channel if the CQ is empty. `None` after `timeout`. The CQ must
-    /// be the only one of its channel, and be used by one thread at a time.
+    /// Takes the next completion. If the CQ is empty, waits on its channel; returns `None` after `timeout`. The CQ must
+    /// be the only one of its channel, and only one thread at a time may use it.
     ///
     /// # Errors
-    /// The CQ has no channel, the session has ended, or the worker broke the rules of the queue.
+    /// The CQ has no channel, the session has ended, or a worker corrupted the CQ.
     pub fn next(&self, timeout: Option<Duration>) -> Result<Option<Completion>, Error> {
         self.next_or(timeout, || ())
     }
 
-    /// Takes the next completion as [`next`](Self::next). Calls `empty` between a poll without a completion and the
-    /// request for a notification: tests add a completion there.
+    /// Takes the next completion like [`next`](Self::next). Calls `empty` between a poll without a completion and the
+    /// request for a notification, so that tests can add a completion there.
     pub(crate) fn next_or(
         &self,
         timeout: Option<Duration>,
@@ -214,17 +214,17 @@ impl CompletionQueue {
         }
     }
 
-    /// Returns the number of the CQ.
+    /// Returns the number of the CQ, as in [`Event::CompletionQueueFailed`](crate::Event::CompletionQueueFailed).
     pub fn number(&self) -> u32 {
         self.0.number
     }
 
-    /// Returns the entries for completions of each worker, a power of two.
+    /// Returns the number of entries per worker, a power of two.
     pub fn capacity(&self) -> u32 {
         self.0.capacity
     }
 
-    /// Returns the channel of the CQ.
+    /// Returns the channel for notifications of the CQ, if it was created with one.
     pub fn channel(&self) -> Option<&CompletionChannel> {
         self.0.channel.as_ref()
     }
@@ -236,20 +236,21 @@ impl CompletionQueue {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Its QPs are removed before. After the session's end nothing is left to remove.
         let link = self.session.link();
         if link.is_forked() {
             return;
         }
-        // First the mailbox: the appliance may use the number again at once.
+        // The mailbox is closed before the call, because the appliance may reuse the CQ's number at once. The QPs of
+        // the CQ are removed already. Errors after the session's end are ignored: the appliance has then removed the
+        // CQ.
         link.inbox.close(Key::Queue(self.number));
         let _ = link.call_done(Call::RemoveCompletionQueue { queue: self.number });
     }
 }
 
-/// Returns true if the queues at these offsets do not overlap.
+/// Returns true if queues of `capacity` entries at these byte offsets do not overlap.
 fn disjoint(offsets: &[u64], capacity: u32) -> bool {
-    // A larger capacity is refused with the first queue.
+    // Limited against overflow: `Area::completion_queue` refuses a larger capacity.
     let capacity = (capacity as usize).min(completion::MAX_CAPACITY);
     let bytes = completion::words(capacity) as u64 * 8;
     let mut sorted = offsets.to_vec();

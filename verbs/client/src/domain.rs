@@ -7,8 +7,8 @@ use verbs_session::message::Call;
 use crate::error::Error;
 use crate::session::Session;
 
-/// A protection domain: its queue pairs can use its memory regions only. Clones refer to the same domain, which is
-/// removed when the last clone and all of its objects are dropped.
+/// A protection domain (PD). Its queue pairs can access only its own memory regions. Clones refer to the same domain,
+/// which is removed when the last clone and all of its queue pairs and memory regions are dropped.
 #[derive(Clone, Debug)]
 pub struct ProtectionDomain(Arc<Inner>);
 
@@ -22,7 +22,7 @@ impl Session {
     /// Creates a protection domain.
     ///
     /// # Errors
-    /// The appliance refuses it, or the session has ended.
+    /// The appliance refuses the domain, or the session has ended.
     pub fn create_domain(&self) -> Result<ProtectionDomain, Error> {
         let (number, _) = self.link().call_created(Call::CreatePd, 0)?;
         Ok(ProtectionDomain(Arc::new(Inner { session: self.clone(), number })))
@@ -42,7 +42,8 @@ impl ProtectionDomain {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // All of its objects are removed before. After the session's end nothing is left to remove.
+        // Each QP and region of the domain holds a clone, so that all are removed already. Errors after the session's
+        // end are ignored: the appliance has then removed the domain.
         let _ = self.session.link().call_done(Call::RemovePd { pd: self.number });
     }
 }

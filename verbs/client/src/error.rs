@@ -13,7 +13,7 @@ use verbs_session::message::Refusal;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The appliance cannot be reached at its socket.
+    /// Connecting to the appliance's socket failed.
     #[error("no appliance at {path}: {error}", path = .path.display())]
     Connect {
         /// Path of the socket.
@@ -21,8 +21,8 @@ pub enum Error {
         /// Error of the system call.
         error: Errno,
     },
-    /// The session has ended: the appliance has gone, or one side broke the protocol. All objects of the session are
-    /// useless. A new session can be opened.
+    /// The session has ended: the appliance ended or broke the protocol, or the socket failed. All objects of the
+    /// session are unusable. A new session can be opened.
     #[error("the session has ended: {0}")]
     Disconnected(Arc<str>),
     /// The appliance has refused the call.
@@ -37,16 +37,16 @@ pub enum Error {
     /// The object is not in the state that the call requires.
     #[error("{0}")]
     State(&'static str),
-    /// The values are not a descriptor.
+    /// A post has too many SGEs (more than 6), inline bytes (more than 256) or bytes in all (2³² or more).
     #[error(transparent)]
     Descriptor(#[from] DescriptorError),
-    /// The queue has no room for the descriptor. Room is made as the worker takes earlier descriptors.
+    /// The send or receive queue has no room for the descriptor. The worker frees room as it takes earlier descriptors.
     #[error("the queue is full")]
     Full,
-    /// The worker broke the rules of the send or receive queue, which cannot be used further.
+    /// The worker corrupted the send or receive queue in shared memory. The queue cannot be used further.
     #[error("the queue is broken: {0}")]
     Queue(RingError),
-    /// The worker broke the rules of the completion queue, which cannot be used further.
+    /// A worker corrupted the completion queue in shared memory. The queue cannot be used further.
     #[error("the completion queue is broken: {0}")]
     CompletionQueue(CompletionError),
     /// The arena has no free range of this length.
@@ -66,10 +66,10 @@ pub enum Error {
         /// Reason, one sentence.
         message: String,
     },
-    /// The connection of the queue pair has ended.
+    /// The connection of the queue pair has ended or was not established, or the queue pair has failed.
     #[error("the connection has ended: {0}")]
     Ended(String),
-    /// The time given has passed.
+    /// The time-out of the call has passed.
     #[error("timed out")]
     TimedOut,
     /// The process was forked from the one that opened the session.
@@ -78,7 +78,7 @@ pub enum Error {
     /// A system call failed.
     #[error("{call}: {error}")]
     System {
-        /// Failed action.
+        /// Action of the library that failed, for example "waiting for a notification".
         call: &'static str,
         /// Error of the system call.
         error: Errno,

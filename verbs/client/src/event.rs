@@ -1,4 +1,4 @@
-//! Events of a session, for programs with one loop for all of their objects.
+//! Events of a session, for programs that wait for events of all objects in one loop.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::listener::ConnectionRequest;
 use crate::queue_pair::PairEvent;
 use crate::session::Session;
 
-/// An event of a session. Each event is reported once, by the session or by a wait for its object.
+/// An event of a session. Each is reported once, by [`Session::next_event`] or by a call that waits for its object.
 #[derive(Debug)]
 pub enum Event {
     /// A peer requests a connection.
@@ -21,7 +21,7 @@ pub enum Event {
         /// The event.
         event: PairEvent,
     },
-    /// A completion queue has failed, and so have its QPs.
+    /// A completion queue has failed, together with its QPs.
     CompletionQueueFailed {
         /// Number of the CQ.
         queue: u32,
@@ -31,9 +31,9 @@ pub enum Event {
 }
 
 impl Session {
-    /// Waits for the next event of any object. `None` after `timeout`; without one it waits until there is an event.
-    /// Events that a call waits for (`connect`, `accept`) are not reported. The session's descriptor is readable while an
-    /// event can be taken.
+    /// Waits for the next event of any object, and returns `None` after `timeout`. Without a `timeout` the wait has no
+    /// bound. An event that a `connect` or `accept` waits for is not reported here. The session's descriptor is
+    /// readable while there is an event, and after the session's end.
     ///
     /// # Errors
     /// The session has ended and no event is left.
@@ -58,7 +58,7 @@ impl Event {
             | Report::QueuePairFailed { pair, .. } => {
                 PairEvent::new(report).map(|event| Event::Pair { pair, event })
             }
-            // Not kept by the inbox.
+            // The inbox handles this event on arrival and does not queue it.
             Report::RequestEnded { .. } => None,
         }
     }

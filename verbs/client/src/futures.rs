@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::event::Event;
 use crate::session::Session;
 
-/// An object whose descriptor the runtime polls.
+/// Adapts an object with [`AsFd`] to [`AsyncFd`], which requires [`AsRawFd`].
 #[derive(Debug)]
 struct Polled<T>(T);
 
@@ -26,7 +26,7 @@ impl<T: AsFd> AsRawFd for Polled<T> {
     }
 }
 
-/// Registers an object with the current runtime.
+/// Registers the object's descriptor with the current `tokio` runtime.
 #[allow(
     deprecated,
     reason = "its successor is unsafe: the descriptor has to stay the same and open. `Polled` owns an object that has one \
@@ -36,7 +36,8 @@ fn register<T: AsFd>(object: T) -> Result<AsyncFd<Polled<T>>, Error> {
     AsyncFd::with_interest(Polled(object), Interest::READABLE).map_err(refused)
 }
 
-/// A CQ that is the only one of its channel, and is used by one task at a time.
+/// The completions of a CQ as futures. The CQ must be the only one of its channel, and only one task at a time may use
+/// it.
 #[derive(Debug)]
 pub struct AsyncCompletions {
     queue: CompletionQueue,
@@ -44,23 +45,23 @@ pub struct AsyncCompletions {
 }
 
 impl AsyncCompletions {
-    /// Registers the CQ's channel with the current runtime.
+    /// Registers the CQ's channel with the current `tokio` runtime.
     ///
     /// # Errors
     /// The CQ has no channel, or the runtime refuses the descriptor.
     ///
     /// # Panics
-    /// Outside of a runtime with I/O enabled.
+    /// If no `tokio` runtime with I/O enabled is current.
     pub fn new(queue: CompletionQueue) -> Result<AsyncCompletions, Error> {
         let channel = queue.channel().cloned();
         let channel = channel.ok_or(Error::State("the completion queue has no channel"))?;
         Ok(AsyncCompletions { queue, channel: register(channel)? })
     }
 
-    /// Returns the next completion. Nothing is lost if the future is dropped.
+    /// Waits for the next completion. No completion is lost if the future is dropped.
     ///
     /// # Errors
-    /// The session has ended, or the worker broke the rules of the queue.
+    /// The session has ended, a worker corrupted the CQ, or the runtime failed to poll the channel.
     pub async fn next(&self) -> Result<Completion, Error> {
         loop {
             if let Some(completion) = self.queue.poll_one()? {
@@ -71,30 +72,30 @@ impl AsyncCompletions {
                 return Ok(completion);
             }
             let mut ready = self.channel.readable().await.map_err(refused)?;
-            // Drained completely: the next notification makes the descriptor ready again.
+            // All notifications must be consumed: the runtime reports the descriptor again only at its next change.
             while self.channel.get_ref().0.drain()? {}
             ready.clear_ready();
         }
     }
 }
 
-/// The events of a session.
+/// The events of a session as futures.
 #[derive(Debug)]
 pub struct AsyncEvents(AsyncFd<Polled<Session>>);
 
 impl AsyncEvents {
-    /// Registers the session's descriptor with the current runtime.
+    /// Registers the session's descriptor with the current `tokio` runtime.
     ///
     /// # Errors
     /// The runtime refuses the descriptor.
     ///
     /// # Panics
-    /// Outside of a runtime with I/O enabled.
+    /// If no `tokio` runtime with I/O enabled is current.
     pub fn new(session: Session) -> Result<AsyncEvents, Error> {
         register(session).map(AsyncEvents)
     }
 
-    /// Returns the next event of any object. Nothing is lost if the future is dropped.
+    /// Waits for the next event of any object. No event is lost if the future is dropped.
     ///
     /// # Errors
     /// The session has ended and no event is left.

@@ -1,7 +1,8 @@
-//! Events of the appliance until the program takes them. Each object has a mailbox of bounded length. An event is taken
-//! once: through its object, or through the session in order of arrival.
+//! Queues the appliance's events until the program takes them. Each QP, listener and CQ has a mailbox of bounded
+//! length. An event is taken once: by a call on its object, or by a call on the session in order of arrival.
 //!
-//! The descriptor of the inbox is readable while the session has an event to take, and after the session's end.
+//! The inbox has an eventfd. It is readable while an event can be taken through the session, and after the session's
+//! end.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,7 +15,7 @@ use verbs_session::message::Event;
 use crate::error::Error;
 use crate::lock::lock;
 
-/// The object of an event.
+/// The object that an event is about, with its number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Key {
     Pair(u32),
@@ -26,7 +27,7 @@ pub(crate) enum Key {
 #[derive(Debug)]
 pub(crate) struct Inbox {
     state: Mutex<State>,
-    /// Notified with each event for the session.
+    /// Notified when an event is added that the session can take, and at the session's end.
     any: Condvar,
     ready: OwnedFd,
 }
@@ -34,23 +35,24 @@ pub(crate) struct Inbox {
 #[derive(Debug, Default)]
 struct State {
     ended: Option<Arc<str>>,
-    /// Number of the next event.
+    /// Number that the next event gets: numbers are in order of arrival.
     next: u64,
-    /// Objects of the events that the session can take, by the events' numbers.
+    /// Objects of all queued events, by the events' numbers.
     order: BTreeMap<u64, Key>,
     mailboxes: HashMap<Key, Mailbox>,
-    /// Connection requests that the program has taken and not answered.
+    /// Numbers of the connection requests that the program has taken and not answered.
     requests: HashSet<u64>,
-    /// Events of objects that do not exist.
+    /// Number of events whose object did not exist.
     unmatched: u64,
 }
 
 #[derive(Debug)]
 struct Mailbox {
     events: VecDeque<(u64, Event)>,
-    /// Maximum number of events.
+    /// Largest length of `events`.
     limit: usize,
-    /// True while a call waits for the outcome of a connection: the session does not take it.
+    /// True while a `connect` or `accept` waits for its event. The next event is then stored in `outcome`, where the
+    /// session cannot take it.
     claimed: bool,
     outcome: Option<Event>,
     changed: Arc<Condvar>,
@@ -63,7 +65,7 @@ impl Inbox {
         Ok(Inbox { state: Mutex::default(), any: Condvar::new(), ready })
     }
 
-    /// Creates the mailbox of an object. Returns false if it exists.
+    /// Creates the mailbox of an object. Returns false if the object has one already.
     pub(crate) fn open(&self, key: Key, limit: usize) -> bool {
         let mut state = lock(&self.state);
         let mailbox = Mailbox {
@@ -80,7 +82,7 @@ impl Inbox {
         is_new
     }
 
-    /// Removes a mailbox with its events.
+    /// Removes the mailbox of an object and drops its events.
     pub(crate) fn close(&self, key: Key) {
         let mut state = lock(&self.state);
         if let Some(mailbox) = state.mailboxes.remove(&key) {
@@ -91,10 +93,11 @@ impl Inbox {
         self.show(&state);
     }
 
-    /// Adds an event to its mailbox.
+    /// Adds an event to the mailbox of its object. [`Event::RequestEnded`] is not queued: it withdraws the connection
+    /// request.
     ///
     /// # Errors
-    /// The mailbox is full: the appliance does not keep to the protocol.
+    /// The mailbox is full: the appliance broke the protocol.
     pub(crate) fn deliver(&self, event: Event) -> Result<(), &'static str> {
         let mut guard = lock(&self.state);
         let state = &mut *guard;
@@ -125,7 +128,8 @@ impl Inbox {
         Ok(())
     }
 
-    /// Ends the session. Events that were received can still be taken. The first reason remains.
+    /// Ends the session and wakes all waiting calls. Queued events can still be taken. Only the first call's `reason`
+    /// is kept.
     pub(crate) fn end(&self, reason: &str) {
         let mut state = lock(&self.state);
         if state.ended.is_none() {
@@ -136,7 +140,7 @@ impl Inbox {
         self.show(&state);
     }
 
-    /// Returns the reason of the session's end.
+    /// Returns the reason of the session's end, or `None` while the session is open.
     pub(crate) fn ended(&self) -> Option<Arc<str>> {
         lock(&self.state).ended.clone()
     }
@@ -146,7 +150,7 @@ impl Inbox {
         lock(&self.state).unmatched
     }
 
-    /// Takes the oldest event of an object. `None`: no event until `deadline`.
+    /// Waits for the oldest event of an object and takes it. Returns `None` if there is none until `deadline`.
     pub(crate) fn take(&self, key: Key, deadline: Deadline) -> Result<Option<Event>, Error> {
         let mut state = lock(&self.state);
         loop {
@@ -163,7 +167,7 @@ impl Inbox {
         }
     }
 
-    /// Takes the oldest event of the session. `None`: no event until `deadline`.
+    /// Waits for the oldest event of all objects and takes it. Returns `None` if there is none until `deadline`.
     pub(crate) fn take_any(&self, deadline: Deadline) -> Result<Option<Event>, Error> {
         let mut state = lock(&self.state);
         loop {
@@ -180,14 +184,14 @@ impl Inbox {
         }
     }
 
-    /// Reserves the next event of an object for [`outcome`](Self::outcome).
+    /// Reserves the next event of an object for [`outcome`](Self::outcome): no other call takes it.
     pub(crate) fn claim(&self, key: Key) {
         if let Some(mailbox) = lock(&self.state).mailboxes.get_mut(&key) {
             mailbox.claimed = true;
         }
     }
 
-    /// Ends the reservation. An outcome that was not taken is dropped.
+    /// Ends the reservation of [`claim`](Self::claim). A reserved event that was not taken is dropped.
     pub(crate) fn unclaim(&self, key: Key) {
         if let Some(mailbox) = lock(&self.state).mailboxes.get_mut(&key) {
             mailbox.claimed = false;
@@ -195,7 +199,7 @@ impl Inbox {
         }
     }
 
-    /// Takes the reserved event. `None`: no event until `deadline`.
+    /// Waits for the reserved event and takes it. Returns `None` if there is none until `deadline`.
     pub(crate) fn outcome(&self, key: Key, deadline: Deadline) -> Result<Option<Event>, Error> {
         let mut state = lock(&self.state);
         loop {
@@ -213,17 +217,19 @@ impl Inbox {
         }
     }
 
-    /// Forgets a connection request that is answered.
+    /// Removes a connection request that the program has answered.
     pub(crate) fn answer(&self, request: u64) {
         lock(&self.state).requests.remove(&request);
     }
 
-    /// Returns true if the program has taken the request and neither answered it nor lost it.
+    /// Returns true if the program has taken the connection request and can still answer it: no answer was sent, and
+    /// the peer has not given up.
     pub(crate) fn is_open(&self, request: u64) -> bool {
         lock(&self.state).requests.contains(&request)
     }
 
-    /// Waits for a notification. `None`: the deadline has passed.
+    /// Waits until `changed` is notified. Returns `None` if the deadline has passed, and an error if the session has
+    /// ended.
     fn wait<'a>(
         &self,
         state: MutexGuard<'a, State>,
@@ -245,9 +251,10 @@ impl Inbox {
         Ok(Some(state))
     }
 
-    /// Makes the descriptor readable or not.
+    /// Makes the eventfd readable if an event can be taken or the session has ended, else not readable.
     fn show(&self, state: &State) {
-        // An eventfd of this process: neither call waits. A counter at its maximum is readable, one at 0 has no value.
+        // The eventfd is non-blocking and errors are ignored. A write fails only if the counter is at its maximum, and
+        // a read only if it is 0: the descriptor already has the right state.
         if state.order.is_empty() && state.ended.is_none() {
             let _ = rustix::io::read(&self.ready, &mut [0; 8]);
         } else {
@@ -256,7 +263,7 @@ impl Inbox {
     }
 }
 
-/// Time until which a call waits; `None`: without end.
+/// Time at which a waiting call gives up; `None`: never.
 pub(crate) type Deadline = Option<Instant>;
 
 impl AsFd for Inbox {
@@ -266,7 +273,7 @@ impl AsFd for Inbox {
 }
 
 impl State {
-    /// Takes the oldest event of an object.
+    /// Removes and returns the oldest event of an object. A taken connection request is open until it is answered.
     fn pop(&mut self, key: Key) -> Option<Event> {
         let (number, event) = self.mailboxes.get_mut(&key)?.events.pop_front()?;
         self.order.remove(&number);
@@ -276,7 +283,7 @@ impl State {
         Some(event)
     }
 
-    /// Removes a connection request, taken or not.
+    /// Removes a connection request that the peer has given up, whether the program has taken it or not.
     fn withdraw(&mut self, request: u64) {
         if self.requests.remove(&request) {
             return;
@@ -297,7 +304,7 @@ impl State {
     }
 }
 
-/// Returns the object of an event.
+/// Returns the object of an event, or `None` for [`Event::RequestEnded`], which names no listener.
 fn key(event: &Event) -> Option<Key> {
     match *event {
         Event::Incoming { listener, .. } => Some(Key::Listener(listener)),

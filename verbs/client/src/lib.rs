@@ -18,34 +18,38 @@
 //! | [`CompletionChannel`] | a descriptor that is readable after a requested notification |
 //! | [`Listener`] | a local address and port where peers connect |
 //!
-//! Calls that create, remove and connect objects block until the appliance has answered. Posting and polling are accesses
-//! to shared memory; a system call is made only to wake a worker that sleeps.
+//! Calls that create, remove and connect objects block until the appliance has answered. Posting and polling access
+//! shared memory. They make a system call only to wake a sleeping worker.
 //!
-//! Objects can be dropped in any order: each keeps those that it needs. A drop removes the object at the appliance and
-//! waits for its answer.
+//! Objects can be dropped in any order: each object keeps alive the objects that it uses. The drop of the last
+//! reference removes the object at the appliance and waits for its answer.
 //!
 //! # Memory
 //!
-//! All registered memory comes from the session's arena. Peers, workers and threads may access it at the same time.
-//! A program may read what a Receive, a Read or an atomic has stored when it has polled that completion. It must not
-//! change the bytes of a posted operation before the completion. [`MemoryRegion::read`], [`MemoryRegion::write`] and
-//! [`MemoryRegion::bytes`] are atomic accesses without order: a race gives a mix of bytes. Code that uses
-//! [`MemoryRegion::as_ptr`] must not create references to bytes that another side may write meanwhile.
+//! All registered memory comes from the session's arena. Peers, workers and threads may access it at the same time. The
+//! bytes that a Receive, a Read or an atomic stores are valid once the program has polled the completion. The program
+//! must not change the source bytes of a posted operation before its completion, except with
+//! [`QueuePairConfig::copy_sources`]. [`MemoryRegion::read`], [`MemoryRegion::write`] and [`MemoryRegion::bytes`] are
+//! relaxed atomic accesses: a read that races with a write may return a mix of old and new bytes. Code that uses
+//! [`MemoryRegion::as_ptr`] must not create references to bytes that another thread, a worker or a peer may write
+//! meanwhile.
 //!
 //! # Waiting
 //!
-//! [`Session`] and [`CompletionChannel`] have descriptors for `poll`. With the feature `tokio`, `AsyncCompletions` and
-//! `AsyncEvents` are their futures.
+//! [`Session`] and [`CompletionChannel`] have file descriptors for `poll`. With the feature `tokio`, `AsyncCompletions`
+//! returns completions and `AsyncEvents` returns events as futures.
 //!
 //! # Failures
 //!
-//! When the appliance ends, calls return [`Error::Disconnected`], posts fail, and completions that have arrived can still
-//! be polled. Memory stays mapped. A message that breaks the protocol ends the session, too. A queue that breaks the rules
-//! of its memory fails alone. Calls have no time-out of their own: an appliance that neither answers nor ends blocks them.
+//! When the appliance ends, calls return [`Error::Disconnected`], posts fail, and completions that have arrived can
+//! still be polled. Memory stays mapped. A message that breaks the protocol ends the session, too. A queue that is
+//! corrupt in shared memory fails without ending the session. Calls wait for the appliance's answer without a time-out:
+//! an appliance that hangs blocks them. Only opening a session has a time-out, ten seconds.
 //!
 //! # Fork
 //!
-//! A session belongs to the process that opened it. A child gets [`Error::Forked`]; it must not touch the memory.
+//! A session belongs to the process that opened it. In a forked child calls return [`Error::Forked`]. The child must
+//! not write to the registered memory, which it shares with its parent.
 //!
 //! # Example
 //!
@@ -72,7 +76,7 @@
 //! ```
 #![deny(unsafe_code)]
 
-// The tests include the examples.
+// The tests include the examples, which use this crate by its name.
 #[cfg(test)]
 extern crate self as verbs_client;
 

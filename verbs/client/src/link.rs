@@ -1,8 +1,8 @@
-//! The session's socket: calls and their replies, and the thread that receives.
+//! The session's socket: calls, their replies, and the thread that receives all messages.
 //!
-//! One thread per session receives all messages, so that an established connection is used at once, whatever the program
-//! waits for. It hands replies to the callers by number, and events to the [`Inbox`]. A message that breaks the protocol
-//! ends the session.
+//! One thread per session receives all messages, also while the program does not call the library. As soon as a
+//! connection is established, the thread rings the doorbells of its QP for earlier posts. Replies go to their callers
+//! by number, events to the [`Inbox`]. A message that breaks the protocol ends the session.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,19 +27,19 @@ use crate::ranges::Ranges;
 /// A successful answer with its descriptors.
 pub(crate) type Answered = (Answer, Vec<OwnedFd>);
 
-/// State of a session that its objects and its thread share.
+/// State of a session, shared by its objects and its receiving thread.
 #[derive(Debug)]
 pub(crate) struct Link {
     socket: SessionSocket,
     pending: Mutex<Pending>,
     pub(crate) inbox: Inbox,
-    /// Queues of all QPs, by number.
+    /// Send and receive queues of all QPs, by the QP's number.
     pairs: Mutex<HashMap<u32, Arc<PairQueues>>>,
     pub(crate) welcome: Welcome,
     pub(crate) arena: Arena,
     pub(crate) ranges: Mutex<Ranges>,
     pub(crate) workers: Vec<Arc<WorkerBells>>,
-    /// True after the session's end.
+    /// True once the session has ended.
     ended: AtomicBool,
     process: Pid,
 }
@@ -47,7 +47,7 @@ pub(crate) struct Link {
 #[derive(Debug, Default)]
 struct Pending {
     next_id: u32,
-    /// Calls without a reply, by number.
+    /// Calls that wait for a reply, by number of the call.
     calls: HashMap<u32, Waiting>,
     ended: bool,
 }
@@ -55,11 +55,12 @@ struct Pending {
 #[derive(Debug)]
 struct Waiting {
     reply: SyncSender<Result<Answered, Refusal>>,
-    /// Backlog of a listener: its mailbox has to exist before the next message is received.
+    /// Backlog, if the call is a `Listen`. The receiving thread then creates the listener's mailbox with the reply,
+    /// before it receives the next message.
     backlog: Option<u32>,
 }
 
-/// Parts of a new session.
+/// Socket, first answer and mapped memory of a new session.
 pub(crate) struct Opened {
     pub(crate) socket: SessionSocket,
     pub(crate) welcome: Welcome,
@@ -83,7 +84,7 @@ impl Link {
         })
     }
 
-    /// Carries out a call and returns its answer.
+    /// Sends a call and waits for its answer, which is returned with its descriptors.
     pub(crate) fn call(&self, call: Call) -> Result<Answered, Error> {
         if self.is_forked() {
             return Err(Error::Forked);
@@ -92,7 +93,7 @@ impl Link {
         if let Err(error) = self.send(&Request { id, call }) {
             lock(&self.pending).calls.remove(&id);
             return match error {
-                // A call that is too long is the caller's, and the session goes on.
+                // A call that is too long is an error of the caller. The session continues.
                 SocketError::TooLong => Err(Error::Argument("the call is longer than a message")),
                 error => Err(self.end(&error.to_string())),
             };
@@ -103,7 +104,7 @@ impl Link {
         }
     }
 
-    /// Carries out a call that has no result.
+    /// Sends a call whose answer is [`Answer::Done`], and waits for it.
     pub(crate) fn call_done(&self, call: Call) -> Result<(), Error> {
         match self.call(call)? {
             (Answer::Done, descriptors) if descriptors.is_empty() => Ok(()),
@@ -111,7 +112,8 @@ impl Link {
         }
     }
 
-    /// Carries out a call that creates an object with `count` descriptors. Returns its number.
+    /// Sends a call that creates an object, and waits for its answer. Returns the number of the object and its `count`
+    /// descriptors.
     pub(crate) fn call_created(
         &self,
         call: Call,
@@ -125,21 +127,21 @@ impl Link {
         }
     }
 
-    /// Ends the session because the appliance broke the protocol.
+    /// Ends the session because the appliance broke the protocol, and returns the error for the caller.
     pub(crate) fn violation(&self, problem: &str) -> Error {
         self.end(&format!("the appliance broke the protocol: {problem}"));
         Error::Protocol(problem.into())
     }
 
-    /// Ends the session: all calls, waits and posts fail. Returns the error that they have.
+    /// Ends the session: all waiting and later calls and all later posts fail. Returns their error.
     pub(crate) fn end(&self, reason: &str) -> Error {
         self.inbox.end(reason);
         self.ended.store(true, Ordering::Release);
-        // A socket that is closed already cannot be shut down.
+        // An error means that the socket is already disconnected.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
         let mut pending = lock(&self.pending);
         pending.ended = true;
-        // Dropped senders wake the callers.
+        // Dropping the senders wakes the callers, whose `recv` then fails.
         pending.calls.clear();
         drop(pending);
         let error = self.disconnected();
@@ -147,23 +149,24 @@ impl Link {
         error
     }
 
-    /// Returns true after the session's end.
+    /// Returns true once the session has ended.
     #[inline]
     pub(crate) fn is_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Returns true in a process that was forked from the one of the session.
+    /// Returns true in a process other than the one that opened the session: a forked child.
     pub(crate) fn is_forked(&self) -> bool {
         rustix::process::getpid() != self.process
     }
 
-    /// Returns the error of calls after the session's end.
+    /// Returns the error of calls after the session's end, with the reason of the end.
     pub(crate) fn disconnected(&self) -> Error {
         Error::Disconnected(self.inbox.ended().unwrap_or_else(|| "closed".into()))
     }
 
-    /// Makes the queues of a new QP known to the receiving thread. Returns false if the number is in use.
+    /// Adds the queues of a new QP to those that the receiving thread establishes and ends. Returns false if the number
+    /// is in use.
     pub(crate) fn add_pair(&self, number: u32, queues: &Arc<PairQueues>) -> bool {
         let mut pairs = lock(&self.pairs);
         let is_new = !pairs.contains_key(&number);
@@ -181,7 +184,7 @@ impl Link {
         lock(&self.pairs).remove(&number);
     }
 
-    /// Returns a number for a call, and the place of its reply.
+    /// Returns a number for a call and the receiver of its reply.
     fn register(&self, call: &Call) -> Result<(u32, Receiver<Result<Answered, Refusal>>), Error> {
         let (sender, receiver) = sync_channel(1);
         let backlog = match call {
@@ -192,7 +195,7 @@ impl Link {
         if pending.ended {
             return Err(self.disconnected());
         }
-        // Numbers wrap; a call that waits keeps its own.
+        // Numbers wrap around: skips those of calls that still wait.
         let id = loop {
             pending.next_id = pending.next_id.wrapping_add(1);
             if !pending.calls.contains_key(&pending.next_id) {
@@ -207,7 +210,7 @@ impl Link {
         send(&self.socket, request)
     }
 
-    /// Receives until the session ends.
+    /// Receives and handles messages until the session ends: the body of the receiving thread.
     pub(crate) fn receive_all(&self) {
         let reason = loop {
             match self.socket.receive::<Message>() {
@@ -239,7 +242,7 @@ impl Link {
                 {
                     return Err("the number of a listener is in use");
                 }
-                // A call that does not wait any more has no use for its reply.
+                // An error means that the caller has stopped waiting because its `send` failed.
                 let _ = waiting.reply.send(result.map(|answer| (answer, descriptors)));
                 Ok(())
             }
@@ -251,7 +254,8 @@ impl Link {
         }
     }
 
-    /// Changes the queues of the event's QP.
+    /// Assigns the queues of the event's QP to their worker, or ends them with the event's reason. Other events change
+    /// nothing.
     fn apply(&self, event: &Event) -> Result<(), &'static str> {
         let queues = |pair| lock(&self.pairs).get(&pair).cloned();
         match event {
@@ -285,7 +289,7 @@ impl Link {
     }
 }
 
-/// Sends a request, and waits while the socket is full.
+/// Sends a request, and blocks while the socket's buffer is full.
 pub(crate) fn send(socket: &SessionSocket, request: &Request) -> Result<(), SocketError> {
     loop {
         match socket.send(request, &[]) {
@@ -295,7 +299,8 @@ pub(crate) fn send(socket: &SessionSocket, request: &Request) -> Result<(), Sock
     }
 }
 
-/// Waits until a descriptor is ready. Returns false when the time has passed.
+/// Waits until a descriptor is ready for `flags`. Returns false after `timeout`, and true also if a signal interrupted
+/// the wait.
 pub(crate) fn wait(
     descriptor: BorrowedFd<'_>,
     flags: PollFlags,
@@ -303,7 +308,7 @@ pub(crate) fn wait(
 ) -> Result<bool, Errno> {
     match rustix::event::poll(&mut [PollFd::new(&descriptor, flags)], timeout) {
         Ok(ready) => Ok(ready > 0),
-        // The caller looks again.
+        // A signal interrupted the wait: the caller retries its operation.
         Err(Errno::INTR) => Ok(true),
         Err(error) => Err(error),
     }

@@ -1,4 +1,4 @@
-//! Listeners and connection requests.
+//! Listeners, and the connection requests that they receive.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use crate::inbox::Key;
 use crate::queue_pair::{Connection, DEFAULT_DEPTHS, QueuePair, check_private_data};
 use crate::session::Session;
 
-/// Time that [`ConnectionRequest::accept`] waits if the program does not choose another.
+/// Default of [`AcceptOptions::timeout`].
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A listener. Clones refer to the same listener, which ends when the last clone is dropped; requests that wait are then
-/// reset.
+/// A local address and port where peers connect. Clones refer to the same listener, which ends when the last clone is
+/// dropped. Unanswered connection requests are then reset.
 #[derive(Clone, Debug)]
 pub struct Listener(Arc<Inner>);
 
@@ -26,7 +26,7 @@ struct Inner {
     local: SocketAddr,
 }
 
-/// A peer's request for a connection, to be accepted or rejected. Dropping it rejects it.
+/// A peer's request for a connection, to be accepted or rejected. Dropping an unanswered request rejects it.
 #[derive(Debug)]
 pub struct ConnectionRequest {
     session: Session,
@@ -39,30 +39,32 @@ pub struct ConnectionRequest {
     is_answered: bool,
 }
 
-/// Options of an accept.
+/// Options of [`ConnectionRequest::accept`] and [`ConnectionRequest::start_accept`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AcceptOptions {
-    /// Reads and atomics in flight (RFC 6581 §9).
+    /// Depths that this side offers: IRD and ORD (RFC 6581 §9).
     pub depths: Depths,
-    /// Private data for the peer, at most [`verbs_session::message::MAX_PRIVATE_DATA`] bytes.
+    /// Private data for the peer, at most [`MAX_PRIVATE_DATA`](crate::MAX_PRIVATE_DATA) bytes.
     pub private_data: Vec<u8>,
-    /// Time to wait until the connection is established.
+    /// Time-out of [`ConnectionRequest::accept`] until the connection is established.
     pub timeout: Duration,
 }
 
 impl Default for AcceptOptions {
-    /// Depths of 16, ten seconds.
+    /// Returns depths of 16, no private data and a time-out of ten seconds.
     fn default() -> AcceptOptions {
         AcceptOptions { depths: DEFAULT_DEPTHS, private_data: Vec::new(), timeout: ACCEPT_TIMEOUT }
     }
 }
 
 impl Session {
-    /// Listens at a local address, possibly unspecified, and port; the appliance chooses port 0. At most `backlog`
-    /// requests, at least 1, wait for an answer.
+    /// Listens at a local address and port. An unspecified address means all of the appliance's addresses of its
+    /// family. For port 0 the appliance chooses a port. At most `backlog` connection requests, at least 1, may be
+    /// unanswered.
     ///
     /// # Errors
-    /// The address is in use or not one of the appliance, it refuses the listener, or the session has ended.
+    /// The address is in use or does not belong to the appliance, the appliance refuses the listener, or the session
+    /// has ended.
     pub fn listen(
         &self,
         local: SocketAddr,
@@ -85,15 +87,16 @@ impl Listener {
         self.0.number
     }
 
-    /// Returns the address and port.
+    /// Returns the local address and port: the chosen one if port 0 was requested.
     pub fn local(&self) -> SocketAddr {
         self.0.local
     }
 
-    /// Waits for the next connection request. `None` after `timeout`; without one it waits until there is a request.
+    /// Waits for the next connection request, and returns `None` after `timeout`. Without a `timeout` the wait has no
+    /// bound.
     ///
     /// # Errors
-    /// The session has ended.
+    /// The session has ended and no request is left.
     pub fn next_request(
         &self,
         timeout: Option<Duration>,
@@ -110,15 +113,15 @@ impl Drop for Inner {
         if link.is_forked() {
             return;
         }
-        // First the mailbox: the appliance may use the number again at once.
+        // The mailbox is closed before the call, because the appliance may reuse the listener's number at once.
         link.inbox.close(Key::Listener(self.number));
-        // After the session's end nothing is left to remove.
+        // Errors after the session's end are ignored: the appliance has then removed the listener.
         let _ = link.call_done(Call::StopListening { listener: self.number });
     }
 }
 
 impl ConnectionRequest {
-    /// Returns the request of an event; `None` if the message is another event.
+    /// Returns the connection request of an `Incoming` event, or `None` for any other event.
     pub(crate) fn new(session: &Session, report: Report) -> Option<ConnectionRequest> {
         let Report::Incoming { listener, request, local, remote, depths, private_data } = report
         else {
@@ -136,12 +139,12 @@ impl ConnectionRequest {
         })
     }
 
-    /// Returns the number of the listener.
+    /// Returns the number of the listener that received the request.
     pub fn listener(&self) -> u32 {
         self.listener
     }
 
-    /// Returns the local address and port.
+    /// Returns the local address and port to which the peer connects.
     pub fn local(&self) -> SocketAddr {
         self.local
     }
@@ -156,12 +159,12 @@ impl ConnectionRequest {
         self.depths
     }
 
-    /// Returns the private data of the request.
+    /// Returns the peer's private data, at most [`MAX_PRIVATE_DATA`](crate::MAX_PRIVATE_DATA) bytes.
     pub fn private_data(&self) -> &[u8] {
         &self.private_data
     }
 
-    /// Returns true if the peer has given up meanwhile.
+    /// Returns true if the request has ended before it was answered, for example because the peer has given up.
     pub fn is_ended(&self) -> bool {
         !self.is_answered && !self.session.link().inbox.is_open(self.number)
     }
@@ -169,8 +172,9 @@ impl ConnectionRequest {
     /// Accepts the connection for a QP and waits until it is established.
     ///
     /// # Errors
-    /// The peer has given up, the options are invalid, the QP had a connection before or is one of another session, the
-    /// appliance refuses the call, or the session has ended.
+    /// The peer has given up, the options are invalid, the QP was used for a connection before or belongs to another
+    /// session, the appliance refuses the call, the connection is not established within the time-out, or the session
+    /// has ended.
     pub fn accept(
         mut self,
         pair: &QueuePair,
@@ -181,10 +185,10 @@ impl ConnectionRequest {
         pair.start_and_wait(call, deadline, || self.answered())
     }
 
-    /// Accepts the connection for a QP and does not wait: an event of the QP follows.
+    /// Accepts the connection for a QP without waiting until it is established: an event of the QP reports the outcome.
     ///
     /// # Errors
-    /// As [`accept`](Self::accept).
+    /// As [`accept`](Self::accept), except that a connection that is not established is reported by an event.
     pub fn start_accept(mut self, pair: &QueuePair, options: &AcceptOptions) -> Result<(), Error> {
         pair.start(self.accept_call(pair, options)?)?;
         self.answered();
@@ -204,10 +208,11 @@ impl ConnectionRequest {
         })
     }
 
-    /// Rejects the connection.
+    /// Rejects the connection. The peer receives `private_data`, at most [`MAX_PRIVATE_DATA`](crate::MAX_PRIVATE_DATA)
+    /// bytes.
     ///
     /// # Errors
-    /// The private data is too long, or the session has ended.
+    /// The private data is too long, the appliance refuses the call, or the session has ended.
     pub fn reject(mut self, private_data: &[u8]) -> Result<(), Error> {
         check_private_data(private_data)?;
         self.refuse(private_data)
@@ -228,7 +233,7 @@ impl ConnectionRequest {
 impl Drop for ConnectionRequest {
     fn drop(&mut self) {
         if !self.is_answered && !self.is_ended() {
-            // A request that ended at the same time needs no answer.
+            // An error is ignored: a request that has ended meanwhile needs no answer.
             let _ = self.refuse(&[]);
         }
     }

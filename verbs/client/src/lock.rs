@@ -1,8 +1,8 @@
-//! Locks whose holders do not panic.
+//! Mutexes that ignore poisoning.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks a mutex. State behind these locks is consistent whenever a holder could panic.
+/// Locks a mutex, even if an earlier holder panicked: the state behind it is consistent wherever a holder could panic.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! Operations to be posted, as values. Each is signalled, without a fence, and has the number 0; a struct update changes
-//! that.
+//! Functions that create operations for [`QueuePair`](crate::QueuePair) posts. Each operation is signalled, has no
+//! fence and the `wr_id` 0. Struct update syntax changes these fields.
 //!
 //! ```
 //! use verbs_client::post;
@@ -18,55 +18,56 @@ use verbs_layout::work::{
 use crate::error::Error;
 use crate::region::MemoryRegion;
 
-/// Returns a payload of bytes of memory regions, at most 6 SGEs.
+/// Returns a payload that the worker gathers from at most 6 SGEs, in order.
 ///
 /// # Errors
-/// There are more SGEs, or 2³² bytes or more.
+/// There are more than 6 SGEs, or their lengths add up to 2³² bytes or more.
 pub fn gather(sges: &[Sge]) -> Result<Payload, Error> {
     Ok(Payload::Gather(SgeList::new(sges)?))
 }
 
-/// Returns a payload of at most 256 bytes, which are copied when they are posted.
+/// Returns a payload of at most 256 bytes, which this call copies: the caller may reuse `bytes` at once.
 ///
 /// # Errors
-/// There are more bytes.
+/// There are more than 256 bytes.
 pub fn inline(bytes: &[u8]) -> Result<Payload, Error> {
     Ok(Payload::Inline(Inline::new(bytes)?))
 }
 
-/// Returns a Send.
+/// Returns a Send, which completes a Receive of the peer.
 pub fn send(payload: Payload) -> SendWork {
     work(Operation::Send { payload, solicited: false })
 }
 
-/// Returns a Send with Solicited Event.
+/// Returns a Send with Solicited Event, which notifies a peer that requested
+/// [`Request::Solicited`](crate::Request::Solicited).
 pub fn send_solicited(payload: Payload) -> SendWork {
     work(Operation::Send { payload, solicited: true })
 }
 
-/// Returns a Send with Invalidate of an STag of the peer.
+/// Returns a Send with Invalidate: the peer invalidates its own `stag` when it receives the message.
 pub fn send_invalidate(payload: Payload, stag: u32) -> SendWork {
     work(Operation::SendInvalidate { payload, solicited: false, stag })
 }
 
-/// Returns an RDMA Write.
+/// Returns an RDMA Write of `payload` to the peer's memory from `remote` on.
 pub fn write(remote: Remote, payload: Payload) -> SendWork {
     work(Operation::Write { remote, payload })
 }
 
-/// Returns an RDMA Read of as many bytes as the SGEs have.
+/// Returns an RDMA Read of the peer's memory from `remote` on. Its length is the sum of the lengths of `sinks`.
 ///
 /// # Errors
-/// There are more than 6 SGEs, or 2³² bytes or more.
+/// There are more than 6 SGEs, or their lengths add up to 2³² bytes or more.
 pub fn read(remote: Remote, sinks: &[Sge]) -> Result<SendWork, Error> {
     Ok(work(Operation::Read { remote, sinks: SgeList::new(sinks)? }))
 }
 
-/// Returns an atomic that stores `swap` at the peer if the value there is `compare`. Its former value is stored at offset
-/// `at` of `result`.
+/// Returns an atomic that replaces the peer's 8 bytes at `remote` with `swap` if they are equal to `compare`. Their
+/// former value is stored at offset `at` of `result`.
 ///
 /// # Errors
-/// The 8 bytes are not within the region.
+/// The 8 bytes at offset `at` are not within `result`.
 pub fn compare_swap(
     remote: Remote,
     compare: u64,
@@ -78,10 +79,11 @@ pub fn compare_swap(
     Ok(work(Operation::CompareSwap { remote, compare, swap, result }))
 }
 
-/// Returns an atomic that adds `add` to the value at the peer. Its former value is stored at offset `at` of `result`.
+/// Returns an atomic that adds `add` to the peer's 8 bytes at `remote`. Their former value is stored at offset `at` of
+/// `result`.
 ///
 /// # Errors
-/// The 8 bytes are not within the region.
+/// The 8 bytes at offset `at` are not within `result`.
 pub fn fetch_add(
     remote: Remote,
     add: u64,
@@ -91,12 +93,13 @@ pub fn fetch_add(
     Ok(work(Operation::FetchAdd { remote, add, result: atomic_result(result, at)? }))
 }
 
-/// Returns Immediate Data (RFC 7306 §6). It completes a Receive of the peer, after all data of earlier Writes.
+/// Returns a message of 8 bytes of Immediate Data (RFC 7306 §6). It completes a Receive of the peer after the data of
+/// all earlier Writes is placed.
 pub fn immediate(data: [u8; 8]) -> SendWork {
     work(Operation::Immediate { data, solicited: false })
 }
 
-/// Returns an invalidation of an STag of this side.
+/// Returns an operation that invalidates `stag`, an STag of this side.
 pub fn local_invalidate(stag: u32) -> SendWork {
     work(Operation::LocalInvalidate { stag })
 }
@@ -104,7 +107,7 @@ pub fn local_invalidate(stag: u32) -> SendWork {
 /// Returns a Receive of one message into at most 6 SGEs.
 ///
 /// # Errors
-/// There are more SGEs, or 2³² bytes or more.
+/// There are more than 6 SGEs, or their lengths add up to 2³² bytes or more.
 pub fn receive(wr_id: u64, buffers: &[Sge]) -> Result<ReceiveWork, Error> {
     Ok(ReceiveWork { wr_id, buffers: SgeList::new(buffers)? })
 }

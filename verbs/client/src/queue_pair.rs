@@ -1,4 +1,4 @@
-//! Queue pairs: posts, connection and its end.
+//! Queue pairs: creation, posts, connects and disconnects.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
@@ -20,28 +20,29 @@ use crate::link::Link;
 use crate::mapping::{Area, MappingError, RingProducer};
 use crate::queues::{Direction, PairQueues};
 
-/// Events of a QP that may wait to be taken.
+/// Largest number of events of a QP that the program has not taken. One more is a violation of the protocol.
 const MAX_EVENTS: usize = 4;
-/// Time that a call waits for the appliance's event beyond the connection's time-out.
+/// Time that `connect` waits beyond the connection's time-out for the appliance's event.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Properties of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct QueuePairConfig<'a> {
-    /// CQ of the send queue.
+    /// CQ for completions of operations.
     pub send_completions: &'a CompletionQueue,
-    /// CQ of the receive queue.
+    /// CQ for completions of receives.
     pub receive_completions: &'a CompletionQueue,
-    /// Posted operations that may be incomplete, at least 1.
+    /// Largest number of incomplete operations, at least 1.
     pub max_sends: u32,
-    /// Posted receives that may be incomplete, at least 1.
+    /// Largest number of incomplete receives, at least 1.
     pub max_receives: u32,
-    /// True if sources may change before their operation is complete: the appliance keeps copies of sent data.
+    /// If true, the appliance copies the data that it sends, and the program may change source bytes before their
+    /// operation is complete.
     pub copy_sources: bool,
 }
 
-/// A queue pair (QP), for one connection. Clones refer to the same QP, which is removed when the last clone is dropped;
-/// an open connection is then reset. All methods can be called by several threads.
+/// A queue pair (QP), for one connection. Clones refer to the same QP, which is removed when the last clone is dropped.
+/// An open connection is then reset. All methods can be called by several threads.
 #[derive(Clone, Debug)]
 pub struct QueuePair(Arc<Inner>);
 
@@ -49,30 +50,30 @@ pub struct QueuePair(Arc<Inner>);
 struct Inner {
     number: u32,
     queues: Arc<PairQueues>,
-    /// True once a connect or an accept was requested.
+    /// True once a connect or an accept was requested that the appliance did not refuse.
     used: AtomicBool,
     domain: ProtectionDomain,
-    /// Removed after the QP.
+    /// CQs of the QP, held so that they are removed after it.
     _completions: [CompletionQueue; 2],
 }
 
-/// Options of a connect.
+/// Options of [`QueuePair::connect`] and [`QueuePair::start_connect`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConnectOptions {
-    /// Local address; `None`: the appliance chooses.
+    /// Local address. `None` or an unspecified address: the appliance chooses it.
     pub local: Option<IpAddr>,
     /// Lower layer protocol.
     pub transport: Transport,
-    /// Reads and atomics in flight (RFC 6581 §9).
+    /// Depths that this side offers: IRD and ORD (RFC 6581 §9).
     pub depths: Depths,
-    /// Private data, at most [`MAX_PRIVATE_DATA`] bytes.
+    /// Private data for the peer, at most [`MAX_PRIVATE_DATA`] bytes.
     pub private_data: Vec<u8>,
     /// Time until the connect fails, at least 1 ms.
     pub timeout: Duration,
 }
 
 impl Default for ConnectOptions {
-    /// TCP, depths of 16, ten seconds.
+    /// Returns TCP, depths of 16, no private data and a time-out of ten seconds.
     fn default() -> ConnectOptions {
         ConnectOptions {
             local: None,
@@ -84,25 +85,25 @@ impl Default for ConnectOptions {
     }
 }
 
-/// Depths of a connection if the program does not choose others.
+/// Default depths of a connection: IRD and ORD of 16 (RFC 6581 §9).
 pub const DEFAULT_DEPTHS: Depths = Depths { ird: 16, ord: 16 };
 
 /// An established connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Connection {
-    /// Worker of the connection.
+    /// Number of the worker that serves the connection, from 0.
     pub worker: u16,
     /// Local address and port.
     pub local: SocketAddr,
     /// Address and port of the peer.
     pub remote: SocketAddr,
-    /// Depths in effect.
+    /// IRD and ORD of this side that are in effect.
     pub depths: Depths,
-    /// Private data of the peer's answer; empty at the accepting side.
+    /// Private data of the peer's answer. Empty at the side that accepted.
     pub private_data: Vec<u8>,
 }
 
-/// An event of a QP.
+/// An event of a queue pair (QP).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PairEvent {
     /// The connection is established.
@@ -121,33 +122,33 @@ pub enum PairEvent {
     },
     /// The connection has ended. The posts of the QP are flushed.
     Disconnected {
-        /// True if the connection was closed in order, by either side.
+        /// True if either side closed the connection gracefully.
         graceful: bool,
         /// Reason, one sentence.
         message: String,
     },
-    /// The QP has failed because of its posts.
+    /// The QP has failed, for example because a post is invalid or one of its CQs has failed.
     Failed {
         /// Reason, one sentence.
         message: String,
     },
 }
 
-/// Posts that were not all accepted.
+/// Error of a batch of posts, of which the first `posted` were accepted.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("post {posted} was refused: {error}")]
 pub struct PostError {
-    /// Number of posts that were accepted, in order from the first.
+    /// Number of accepted posts, from the first on.
     pub posted: usize,
-    /// Reason why the next one was refused.
+    /// Reason why the next post was refused.
     pub error: Error,
 }
 
 impl ProtectionDomain {
-    /// Creates a QP.
+    /// Creates a QP in this protection domain.
     ///
     /// # Errors
-    /// A CQ is one of another session, the appliance refuses the QP, or the session has ended.
+    /// A CQ belongs to another session, the appliance refuses the QP, or the session has ended.
     pub fn create_queue_pair(&self, config: &QueuePairConfig<'_>) -> Result<QueuePair, Error> {
         let link = self.session().link();
         let completions = [config.send_completions, config.receive_completions];
@@ -197,28 +198,30 @@ impl QueuePair {
         self.0.number
     }
 
-    /// Posts one operation. Possible at once; the worker takes posts when the connection is established. The memory of
-    /// its SGEs must stay registered, and the bytes of a source unchanged, until the completion.
+    /// Posts one operation, possibly before the connection is established: the worker takes it afterwards. Until the
+    /// completion, the memory of its SGEs must stay registered. Its source bytes must stay unchanged, except with
+    /// [`copy_sources`](QueuePairConfig::copy_sources).
     ///
     /// # Errors
-    /// [`Error::Full`], [`Error::Ended`], or the session has ended. A post that races with the end of the connection may
-    /// be accepted and never complete.
+    /// [`Error::Full`], [`Error::Queue`], [`Error::Ended`], or the session has ended. A post that races with the end of
+    /// the connection may be accepted and never complete.
     pub fn post_send(&self, work: &SendWork) -> Result<(), Error> {
         self.0.queues.post(Direction::Send, std::iter::once(work.encode())).1
     }
 
-    /// Posts operations in order, with one doorbell and no other post between them.
+    /// Posts operations in order, with one doorbell. No operation of another thread is posted between them.
     ///
     /// # Errors
-    /// As [`post_send`](Self::post_send), for the first post that is refused.
+    /// As [`post_send`](Self::post_send), for the first refused post. The posts before it are accepted, those after it
+    /// are not tried.
     pub fn post_sends(&self, works: &[SendWork]) -> Result<(), PostError> {
         let works = works.iter().map(SendWork::encode);
         let (posted, result) = self.0.queues.post(Direction::Send, works);
         result.map_err(|error| PostError { posted, error })
     }
 
-    /// Posts one receive. Possible at once; receives that are posted before the connection is requested are there for the
-    /// peer's first message.
+    /// Posts one receive, possibly before the connection is established. A receive for the peer's first message should
+    /// be posted before the connect or accept.
     ///
     /// # Errors
     /// As [`post_send`](Self::post_send).
@@ -229,7 +232,8 @@ impl QueuePair {
     /// Posts receives in order, with one doorbell.
     ///
     /// # Errors
-    /// As [`post_send`](Self::post_send), for the first post that is refused.
+    /// As [`post_send`](Self::post_send), for the first refused post. The posts before it are accepted, those after it
+    /// are not tried.
     pub fn post_receives(&self, works: &[ReceiveWork]) -> Result<(), PostError> {
         let works = works.iter().map(ReceiveWork::encode);
         let (posted, result) = self.0.queues.post(Direction::Receive, works);
@@ -239,8 +243,9 @@ impl QueuePair {
     /// Connects to a peer and waits until the connection is established.
     ///
     /// # Errors
-    /// The connection is rejected or fails, the options are invalid, the QP had a connection before, the appliance
-    /// refuses the call, or the session has ended.
+    /// The connection is rejected or fails, the options are invalid, the QP was used for a connection before, the
+    /// appliance refuses the call or reports no outcome within five seconds after the time-out, or the session has
+    /// ended.
     pub fn connect(
         &self,
         remote: SocketAddr,
@@ -250,18 +255,20 @@ impl QueuePair {
         self.start_and_wait(self.connect_call(remote, options)?, deadline, || ())
     }
 
-    /// Requests a connection and does not wait: an event of the QP follows.
+    /// Requests a connection without waiting until it is established: an event of the QP reports the outcome.
     ///
     /// # Errors
-    /// The options are invalid, the QP had a connection before, the appliance refuses the call, or the session has ended.
+    /// The options are invalid, the QP was used for a connection before, the appliance refuses the call, or the session
+    /// has ended.
     pub fn start_connect(&self, remote: SocketAddr, options: &ConnectOptions) -> Result<(), Error> {
         self.start(self.connect_call(remote, options)?)
     }
 
-    /// Closes the connection in order and waits until it has ended.
+    /// Closes the connection gracefully and waits until it has ended. Discards other events of the QP that it takes
+    /// meanwhile.
     ///
     /// # Errors
-    /// There is no connection, it does not end in time, or the session has ended.
+    /// There is no connection, the connection does not end within `timeout`, or the session has ended.
     pub fn disconnect(&self, timeout: Duration) -> Result<(), Error> {
         self.start_disconnect()?;
         let deadline = Instant::now().checked_add(timeout);
@@ -274,7 +281,7 @@ impl QueuePair {
         }
     }
 
-    /// Begins to close the connection: [`PairEvent::Disconnected`] follows.
+    /// Begins to close the connection gracefully, without waiting. [`PairEvent::Disconnected`] reports its end.
     ///
     /// # Errors
     /// There is no connection, or the session has ended.
@@ -282,8 +289,8 @@ impl QueuePair {
         self.link().call_done(Call::Disconnect { pair: self.0.number })
     }
 
-    /// Waits for the next event of this QP. `None` after `timeout`; without one it waits until there is an event. The
-    /// event is not reported by the session, too.
+    /// Waits for the next event of this QP, and returns `None` after `timeout`. Without a `timeout` the wait has no
+    /// bound. [`Session::next_event`](crate::Session::next_event) does not report the same event.
     ///
     /// # Errors
     /// The session has ended and no event is left.
@@ -308,8 +315,8 @@ impl QueuePair {
         })
     }
 
-    /// Carries out a call that starts the only connection of the QP, and waits for its outcome. `started` is called when
-    /// the appliance has accepted the call.
+    /// Sends the `Connect` or `Accept` call for the QP's only connection, and waits for its outcome until `deadline`.
+    /// `started` is called once the appliance has accepted the call.
     pub(crate) fn start_and_wait(
         &self,
         call: Call,
@@ -338,7 +345,7 @@ impl QueuePair {
         }
     }
 
-    /// Carries out a call that starts the only connection of the QP.
+    /// Sends the `Connect` or `Accept` call for the QP's only connection, without waiting for its outcome.
     pub(crate) fn start(&self, call: Call) -> Result<(), Error> {
         self.reserve()?;
         self.start_reserved(call)
@@ -370,7 +377,7 @@ impl QueuePair {
 }
 
 impl PairEvent {
-    /// Returns the event of a QP; `None` if the message is about another object.
+    /// Converts a message of the appliance, or returns `None` if its object is not a QP.
     pub(crate) fn new(report: Report) -> Option<PairEvent> {
         Some(match report {
             Report::Established { worker, local, remote, depths, private_data, .. } => {
@@ -398,15 +405,15 @@ impl Drop for Inner {
             return;
         }
         self.queues.end(&Error::State("the queue pair was removed"));
-        // First what this side has: the appliance may use the number again at once.
+        // This side's state is removed before the call, because the appliance may reuse the QP's number at once.
         link.remove_pair(self.number);
         link.inbox.close(Key::Pair(self.number));
-        // After the session's end nothing is left to remove.
+        // Errors after the session's end are ignored: the appliance has then removed the QP.
         let _ = link.call_done(Call::RemoveQueuePair { pair: self.number });
     }
 }
 
-/// Refuses private data that does not fit.
+/// Returns an error if there are more than [`MAX_PRIVATE_DATA`] bytes.
 pub(crate) fn check_private_data(bytes: &[u8]) -> Result<(), Error> {
     if bytes.len() > MAX_PRIVATE_DATA {
         return Err(Error::Argument("private data is longer than 508 bytes"));
@@ -417,7 +424,7 @@ pub(crate) fn check_private_data(bytes: &[u8]) -> Result<(), Error> {
 /// Returns true if two rings do not overlap.
 fn disjoint(a: Ring, b: Ring) -> bool {
     let end = |part: Ring| {
-        // A larger capacity is refused with the ring.
+        // Limited against overflow: `Area::ring` refuses a larger capacity.
         let capacity = (part.capacity as usize).min(ring::MAX_CAPACITY);
         part.offset.saturating_add(ring::words(capacity) as u64 * 8)
     };

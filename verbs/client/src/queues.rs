@@ -1,8 +1,9 @@
 //! Send and receive queue of a queue pair, with the doorbells of its worker.
 //!
-//! Posts go to the rings from the beginning. The worker is known when the connection is established: both doorbells are
-//! rung once then, and at each post from then on. A post and [`PairQueues::establish`] take the same lock, so that one
-//! of them rings for each descriptor.
+//! Descriptors can be written to the rings before the connection is established, but the worker is known only
+//! afterwards. [`PairQueues::establish`] then rings both doorbells once for earlier posts, and each later post rings
+//! the doorbell of its queue. A post and `establish` hold the queue's lock, so that one of them rings for each
+//! descriptor.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
@@ -14,7 +15,7 @@ use crate::error::Error;
 use crate::lock::lock;
 use crate::mapping::{DoorbellRinger, RingProducer};
 
-/// Doorbells of one worker, and the socket that wakes it.
+/// The session's doorbells at one worker, and the socket that wakes the worker.
 #[derive(Debug)]
 pub(crate) struct WorkerBells {
     pub(crate) doorbells: DoorbellRinger,
@@ -24,16 +25,17 @@ pub(crate) struct WorkerBells {
 impl WorkerBells {
     /// Announces descriptors in a queue, and wakes the worker if it sleeps.
     fn ring(&self, queue: u32) {
-        // A number in range, checked when the QP was created.
+        // An error is impossible: the creation of the QP has checked that its queue numbers are in range.
         if self.doorbells.ring(queue) == Ok(true) {
-            // A full buffer is readable, and a worker that has ended its side needs no wake-up.
+            // Errors are ignored: a full socket buffer already wakes the worker, and a worker that has closed its side
+            // needs no wake-up.
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             let _ = rustix::net::send(&self.wake, &[1], flags);
         }
     }
 }
 
-/// The rings of a queue pair.
+/// Send and receive queue of a queue pair, each with its own lock.
 #[derive(Debug)]
 pub(crate) struct PairQueues {
     sends: Mutex<Queue>,
@@ -49,15 +51,15 @@ struct Queue {
 
 #[derive(Clone, Debug)]
 enum State {
-    /// No worker visits the queue yet.
+    /// The connection is not established: no worker serves the queue yet.
     New,
-    /// This worker visits the queue.
+    /// The connection is established: this worker serves the queue.
     Established(Arc<WorkerBells>),
-    /// No worker visits the queue any more.
+    /// The connection or the session has ended: posts fail with this error.
     Ended(Error),
 }
 
-/// The queue of a post.
+/// The queue of a post: send or receive queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Direction {
     Send,
@@ -70,8 +72,8 @@ impl PairQueues {
         PairQueues { sends: queue(sends, 2 * number), receives: queue(receives, 2 * number + 1) }
     }
 
-    /// Posts descriptors in order, all under one lock and with one doorbell. Returns the number of those posted, and the
-    /// error of the next one.
+    /// Posts descriptors in order, all under one lock and with one doorbell. Stops at the first error. Returns the
+    /// number of posted descriptors, and that error.
     pub(crate) fn post(
         &self,
         direction: Direction,
@@ -100,7 +102,8 @@ impl PairQueues {
         (posted, result)
     }
 
-    /// Connects the queues with their worker, which may have missed earlier posts.
+    /// Assigns both queues to their worker and rings their doorbells once, because earlier posts rang none. Ended
+    /// queues remain ended.
     pub(crate) fn establish(&self, bells: &Arc<WorkerBells>) {
         for direction in [Direction::Receive, Direction::Send] {
             let mut queue = lock(self.queue(direction));
@@ -111,7 +114,7 @@ impl PairQueues {
         }
     }
 
-    /// Refuses all further posts with this error. The first one remains.
+    /// Makes all later posts fail with `error`. Queues that have ended already keep their first error.
     pub(crate) fn end(&self, error: &Error) {
         for direction in [Direction::Receive, Direction::Send] {
             let mut queue = lock(self.queue(direction));

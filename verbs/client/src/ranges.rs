@@ -1,22 +1,22 @@
-//! Free ranges of the arena. Offsets and lengths are bytes and multiples of the page size.
+//! Allocator of ranges of the arena. Offsets and lengths are in bytes and multiples of the page size.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Disjoint free ranges, none of which touches another.
+/// The free ranges. They are disjoint and not adjacent.
 #[derive(Debug)]
 pub(crate) struct Ranges {
-    /// End of each range by its start.
+    /// Start of each free range, mapped to its end.
     free: BTreeMap<u64, u64>,
 }
 
 impl Ranges {
-    /// Returns ranges with `0..len` free.
+    /// Creates an allocator with the one free range `0..len`.
     pub(crate) fn new(len: u64) -> Ranges {
         Ranges { free: BTreeMap::from([(0, len)]) }
     }
 
-    /// Takes `len` bytes from the first range that has them.
+    /// Allocates `len` bytes from the lowest free range that is long enough; `None` if there is none.
     pub(crate) fn take(&mut self, len: u64) -> Option<Range<u64>> {
         let (&start, &end) = self.free.iter().find(|(start, end)| **end - **start >= len)?;
         self.free.remove(&start);
@@ -27,7 +27,7 @@ impl Ranges {
         Some(start..rest)
     }
 
-    /// Returns a taken range, merged with its free neighbours.
+    /// Frees an allocated range and merges it with adjacent free ranges.
     pub(crate) fn put(&mut self, range: Range<u64>) {
         let Range { mut start, mut end } = range;
         if let Some((&before, &touching)) = self.free.range(..start).next_back() {

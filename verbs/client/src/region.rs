@@ -1,12 +1,12 @@
-//! Memory of the arena: buffers, and the memory regions that register them.
+//! Memory of the session's arena: buffers, and memory regions that register parts of them for RDMA.
 //!
 //! ```text
 //!  arena (mapped once)  |   buffer A    |  free  | buffer B |
-//!  regions                | region 1 |             | 2 |        several regions may register a part of a buffer each
+//!  regions                | region 1 |             | 2 |        several regions may register parts of one buffer
 //!                           | region 3  |
 //! ```
 //!
-//! The documentation of the crate describes concurrent access.
+//! For concurrent access by peers, workers and threads see the section *Memory* of the crate's documentation.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,28 +20,29 @@ use crate::error::Error;
 use crate::lock::lock;
 use crate::session::Session;
 
-/// A range of the arena in whole pages, zero at first. Clones refer to the same memory, which is free for other buffers
-/// when the last clone and all regions of it are dropped.
+/// A range of the arena in whole pages, all zero at first. Clones refer to the same memory, which can be allocated
+/// again once the last clone and all of its regions are dropped.
 #[derive(Clone, Debug)]
 pub struct Buffer(Arc<Pages>);
 
 #[derive(Debug)]
 struct Pages {
     session: Session,
-    /// Offset in the arena, bytes.
+    /// Offset of the first byte in the arena, in bytes.
     start: u64,
-    /// Bytes, a multiple of the page size.
+    /// Length in bytes, a multiple of the page size.
     len: u64,
-    /// True if the appliance may still use the pages: they are not used again.
+    /// True after a failed deregistration: the appliance may still access the pages, so that they are never allocated
+    /// again.
     withheld: AtomicBool,
 }
 
 impl Session {
-    /// Allocates a buffer of at least `len` bytes, rounded up to whole pages. Memory is taken when a page is first used
-    /// or registered.
+    /// Allocates a buffer of `len` bytes, rounded up to whole pages. A page takes physical memory only once it is
+    /// accessed or registered.
     ///
     /// # Errors
-    /// `len` is 0, the arena has no free range of this length, or the session has ended.
+    /// `len` is 0, the arena has no free range of this length, the process is a forked child, or the session has ended.
     pub fn allocate(&self, len: usize) -> Result<Buffer, Error> {
         let link = self.link();
         if link.is_ended() {
@@ -77,7 +78,7 @@ impl Buffer {
         self.0.len == 0
     }
 
-    /// Returns the address of the first byte.
+    /// Returns the virtual address of the first byte.
     pub fn address(&self) -> u64 {
         self.0.session.link().arena.address() + self.0.start
     }
@@ -89,29 +90,30 @@ impl Drop for Pages {
         if self.withheld.load(Ordering::Relaxed) || link.is_forked() || link.is_ended() {
             return;
         }
-        // Pages that could not be freed would not be zero for the next buffer: they are not used again.
+        // The next buffer must read as zeros. Pages whose contents could not be discarded are therefore never allocated
+        // again.
         if link.arena.discard(self.start as usize, self.len as usize).is_ok() {
             lock(&link.ranges).put(self.start..self.start + self.len);
         }
     }
 }
 
-/// Memory that the appliance may access: registered bytes of a [`Buffer`]. Its STag is the lkey of SGEs and the rkey of
-/// peers. TOs are the addresses of the bytes.
+/// A memory region: bytes of a [`Buffer`] that the appliance may access. Its STag is the lkey in SGEs and the rkey for
+/// peers. The tagged offset (TO) of a byte is its virtual address.
 #[derive(Debug)]
 pub struct MemoryRegion {
     domain: ProtectionDomain,
     buffer: Buffer,
-    /// First byte in the buffer.
+    /// Offset of the first byte in the buffer.
     start: usize,
     len: usize,
     stag: u32,
-    /// True if it is still to be deregistered.
+    /// True until a deregistration was tried.
     registered: bool,
 }
 
 impl ProtectionDomain {
-    /// Allocates a buffer and registers `len` bytes of it.
+    /// Allocates a buffer and registers its first `len` bytes.
     ///
     /// # Errors
     /// As [`Session::allocate`] and [`register`](Self::register).
@@ -120,10 +122,10 @@ impl ProtectionDomain {
         self.register(&buffer, 0..len, access)
     }
 
-    /// Registers bytes of a buffer.
+    /// Registers the bytes `range` of a buffer. Regions of one buffer may overlap.
     ///
     /// # Errors
-    /// The range is empty or not within the buffer, the buffer is one of another session, the appliance refuses the
+    /// The range is empty or not within the buffer, the buffer belongs to another session, the appliance refuses the
     /// region, or the session has ended.
     pub fn register(
         &self,
@@ -166,12 +168,12 @@ impl ProtectionDomain {
 }
 
 impl MemoryRegion {
-    /// Returns the STag: the lkey of SGEs, and the rkey that a peer needs.
+    /// Returns the STag: the lkey in SGEs, and the rkey that a peer needs.
     pub fn stag(&self) -> u32 {
         self.stag
     }
 
-    /// Returns the address of the first byte: its TO.
+    /// Returns the virtual address of the first byte, which is also its TO.
     pub fn address(&self) -> u64 {
         self.buffer.address() + self.start as u64
     }
@@ -191,15 +193,15 @@ impl MemoryRegion {
         &self.domain
     }
 
-    /// Returns the buffer of the region, for example to register it again.
+    /// Returns the buffer of the region, for example to register another part of it.
     pub fn buffer(&self) -> &Buffer {
         &self.buffer
     }
 
-    /// Returns an SGE of these bytes.
+    /// Returns an SGE for the bytes `range` of the region.
     ///
     /// # Errors
-    /// They are not within the region, or are 2³² or more.
+    /// The range is not within the region, or has 2³² bytes or more.
     pub fn sge(&self, range: Range<usize>) -> Result<Sge, Error> {
         if range.start > range.end || range.end > self.len {
             return Err(Error::Argument("the range is not within the region"));
@@ -209,15 +211,15 @@ impl MemoryRegion {
         Ok(Sge { address: self.address() + range.start as u64, len, lkey: self.stag })
     }
 
-    /// Returns the name under which a peer reaches the byte `at`.
+    /// Returns the STag and TO by which a peer accesses the byte at offset `at`, which is not checked.
     pub fn remote(&self, at: usize) -> Remote {
         Remote { stag: self.stag, to: self.address().wrapping_add(at as u64) }
     }
 
-    /// Copies bytes from offset `at` of the region to `to`.
+    /// Copies `to.len()` bytes from offset `at` of the region to `to`.
     ///
     /// # Panics
-    /// If they are not within the region.
+    /// If the bytes are not within the region.
     pub fn read(&self, at: usize, to: &mut [u8]) {
         self.check(at, to.len());
         self.link().arena.read(self.offset(at), to);
@@ -226,13 +228,13 @@ impl MemoryRegion {
     /// Copies `bytes` to offset `at` of the region.
     ///
     /// # Panics
-    /// If they do not fit.
+    /// If the bytes at `at` are not within the region.
     pub fn write(&self, at: usize, bytes: &[u8]) {
         self.check(at, bytes.len());
         self.link().arena.write(self.offset(at), bytes);
     }
 
-    /// Returns the bytes as atomics, which other sides may change at any time.
+    /// Returns the bytes of the region as atomics. Peers, workers and other threads may change them at any time.
     pub fn bytes(&self) -> &[AtomicU8] {
         self.link().arena.atomics(self.offset(0), self.len)
     }
@@ -243,10 +245,11 @@ impl MemoryRegion {
         self.link().arena.pointer(self.offset(0))
     }
 
-    /// Deregisters the memory and reports errors, which a drop ignores. Blocks until no worker touches the memory.
+    /// Deregisters the memory and reports errors, which a drop ignores. Blocks until no worker accesses the memory any
+    /// more.
     ///
     /// # Errors
-    /// The appliance refuses it, or the session has ended.
+    /// The appliance refuses the call, or the session has ended. The memory is then not allocated again.
     pub fn deregister(mut self) -> Result<(), Error> {
         self.remove()
     }
@@ -257,7 +260,7 @@ impl MemoryRegion {
         }
         let removed = self.link().call_done(Call::DeregisterMemory { stag: self.stag });
         if removed.is_err() {
-            // The appliance may still write to the pages.
+            // The appliance may still write to the pages: no other buffer may get them.
             self.buffer.0.withheld.store(true, Ordering::Relaxed);
         }
         removed
@@ -267,7 +270,7 @@ impl MemoryRegion {
         self.domain.session().link()
     }
 
-    /// Returns the place of a byte in the arena.
+    /// Returns the offset in the arena of the byte at offset `at` of the region.
     fn offset(&self, at: usize) -> usize {
         self.buffer.0.start as usize + self.start + at
     }
@@ -279,7 +282,7 @@ impl MemoryRegion {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        // On an error the pages are withheld.
+        // On an error `remove` keeps the pages from being allocated again.
         let _ = self.remove();
     }
 }

@@ -1,4 +1,4 @@
-//! Sessions: opening, limits and devices.
+//! Sessions with an appliance: opening, limits and devices.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -20,16 +20,16 @@ use crate::link::{Link, Opened, send, wait};
 use crate::mapping::{Area, Arena};
 use crate::queues::WorkerBells;
 
-/// Socket of the appliance, if the environment does not say otherwise.
+/// Default path of the appliance's socket for programs.
 pub const DEFAULT_SOCKET: &str = "/run/ddpd/programs.sock";
-/// Environment variable with the path of the socket.
+/// Environment variable with another path of the appliance's socket, for [`Session::open`].
 pub const SOCKET_VARIABLE: &str = "DDPD_PROGRAMS_SOCKET";
 
-/// Time in which the appliance answers the first message.
+/// Time-out for the appliance's answer to the first message.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(10);
-/// Offset of the doorbells in their area, bytes: behind its header.
+/// Byte offset of the doorbells in their area: directly behind the header.
 const DOORBELLS_AT: u64 = HEADER_WORDS as u64 * 8;
-/// Largest number of characters of the program's name.
+/// Largest number of characters of the program's name in the first message.
 const MAX_NAME: usize = 64;
 
 /// A session with an appliance. Clones refer to the same session, which ends when the last clone and all of its objects
@@ -42,7 +42,8 @@ pub struct Session {
     shared: Arc<Shared>,
 }
 
-/// The owner of the link and its thread. Not held by the thread.
+/// Owner of the link and the receiving thread. The thread holds only the link, so that the drop of the last session
+/// ends it.
 #[derive(Debug)]
 struct Shared {
     link: Arc<Link>,
@@ -59,10 +60,11 @@ impl Session {
         Session::connect(path.map_or_else(|| PathBuf::from(DEFAULT_SOCKET), PathBuf::from))
     }
 
-    /// Opens a session at the socket `path`. Blocks for at most ten seconds.
+    /// Opens a session at the socket `path`. Waits at most ten seconds for the appliance's first answer.
     ///
     /// # Errors
-    /// No appliance listens there, it refuses the program, or it has no version of the layout in common.
+    /// No appliance listens at `path`, the appliance refuses the program or does not answer in time, or the two have no
+    /// version of the shared-memory layout in common.
     pub fn connect(path: impl AsRef<Path>) -> Result<Session, Error> {
         let path = path.as_ref();
         let failed = |error| Error::Connect { path: path.to_owned(), error };
@@ -74,7 +76,8 @@ impl Session {
         Session::from_socket(socket)
     }
 
-    /// Opens a session on a connected socket of type `SOCK_SEQPACKET`, for a program that may not open the path itself.
+    /// Opens a session on a connected Unix socket of type `SOCK_SEQPACKET`, for a program that may not connect to the
+    /// path itself.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -89,22 +92,22 @@ impl Session {
             call: "starting a thread",
             error: rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN),
         })?;
-        // The cell is new, so that it is empty.
+        // The cell is new and therefore empty, so that `set` succeeds.
         let _ = shared.thread.set(thread);
         Ok(Session { shared })
     }
 
-    /// Returns the limits of this program.
+    /// Returns the appliance's limits for this program: numbers of objects, posts, completions and bytes.
     pub fn limits(&self) -> &Limits {
         &self.link().welcome.limits
     }
 
-    /// Returns the devices: the interfaces of the appliance.
+    /// Returns the RDMA devices: the network interfaces of the appliance.
     pub fn devices(&self) -> &[Device] {
         &self.link().welcome.devices
     }
 
-    /// Returns the number of this program at the appliance.
+    /// Returns the number that the appliance has given this program.
     pub fn program(&self) -> u32 {
         self.link().welcome.program
     }
@@ -114,17 +117,17 @@ impl Session {
         self.link().welcome.workers
     }
 
-    /// Returns the length of the arena in bytes: the address space for memory of [`crate::Buffer`]s.
+    /// Returns the length of the arena in bytes: the address space for all [`Buffer`](crate::Buffer)s of the session.
     pub fn arena_len(&self) -> u64 {
         self.link().welcome.arena
     }
 
-    /// Returns the reason if the session has ended.
+    /// Returns the reason of the session's end, or `None` while the session is open.
     pub fn end_reason(&self) -> Option<Arc<str>> {
         self.link().inbox.ended()
     }
 
-    /// Returns the number of events whose object did not exist any more, or never.
+    /// Returns the number of received events whose object did not exist, for example because it was just removed.
     pub fn unmatched_events(&self) -> u64 {
         self.link().inbox.unmatched()
     }
@@ -144,18 +147,18 @@ impl AsFd for Session {
 impl Drop for Shared {
     fn drop(&mut self) {
         if self.link.is_forked() {
-            // The thread and the other side of the socket belong to the parent.
+            // The receiving thread and the session belong to the parent process, which continues to use them.
             return;
         }
         self.link.end("the program has closed it");
         if let Some(thread) = self.thread.take() {
-            // A thread that has panicked has nothing left to end.
+            // An error means that the thread has panicked, and thus ended.
             let _ = thread.join();
         }
     }
 }
 
-/// Exchanges the first messages.
+/// Sends `Hello` and waits for `Welcome`, which is returned with its descriptors.
 fn greet(socket: &SessionSocket) -> Result<(Welcome, Vec<OwnedFd>), Error> {
     let ended = |error: SocketError| Error::Disconnected(error.to_string().into());
     let name = program_name();
@@ -184,7 +187,7 @@ fn greet(socket: &SessionSocket) -> Result<(Welcome, Vec<OwnedFd>), Error> {
     }
 }
 
-/// Checks the first answer and maps its memory.
+/// Checks the first answer, and maps the arena and the doorbells of all workers.
 fn check(
     socket: SessionSocket,
     welcome: Welcome,
@@ -214,7 +217,7 @@ fn check(
     Ok(Opened { socket, welcome, arena, workers })
 }
 
-/// Returns the name of this program for operators.
+/// Returns the file name of this executable, which the appliance shows to operators.
 fn program_name() -> String {
     let path = std::env::current_exe().unwrap_or_default();
     let name = path.file_name().unwrap_or_default().to_string_lossy();

@@ -1,4 +1,4 @@
-//! Connects, listeners and their requests.
+//! C functions for connects, listeners and connection requests.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(super) unsafe extern "C" fn ddpd_connect(
     connection: *mut CConnection,
 ) -> c_int {
     guard(|| {
-        // SAFETY: as the module requires.
+        // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
         unsafe {
             let result = borrow(pair)?.connect(address(remote)?, &connect_options(options)?)?;
             store(connection, &result);
@@ -36,7 +36,7 @@ pub(super) unsafe extern "C" fn ddpd_start_connect(
     options: *const CConnectOptions,
 ) -> c_int {
     guard(|| {
-        // SAFETY: as the module requires.
+        // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
         unsafe { borrow(pair)?.start_connect(address(remote)?, &connect_options(options)?)? };
         Ok(0)
     })
@@ -48,7 +48,7 @@ pub(super) unsafe extern "C" fn ddpd_disconnect(
     timeout_ms: c_int,
 ) -> c_int {
     guard(|| {
-        // SAFETY: as the module requires.
+        // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
         unsafe { borrow(pair) }?.disconnect(timeout(timeout_ms).unwrap_or(Duration::MAX))?;
         Ok(0)
     })
@@ -57,7 +57,7 @@ pub(super) unsafe extern "C" fn ddpd_disconnect(
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn ddpd_start_disconnect(pair: *const QueuePair) -> c_int {
     guard(|| {
-        // SAFETY: as the module requires.
+        // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
         unsafe { borrow(pair) }?.start_disconnect()?;
         Ok(0)
     })
@@ -71,7 +71,7 @@ pub(super) unsafe extern "C" fn ddpd_listen(
     backlog: u32,
     listener: *mut *mut Listener,
 ) -> c_int {
-    // SAFETY: as the module requires.
+    // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
     guard(|| unsafe {
         give(listener, || {
             borrow(session)?.listen(address(local)?, transport(transport_number)?, backlog)
@@ -81,13 +81,13 @@ pub(super) unsafe extern "C" fn ddpd_listen(
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn ddpd_listener_destroy(listener: *mut Listener) {
-    // SAFETY: as the module requires.
+    // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
     unsafe { close(listener) }
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn ddpd_listener_number(listener: *const Listener) -> u32 {
-    // SAFETY: as the module requires.
+    // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
     unsafe { borrow(listener) }.map_or(u32::MAX, Listener::number)
 }
 
@@ -98,12 +98,12 @@ pub(super) unsafe extern "C" fn ddpd_listener_address(
     size: usize,
 ) -> c_int {
     guard(|| {
-        // SAFETY: as the module requires.
+        // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
         let local = unsafe { borrow(listener) }?.local().to_string();
         if to.is_null() || size <= local.len() {
             return Err(Error::Argument("the room for the address is too small"));
         }
-        // SAFETY: `size` bytes, as the module requires.
+        // SAFETY: `to` has `size` bytes by the contract of C callers in `ffi/mod.rs`, and `local.len() < size`.
         copy_text(&local, unsafe { std::slice::from_raw_parts_mut(to, local.len() + 1) });
         Ok(0)
     })
@@ -116,10 +116,10 @@ pub(super) unsafe extern "C" fn ddpd_listener_next(
     request: *mut *mut ConnectionRequest,
 ) -> c_int {
     guard(|| {
-        // SAFETY: as the module requires.
+        // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
         let next = unsafe { borrow(listener) }?.next_request(timeout(timeout_ms))?;
         let Some(next) = next else { return Ok(0) };
-        // SAFETY: as the module requires.
+        // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
         unsafe { give(request, || Ok(next)) }?;
         Ok(1)
     })
@@ -131,7 +131,7 @@ pub(super) unsafe extern "C" fn ddpd_request_info(
     info: *mut CConnection,
 ) -> c_int {
     guard(|| {
-        // SAFETY: as the module requires.
+        // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
         let request = unsafe { borrow(request) }?;
         let result = Connection {
             worker: 0,
@@ -140,13 +140,13 @@ pub(super) unsafe extern "C" fn ddpd_request_info(
             depths: request.depths().unwrap_or(Depths { ird: 0, ord: 0 }),
             private_data: request.private_data().to_vec(),
         };
-        // SAFETY: as the module requires.
+        // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
         unsafe { store(info, &result) };
         Ok(0)
     })
 }
 
-/// Consumes the request, also with an error.
+/// Consumes the request, even if an error is returned.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn ddpd_accept(
     request: *mut ConnectionRequest,
@@ -155,7 +155,7 @@ pub(super) unsafe extern "C" fn ddpd_accept(
     connection: *mut CConnection,
 ) -> c_int {
     guard(|| {
-        // SAFETY: as the module requires.
+        // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
         unsafe {
             let request = take(request)?;
             let result = request.accept(borrow(pair)?, &accept_options(options)?)?;
@@ -165,7 +165,7 @@ pub(super) unsafe extern "C" fn ddpd_accept(
     })
 }
 
-/// Consumes the request, also with an error.
+/// Consumes the request, even if an error is returned.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn ddpd_start_accept(
     request: *mut ConnectionRequest,
@@ -173,13 +173,13 @@ pub(super) unsafe extern "C" fn ddpd_start_accept(
     options: *const CConnectOptions,
 ) -> c_int {
     guard(|| {
-        // SAFETY: as the module requires.
+        // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
         unsafe { take(request)?.start_accept(borrow(pair)?, &accept_options(options)?)? };
         Ok(0)
     })
 }
 
-/// Consumes the request, also with an error.
+/// Consumes the request, even if an error is returned.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn ddpd_reject(
     request: *mut ConnectionRequest,
@@ -187,7 +187,7 @@ pub(super) unsafe extern "C" fn ddpd_reject(
     private_data_len: u32,
 ) -> c_int {
     guard(|| {
-        // SAFETY: as the module requires.
+        // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
         unsafe {
             let request = take(request)?;
             request.reject(elements(private_data.cast(), private_data_len)?)?;
@@ -196,27 +196,27 @@ pub(super) unsafe extern "C" fn ddpd_reject(
     })
 }
 
-/// Parses an address and port.
+/// Parses an address and port such as `10.0.0.1:4000`.
 ///
 /// # Safety
-/// `from` is NULL, or ends with a NUL.
+/// `from` is NULL or a text that ends with a NUL.
 unsafe fn address(from: *const c_char) -> Result<std::net::SocketAddr, Error> {
-    // SAFETY: as the caller promises.
+    // SAFETY: the argument is NULL or valid, as this function's `# Safety` section requires.
     let text = unsafe { text(from) }?;
     text.parse()
         .map_err(|_| Error::Argument("an address is written 10.0.0.1:4000 or [fe80::1]:4000"))
 }
 
-/// Returns the options of a connect; NULL: the defaults.
+/// Converts the options of a connect. NULL means the defaults.
 ///
 /// # Safety
-/// As the module requires.
+/// All pointers are as the contract of C callers in `ffi/mod.rs` requires.
 unsafe fn connect_options(options: *const CConnectOptions) -> Result<ConnectOptions, Error> {
-    // SAFETY: as the caller promises.
+    // SAFETY: the argument is NULL or valid, as this function's `# Safety` section requires.
     let Some(options) = (unsafe { options.as_ref() }) else { return Ok(ConnectOptions::default()) };
     let local = match options.local_address.is_null() {
         true => None,
-        // SAFETY: a text, as the caller promises.
+        // SAFETY: not NULL, and ends with a NUL as this function's `# Safety` section requires.
         false => Some(unsafe { text(options.local_address) }?),
     };
     let local = local.map(str::parse).transpose();
@@ -224,42 +224,42 @@ unsafe fn connect_options(options: *const CConnectOptions) -> Result<ConnectOpti
         local: local.map_err(|_| Error::Argument("the local address is not one"))?,
         transport: transport(options.transport)?,
         depths: Depths { ird: options.ird, ord: options.ord },
-        // SAFETY: bytes of the caller.
+        // SAFETY: the structure comes from the C caller, whose contract covers its pointers.
         private_data: unsafe { private_data(options) }?,
         timeout: Duration::from_millis(options.timeout_ms.into()),
     })
 }
 
-/// Returns the options of an accept; NULL: the defaults.
+/// Converts the options of an accept. NULL means the defaults.
 ///
 /// # Safety
-/// As the module requires.
+/// All pointers are as the contract of C callers in `ffi/mod.rs` requires.
 unsafe fn accept_options(options: *const CConnectOptions) -> Result<AcceptOptions, Error> {
-    // SAFETY: as the caller promises.
+    // SAFETY: the argument is NULL or valid, as this function's `# Safety` section requires.
     let Some(options) = (unsafe { options.as_ref() }) else { return Ok(AcceptOptions::default()) };
     Ok(AcceptOptions {
         depths: Depths { ird: options.ird, ord: options.ord },
-        // SAFETY: bytes of the caller.
+        // SAFETY: the structure comes from the C caller, whose contract covers its pointers.
         private_data: unsafe { private_data(options) }?,
         timeout: Duration::from_millis(options.timeout_ms.into()),
     })
 }
 
 /// # Safety
-/// As the module requires.
+/// All pointers are as the contract of C callers in `ffi/mod.rs` requires.
 unsafe fn private_data(options: &CConnectOptions) -> Result<Vec<u8>, Error> {
-    // SAFETY: as the caller promises.
+    // SAFETY: `private_data` is NULL or points to `private_data_len` bytes, by the contract of C callers.
     let bytes = unsafe { elements(options.private_data.cast(), options.private_data_len) };
     bytes.map(<[u8]>::to_vec)
 }
 
-/// Stores a connection, unless `to` is NULL.
+/// Stores a connection at `to`, unless `to` is NULL.
 ///
 /// # Safety
-/// As the module requires.
+/// All pointers are as the contract of C callers in `ffi/mod.rs` requires.
 unsafe fn store(to: *mut CConnection, connection: &Connection) {
     if !to.is_null() {
-        // SAFETY: writable, as the caller promises.
+        // SAFETY: not NULL, and writable as this function's `# Safety` section requires.
         unsafe { to.write(CConnection::new(connection)) };
     }
 }

@@ -1,4 +1,4 @@
-//! Protection domains and memory regions.
+//! C functions for protection domains and memory regions.
 
 use std::ffi::{c_int, c_void};
 
@@ -13,13 +13,13 @@ pub(super) unsafe extern "C" fn ddpd_domain_create(
     session: *const Session,
     domain: *mut *mut ProtectionDomain,
 ) -> c_int {
-    // SAFETY: as the module requires.
+    // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
     guard(|| unsafe { give(domain, || borrow(session)?.create_domain()) })
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn ddpd_domain_destroy(domain: *mut ProtectionDomain) {
-    // SAFETY: as the module requires.
+    // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
     unsafe { close(domain) }
 }
 
@@ -30,31 +30,31 @@ pub(super) unsafe extern "C" fn ddpd_region_alloc(
     rights: u32,
     region: *mut *mut MemoryRegion,
 ) -> c_int {
-    // SAFETY: as the module requires.
+    // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
     guard(|| unsafe { give(region, || borrow(domain)?.alloc(length, access(rights)?)) })
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn ddpd_region_destroy(region: *mut MemoryRegion) {
-    // SAFETY: as the module requires.
+    // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
     unsafe { close(region) }
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn ddpd_region_address(region: *const MemoryRegion) -> *mut c_void {
-    // SAFETY: as the module requires.
+    // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
     let region = unsafe { borrow(region) };
     region.map_or(std::ptr::null_mut(), |region| region.as_ptr().cast())
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn ddpd_region_length(region: *const MemoryRegion) -> usize {
-    // SAFETY: as the module requires.
+    // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
     unsafe { borrow(region) }.map_or(0, MemoryRegion::len)
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn ddpd_region_stag(region: *const MemoryRegion) -> u32 {
-    // SAFETY: as the module requires.
+    // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
     unsafe { borrow(region) }.map_or(0, MemoryRegion::stag)
 }

@@ -1,9 +1,10 @@
-//! The C interface: `ddpd_*` functions with opaque handles, declared in `include/ddpd.h`. They return 0 or a positive
-//! number, or a negative errno; [`ddpd_last_error`] has the message. Handles are owned by the caller until their
-//! `_close` or `_destroy` function, which may be called in any order.
+//! The C interface: `ddpd_*` functions with opaque handles, declared in `include/ddpd.h`. Functions that can fail
+//! return 0 or a positive number, or a negative errno. After an error [`ddpd_last_error`] returns its message. The
+//! caller owns a handle until it calls the handle's `_close` or `_destroy` function. Accepting or rejecting a
+//! connection request consumes its handle. Handles may be closed in any order.
 //!
-//! Callers promise, for all functions: a handle is NULL or came from this library and was not closed, and a pointer is
-//! NULL where the header permits it, or points to as many elements as its count says.
+//! Contract of C callers, for all functions: a handle is NULL, or came from this library and was not closed. Any other
+//! pointer is NULL or points to as many elements as its count says. A text ends with a NUL.
 #![allow(unsafe_code)]
 
 mod connection;
@@ -28,13 +29,14 @@ thread_local! {
     static LAST_ERROR: RefCell<CString> = RefCell::default();
 }
 
-/// Returns the message of this thread's last error, valid until its next call of this library.
+/// Returns the message of this thread's last error, valid until the thread's next call of this library.
 #[unsafe(no_mangle)]
 extern "C" fn ddpd_last_error() -> *const c_char {
     LAST_ERROR.with(|error| error.borrow().as_ptr())
 }
 
-/// Runs the body of a function. A panic is a defect of the library, and does not reach the caller.
+/// Runs the body of a C function. An error becomes a negative errno, with its message for [`ddpd_last_error`]. A panic,
+/// which is a defect of the library, becomes `-EIO` and does not unwind into the caller.
 fn guard(body: impl FnOnce() -> Result<c_int, Error>) -> c_int {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => value,
@@ -54,7 +56,7 @@ fn remember(message: &str) {
     LAST_ERROR.with(|error| *error.borrow_mut() = CString::new(text).unwrap_or_default());
 }
 
-/// Returns the errno of an error.
+/// Returns the errno that C callers receive for an error.
 fn errno(error: &Error) -> Errno {
     match error {
         Error::Connect { error, .. } | Error::System { error, .. } => *error,
@@ -86,19 +88,19 @@ fn errno(error: &Error) -> Errno {
 
 const NULL: Error = Error::Argument("a pointer is NULL");
 
-/// Returns the object of a handle.
+/// Returns a reference to the object of a handle, or an error if the handle is NULL.
 ///
 /// # Safety
-/// As the module requires; the handle is not closed while the result is used.
+/// The handle is NULL or valid, as the contract of C callers requires, and is not closed while the result is used.
 unsafe fn borrow<'a, T>(handle: *const T) -> Result<&'a T, Error> {
-    // SAFETY: not NULL after this check, and then valid, as the caller promises.
+    // SAFETY: the handle is NULL or valid, as this function's `# Safety` section requires. `as_ref` checks for NULL.
     unsafe { handle.as_ref() }.ok_or(NULL)
 }
 
-/// Stores a new handle at `to`.
+/// Creates an object with `make`, stores its handle at `to` and returns 0. An error if `to` is NULL.
 ///
 /// # Safety
-/// `to` is NULL, or may be written.
+/// `to` is NULL or writable.
 unsafe fn give<T>(
     to: *mut *mut T,
     make: impl FnOnce() -> Result<T, Error>,
@@ -107,7 +109,7 @@ unsafe fn give<T>(
         return Err(NULL);
     }
     let value = Box::into_raw(Box::new(make()?));
-    // SAFETY: not NULL, checked above.
+    // SAFETY: not NULL, checked above, and writable as this function's `# Safety` section requires.
     unsafe { to.write(value) };
     Ok(0)
 }
@@ -115,17 +117,18 @@ unsafe fn give<T>(
 /// Drops the object of a handle, which may be NULL.
 ///
 /// # Safety
-/// The handle is not used afterwards.
+/// The handle is NULL, or came from this library and was not closed. It is not used afterwards.
 unsafe fn close<T>(handle: *mut T) {
     if !handle.is_null() {
-        // SAFETY: the handle came from `give`, and is closed once.
+        // SAFETY: the handle came from `Box::into_raw` in this library, and is closed only once.
         let object = unsafe { Box::from_raw(handle) };
-        // A drop that panics is a defect; the caller has no use for it.
+        // A panic in the drop is a defect of the library. It must not unwind into the caller, to whom no error can be
+        // returned.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(object)));
     }
 }
 
-/// Takes the object of a handle.
+/// Moves the object out of a handle, which is invalid afterwards. An error if the handle is NULL.
 ///
 /// # Safety
 /// As [`close`].
@@ -133,44 +136,44 @@ unsafe fn take<T>(handle: *mut T) -> Result<T, Error> {
     if handle.is_null() {
         return Err(NULL);
     }
-    // SAFETY: the handle came from `give`, and is taken once.
+    // SAFETY: the handle came from `Box::into_raw` in this library, and is taken only once.
     Ok(*unsafe { Box::from_raw(handle) })
 }
 
-/// Returns elements of the caller. NULL is permitted for no elements.
+/// Returns the `count` elements at `first`. NULL is an error unless `count` is 0.
 ///
 /// # Safety
-/// As the module requires.
+/// `first` is NULL or points to `count` elements, which stay valid while the result is used.
 unsafe fn elements<'a, T>(first: *const T, count: u32) -> Result<&'a [T], Error> {
     match (first.is_null(), count) {
         (_, 0) => Ok(&[]),
         (true, _) => Err(NULL),
-        // SAFETY: `count` elements, as the caller promises.
+        // SAFETY: not NULL, and points to `count` elements as this function's `# Safety` section requires.
         (false, _) => Ok(unsafe { std::slice::from_raw_parts(first, count as usize) }),
     }
 }
 
-/// Returns a text of the caller.
+/// Returns a UTF-8 text of the caller, or an error if it is NULL or not UTF-8.
 ///
 /// # Safety
-/// `text` is NULL, or ends with a NUL.
+/// `text` is NULL, or ends with a NUL and stays valid while the result is used.
 unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Error> {
     if text.is_null() {
         return Err(NULL);
     }
-    // SAFETY: not NULL, and ends with a NUL, as the caller promises.
+    // SAFETY: not NULL, and ends with a NUL as this function's `# Safety` section requires.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_str().map_err(|_| Error::Argument("a text is not UTF-8"))
 }
 
-/// Copies a text with its NUL, cut to the size of its place.
+/// Copies a text to `to`, cut to `to.len() - 1` bytes, and fills the rest with NULs.
 fn copy_text(text: &str, to: &mut [c_char]) {
     to.fill(0);
     let room = to.len().saturating_sub(1);
     to.iter_mut().zip(text.bytes().take(room)).for_each(|(to, byte)| *to = byte as c_char);
 }
 
-/// Returns a time-out of milliseconds; negative: none.
+/// Converts a time-out in milliseconds. A negative value means none.
 fn timeout(milliseconds: c_int) -> Option<Duration> {
     u64::try_from(milliseconds).ok().map(Duration::from_millis)
 }

@@ -1,4 +1,4 @@
-//! Completion channels and queues, queue pairs and posts.
+//! C functions for completion channels, completion queues, queue pairs and posts.
 
 use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd};
@@ -19,19 +19,19 @@ pub(super) unsafe extern "C" fn ddpd_channel_create(
     session: *const Session,
     channel: *mut *mut CompletionChannel,
 ) -> c_int {
-    // SAFETY: as the module requires.
+    // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
     guard(|| unsafe { give(channel, || borrow(session)?.create_channel()) })
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn ddpd_channel_destroy(channel: *mut CompletionChannel) {
-    // SAFETY: as the module requires.
+    // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
     unsafe { close(channel) }
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn ddpd_channel_fd(channel: *const CompletionChannel) -> c_int {
-    // SAFETY: as the module requires.
+    // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
     guard(|| Ok(unsafe { borrow(channel) }?.as_fd().as_raw_fd()))
 }
 
@@ -40,7 +40,7 @@ pub(super) unsafe extern "C" fn ddpd_channel_wait(
     channel: *const CompletionChannel,
     timeout_ms: c_int,
 ) -> c_int {
-    // SAFETY: as the module requires.
+    // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
     guard(|| Ok(unsafe { borrow(channel) }?.wait(timeout(timeout_ms))?.into()))
 }
 
@@ -51,7 +51,8 @@ pub(super) unsafe extern "C" fn ddpd_cq_create(
     channel: *const CompletionChannel,
     queue: *mut *mut CompletionQueue,
 ) -> c_int {
-    // SAFETY: as the module requires. The channel may be NULL.
+    // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`. A NULL channel means
+    // none.
     guard(|| unsafe {
         give(queue, || borrow(session)?.create_completion_queue(entries, channel.as_ref()))
     })
@@ -59,13 +60,13 @@ pub(super) unsafe extern "C" fn ddpd_cq_create(
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn ddpd_cq_destroy(queue: *mut CompletionQueue) {
-    // SAFETY: as the module requires.
+    // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
     unsafe { close(queue) }
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn ddpd_cq_number(queue: *const CompletionQueue) -> u32 {
-    // SAFETY: as the module requires.
+    // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
     unsafe { borrow(queue) }.map_or(u32::MAX, CompletionQueue::number)
 }
 
@@ -76,7 +77,7 @@ pub(super) unsafe extern "C" fn ddpd_cq_poll(
     most: u32,
 ) -> c_int {
     guard(|| {
-        // SAFETY: as the module requires.
+        // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
         let queue = unsafe { borrow(queue) }?;
         if completions.is_null() && most > 0 {
             return Err(NULL);
@@ -84,7 +85,8 @@ pub(super) unsafe extern "C" fn ddpd_cq_poll(
         let most = most.min(c_int::MAX as u32) as usize;
         let mut at = completions;
         let taken = queue.poll_each(most, |completion| {
-            // SAFETY: the caller has room for `most` completions, and this is called as often at most.
+            // SAFETY: `completions` has room for `most` entries, and `poll_each` calls this closure at most `most`
+            // times.
             unsafe {
                 at.write(CCompletion::new(&completion));
                 at = at.add(1);
@@ -101,7 +103,7 @@ pub(super) unsafe extern "C" fn ddpd_cq_arm(
 ) -> c_int {
     guard(|| {
         let request = if solicited != 0 { Request::Solicited } else { Request::Next };
-        // SAFETY: as the module requires.
+        // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
         unsafe { borrow(queue) }?.arm(request)?;
         Ok(0)
     })
@@ -114,13 +116,13 @@ pub(super) unsafe extern "C" fn ddpd_cq_next(
     completion: *mut CCompletion,
 ) -> c_int {
     guard(|| {
-        // SAFETY: as the module requires.
+        // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
         let queue = unsafe { borrow(queue) }?;
         if completion.is_null() {
             return Err(NULL);
         }
         let Some(next) = queue.next(timeout(timeout_ms))? else { return Ok(0) };
-        // SAFETY: not NULL, and writable as the module requires.
+        // SAFETY: not NULL, checked above, and writable by the contract of C callers in `ffi/mod.rs`.
         unsafe { completion.write(CCompletion::new(&next)) };
         Ok(1)
     })
@@ -136,7 +138,7 @@ pub(super) unsafe extern "C" fn ddpd_qp_create(
     copy_sources: c_int,
     pair: *mut *mut QueuePair,
 ) -> c_int {
-    // SAFETY: as the module requires.
+    // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
     guard(|| unsafe {
         give(pair, || {
             borrow(domain)?.create_queue_pair(&QueuePairConfig {
@@ -152,13 +154,13 @@ pub(super) unsafe extern "C" fn ddpd_qp_create(
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn ddpd_qp_destroy(pair: *mut QueuePair) {
-    // SAFETY: as the module requires.
+    // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
     unsafe { close(pair) }
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn ddpd_qp_number(pair: *const QueuePair) -> u32 {
-    // SAFETY: as the module requires.
+    // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
     unsafe { borrow(pair) }.map_or(u32::MAX, QueuePair::number)
 }
 
@@ -168,7 +170,7 @@ pub(super) unsafe extern "C" fn ddpd_post_send(
     send: *const CSend,
 ) -> c_int {
     guard(|| {
-        // SAFETY: as the module requires.
+        // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
         let (pair, work) = unsafe { (borrow(pair)?, borrow(send)?.work()?) };
         pair.post_send(&work)?;
         Ok(0)
@@ -181,9 +183,9 @@ pub(super) unsafe extern "C" fn ddpd_post_receive(
     receive: *const CReceive,
 ) -> c_int {
     guard(|| {
-        // SAFETY: as the module requires.
+        // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
         let (pair, receive) = unsafe { (borrow(pair)?, borrow(receive)?) };
-        // SAFETY: as the module requires.
+        // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
         let sges = unsafe { elements(receive.sges, receive.sge_count) }?;
         pair.post_receive(&ReceiveWork { wr_id: receive.wr_id, buffers: list(sges)? })?;
         Ok(0)

@@ -1,4 +1,4 @@
-//! Sessions and their events.
+//! C functions for sessions and their events.
 
 use std::ffi::{c_char, c_int};
 use std::os::fd::{AsFd, AsRawFd};
@@ -14,7 +14,7 @@ pub(super) unsafe extern "C" fn ddpd_open(
     socket: *const c_char,
     session: *mut *mut Session,
 ) -> c_int {
-    // SAFETY: as the module requires.
+    // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
     guard(|| unsafe {
         give(session, || match socket.is_null() {
             true => Session::open(),
@@ -25,13 +25,13 @@ pub(super) unsafe extern "C" fn ddpd_open(
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn ddpd_close(session: *mut Session) {
-    // SAFETY: as the module requires.
+    // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
     unsafe { close(session) }
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn ddpd_session_fd(session: *const Session) -> c_int {
-    // SAFETY: as the module requires.
+    // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
     guard(|| Ok(unsafe { borrow(session) }?.as_fd().as_raw_fd()))
 }
 
@@ -41,7 +41,7 @@ pub(super) unsafe extern "C" fn ddpd_get_limits(
     limits: *mut CLimits,
 ) -> c_int {
     guard(|| {
-        // SAFETY: as the module requires.
+        // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
         let (session, to) = unsafe { (borrow(session)?, limits.as_mut().ok_or(NULL)?) };
         let from = session.limits();
         *to = CLimits {
@@ -66,13 +66,14 @@ pub(super) unsafe extern "C" fn ddpd_next_event(
     event: *mut CEvent,
 ) -> c_int {
     guard(|| {
-        // SAFETY: as the module requires. The structure may be uninitialised: it is only written.
+        // SAFETY: the handle is NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
         let session = unsafe { borrow(session) }?;
         if event.is_null() {
             return Err(NULL);
         }
         let Some(next) = session.next_event(timeout(timeout_ms))? else { return Ok(0) };
-        // SAFETY: not NULL, and writable as the module requires.
+        // SAFETY: not NULL, checked above, and writable by the contract of C callers. It may be uninitialised: `write`
+        // reads nothing.
         unsafe { event.write(convert(next)) };
         Ok(1)
     })

@@ -1,4 +1,5 @@
-//! The C interface: header, sizes, errors; and the examples in C and Python, which `scripts/client-library --test` runs.
+//! Tests of the C interface: header, sizes of structures, and errors. `scripts/client-library --test` also runs those
+//! that use the built library: fork, and the examples in C and Python.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -51,7 +52,8 @@ fn header_declares_exactly_the_functions() {
     assert!(declared.len() > 35);
 }
 
-/// Returns a line for each structure: name, size, and offsets of its fields.
+/// Returns one line per structure: name, size, and offsets of its fields. The second value is C code that prints the
+/// same lines.
 macro_rules! layouts {
     ($($name:literal $type:ty { $($field:ident)* })*) => {{
         let rust = [$(format!(
@@ -103,13 +105,13 @@ fn header_compiles_with_the_sizes_of_the_library() {
 }
 
 fn last_error() -> String {
-    // SAFETY: the text is valid until the next call.
+    // SAFETY: the text ends with a NUL and is valid until this thread's next call of the library.
     unsafe { CStr::from_ptr(ddpd_last_error()) }.to_str().unwrap().to_owned()
 }
 
 #[test]
 fn null_handles_and_impossible_values_are_errors() {
-    // SAFETY: NULL is permitted for each handle.
+    // SAFETY: each handle and pointer is NULL or valid.
     unsafe {
         assert_eq!(ddpd_post_send(null(), null()), EINVAL);
         assert_eq!(last_error(), "a pointer is NULL");
@@ -149,7 +151,7 @@ fn operations_are_those_of_the_header_and_others_are_refused() {
     let bytes = [7u8; 300];
     let sge = |length| CSge { address: bytes.as_ptr().expose_provenance() as u64, length, lkey: 9 };
     let work = |send: &CSend| {
-        // SAFETY: the SGEs of this test are its own memory.
+        // SAFETY: the SGEs of this test describe its own memory.
         unsafe { send.work() }
     };
     for opcode in [1, 2, 3, 4, 7, 8] {
@@ -205,7 +207,8 @@ fn session_of_c_connects_posts_and_reports_events() {
     let (mut domain, mut region, mut queue, mut pair) =
         (null_mut(), null_mut(), null_mut(), null_mut());
     let mut listener = null_mut();
-    // SAFETY: handles of this test, and structures of the right types.
+    // SAFETY: `server` is a valid session, and the other handles come from the library and are open. All other pointers
+    // are to variables of the right types.
     unsafe {
         assert_eq!(ddpd_domain_create(&raw const server, &raw mut domain), 0);
         assert_eq!(ddpd_region_alloc(domain, 64, 16, &raw mut region), EINVAL);
@@ -247,7 +250,7 @@ fn session_of_c_connects_posts_and_reports_events() {
         let completion = completion.assume_init();
         assert_eq!((completion.wr_id, completion.status, completion.byte_len), (5, 0, 9));
         assert_eq!(ddpd_next_event(&raw const server, 0, event.as_mut_ptr()), 0);
-        // Any order.
+        // The handles are closed in an order other than that of their creation.
         ddpd_domain_destroy(domain);
         ddpd_cq_destroy(queue);
         ddpd_listener_destroy(listener);
@@ -259,7 +262,7 @@ fn session_of_c_connects_posts_and_reports_events() {
     connect(&ends[0].pair, &ends[1].pair, &server);
 }
 
-/// The library that `scripts/client-library` has built.
+/// Returns the directory of the library that `scripts/client-library` has built.
 fn library() -> PathBuf {
     let variable = std::env::var_os("DDPD_CLIENT_LIBRARY");
     variable.expect("DDPD_CLIENT_LIBRARY: run scripts/client-library --test").into()

@@ -1,4 +1,4 @@
-//! Structures of `ddpd.h`. Sizes and offsets are compared with those of a C compiler by a test.
+//! Structures of `ddpd.h`. A test compares their sizes and offsets with those of a C compiler.
 
 use std::ffi::{c_char, c_void};
 
@@ -12,9 +12,9 @@ use super::{copy_text, elements};
 use crate::error::Error;
 use crate::queue_pair::Connection;
 
-/// Bytes of a text with an address and port.
+/// Size in bytes of a text with address and port, including the NUL.
 pub(super) const ADDRESS_TEXT: usize = 64;
-/// Bytes of a message of an event.
+/// Size in bytes of an event's message, including the NUL.
 pub(super) const MESSAGE_TEXT: usize = 256;
 
 const SIGNALLED: u32 = 1;
@@ -115,7 +115,7 @@ pub(super) struct CEvent {
     pub(super) message: [c_char; MESSAGE_TEXT],
 }
 
-/// Rights, as bits.
+/// Converts bits of `enum ddpd_access`. Undefined bits are an error.
 pub(super) fn access(bits: u32) -> Result<MemoryAccess, Error> {
     if bits >> 4 != 0 {
         return Err(Error::Argument("a right is not defined"));
@@ -137,20 +137,22 @@ pub(super) fn transport(number: u32) -> Result<Transport, Error> {
 }
 
 impl CSend {
-    /// Returns the operation.
+    /// Converts the structure to an operation. Undefined flags and opcodes, and fields that do not fit the opcode, are
+    /// errors.
     ///
     /// # Safety
-    /// `sges` points to `sge_count` SGEs. With inline data, their addresses are readable memory of the caller.
+    /// `sges` points to `sge_count` SGEs. With the flag `INLINE`, they describe readable memory of the caller.
     pub(super) unsafe fn work(&self) -> Result<SendWork, Error> {
         if self.flags >> 4 != 0 || self.reserved != 0 {
             return Err(Error::Argument("a flag is not defined"));
         }
-        // SAFETY: as the caller promises.
+        // SAFETY: `sges` points to `sge_count` SGEs as this function's `# Safety` section requires.
         let sges = unsafe { elements(self.sges, self.sge_count) }?;
         let is_inline = self.flags & INLINE != 0;
         let payload = || -> Result<Payload, Error> {
             if is_inline {
-                // SAFETY: the SGEs are memory of the caller.
+                // SAFETY: the flag is set, so that the SGEs describe readable memory as this function's `# Safety`
+                // section requires.
                 return Ok(Payload::Inline(unsafe { gather_inline(sges) }?));
             }
             Ok(Payload::Gather(list(sges)?))
@@ -192,7 +194,7 @@ impl CSend {
     }
 }
 
-/// Returns a list of SGEs.
+/// Converts SGEs of C. More than 6, or 2³² bytes or more in all, are an error.
 pub(super) fn list(sges: &[CSge]) -> Result<SgeList, Error> {
     let sges: Vec<Sge> = sges
         .iter()
@@ -201,17 +203,18 @@ pub(super) fn list(sges: &[CSge]) -> Result<SgeList, Error> {
     Ok(SgeList::new(&sges)?)
 }
 
-/// Copies inline data.
+/// Copies the bytes of the SGEs for an inline payload. More than `MAX_INLINE` bytes are an error.
 ///
 /// # Safety
-/// The addresses are readable memory of the caller.
+/// The SGEs describe readable memory of the caller.
 unsafe fn gather_inline(sges: &[CSge]) -> Result<Inline, Error> {
     let mut bytes = Vec::new();
     for sge in sges {
-        // One byte too many is refused below, however long the SGEs are.
+        // Copies at most `MAX_INLINE + 1` bytes in all, however long the SGEs are: `Inline::new` refuses more than
+        // `MAX_INLINE`.
         let room = (verbs_layout::work::MAX_INLINE + 1 - bytes.len()) as u32;
         let first = std::ptr::with_exposed_provenance(sge.address as usize);
-        // SAFETY: readable memory, as the caller promises.
+        // SAFETY: the SGE describes readable memory as this function's `# Safety` section requires.
         bytes.extend_from_slice(unsafe { elements(first, sge.length.min(room)) }?);
     }
     Ok(Inline::new(&bytes)?)
@@ -273,7 +276,7 @@ impl CConnection {
         to
     }
 
-    /// Stores private data; an appliance cannot send more than fits, and what does not fit is cut.
+    /// Stores private data, cut to `MAX_PRIVATE_DATA` bytes. The appliance sends no more in a valid message.
     pub(super) fn set_private_data(&mut self, bytes: &[u8]) {
         let len = bytes.len().min(MAX_PRIVATE_DATA);
         self.private_data[..len].copy_from_slice(&bytes[..len]);

@@ -1,4 +1,5 @@
-//! Areas of queues and doorbells, and the program's ends of these queues. An end keeps its area mapped.
+//! Areas (shared memory files) of queues and doorbells, and the program's side of these. Each ring, CQ and doorbell
+//! object keeps its area mapped.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -12,12 +13,13 @@ use verbs_layout::{CapacityError, Unit, Word};
 
 use super::{Mapping, MappingError};
 
-/// A mapped area. Clones refer to the same memory, which is unmapped with the last one and the last queue.
+/// A mapped area. Clones refer to the same memory, which is unmapped when the last clone is dropped. Each queue in the
+/// area holds a clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Area(Arc<Mapping>);
 
 impl Area {
-    /// Maps an area and checks its header.
+    /// Maps an area of the appliance and checks its header.
     pub(crate) fn map(file: BorrowedFd<'_>) -> Result<Area, MappingError> {
         let least = session::HEADER_WORDS as u64 * 8;
         let area = Area(Arc::new(Mapping::new(file, least..MAX_BYTES + 1)?));
@@ -25,7 +27,7 @@ impl Area {
         Ok(area)
     }
 
-    /// Maps a new area and writes its header, as the appliance does.
+    /// Maps a new area and writes its header, like the appliance.
     #[cfg(test)]
     pub(crate) fn map_new(file: BorrowedFd<'_>) -> Result<Area, MappingError> {
         let area = Area(Arc::new(Mapping::new(file, 0..MAX_BYTES + 1)?));
@@ -33,15 +35,15 @@ impl Area {
         Ok(area)
     }
 
-    /// Returns the words of the area.
+    /// Returns all words of the area, from its header on.
     pub(crate) fn words(&self) -> &[Word] {
         let start = self.0.start.as_ptr().cast::<Word>();
-        // SAFETY: these words lie inside the mapping, which outlives the reference and is page-aligned. They are atomics, so
-        // that writes of the appliance do not break the shared reference.
+        // SAFETY: `len / 8` words from `start` lie inside the mapping, which is page-aligned and outlives the
+        // reference. Words are atomics, so that the appliance may write them while the shared reference exists.
         unsafe { std::slice::from_raw_parts(start, self.0.len / size_of::<Word>()) }
     }
 
-    /// Returns the program's end of the ring of `capacity` units at byte `offset`.
+    /// Returns the producer of the ring of `capacity` units at byte `offset` of the area.
     pub(crate) fn ring(&self, offset: u64, capacity: u32) -> Result<RingProducer, MappingError> {
         let capacity = checked_capacity(capacity, ring::MAX_CAPACITY)?;
         let words = self.part(offset, ring::words(capacity))?;
@@ -49,7 +51,7 @@ impl Area {
         Ok(RingProducer { queue, _area: self.clone() })
     }
 
-    /// Returns the program's end of the completion queue of `capacity` entries at byte `offset`.
+    /// Returns the consumer of the completion queue of `capacity` entries at byte `offset` of the area.
     pub(crate) fn completion_queue(
         &self,
         offset: u64,
@@ -61,22 +63,24 @@ impl Area {
         Ok(CompletionConsumer { queue, _area: self.clone() })
     }
 
-    /// Returns the program's end of the doorbells at byte `offset`.
+    /// Returns the program's side of the doorbells at byte `offset` of the area.
     pub(crate) fn doorbells(&self, offset: u64) -> Result<DoorbellRinger, MappingError> {
         let queue = doorbell::Ringer::new(self.part(offset, doorbell::WORDS)?)?;
         Ok(DoorbellRinger { queue, _area: self.clone() })
     }
 
-    /// Returns words of the area for a queue that keeps the area mapped.
+    /// Returns `words` words from byte `offset` on. The caller must store them together with a clone of the area, which
+    /// keeps them mapped.
     fn part(&self, offset: u64, words: usize) -> Result<&'static [Word], MappingError> {
         let part: *const [Word] = session::part(self.words(), offset, words)?;
-        // SAFETY: the words stay mapped while the area is. Each queue of this module owns a clone of the area beside the
-        // reference, drops the reference first, and returns nothing that borrows the words for longer than itself.
+        // SAFETY: the words stay mapped while a clone of the area exists. Each caller of `part`, all in this module,
+        // stores the reference in a struct that also owns a clone, which is dropped after it. These structs return
+        // nothing that borrows the words for longer than `self`.
         Ok(unsafe { &*part })
     }
 }
 
-/// Refuses a capacity whose size in words could overflow.
+/// Returns `capacity` as `usize`, or an error above `most`: the size in words of a larger queue could overflow.
 fn checked_capacity(capacity: u32, most: usize) -> Result<usize, CapacityError> {
     let capacity = capacity as usize;
     if capacity > most {
@@ -85,7 +89,7 @@ fn checked_capacity(capacity: u32, most: usize) -> Result<usize, CapacityError> 
     Ok(capacity)
 }
 
-/// The program's end of SQ or RQ.
+/// The program's side of a send or receive queue, which writes descriptors.
 #[derive(Debug)]
 pub(crate) struct RingProducer {
     queue: ring::Producer<'static>,
@@ -93,20 +97,20 @@ pub(crate) struct RingProducer {
 }
 
 impl RingProducer {
-    /// Writes a descriptor: see [`ring::Producer::push`].
+    /// Writes the units of a descriptor, not yet visible to the worker: see [`ring::Producer::push`].
     #[inline]
     pub(crate) fn push(&mut self, units: &[Unit]) -> Result<(), RingError> {
         self.queue.push(units)
     }
 
-    /// Publishes all descriptors written: see [`ring::Producer::publish`].
+    /// Makes all written descriptors visible to the worker: see [`ring::Producer::publish`].
     #[inline]
     pub(crate) fn publish(&mut self) {
         self.queue.publish();
     }
 }
 
-/// The program's end of one worker's queue of a CQ.
+/// The program's side of one worker's queue of a CQ, which reads completions.
 #[derive(Debug)]
 pub(crate) struct CompletionConsumer {
     queue: completion::Consumer<'static>,
@@ -114,25 +118,25 @@ pub(crate) struct CompletionConsumer {
 }
 
 impl CompletionConsumer {
-    /// Takes the next completion: see [`completion::Consumer::poll`].
+    /// Removes and returns the next completion: see [`completion::Consumer::poll`].
     #[inline]
     pub(crate) fn poll(&mut self) -> Result<Option<Completion>, CompletionError> {
         self.queue.poll()
     }
 
-    /// Gives polled entries back: see [`completion::Consumer::release`].
+    /// Releases the polled entries to the worker: see [`completion::Consumer::release`].
     #[inline]
     pub(crate) fn release(&mut self) {
         self.queue.release();
     }
 
-    /// Requests a notification: see [`completion::Consumer::arm`].
+    /// Requests one notification on the CQ's channel: see [`completion::Consumer::arm`].
     pub(crate) fn arm(&mut self, request: Request) {
         self.queue.arm(request);
     }
 }
 
-/// The program's end of the doorbells at one worker.
+/// The program's side of its doorbells at one worker.
 #[derive(Debug)]
 pub(crate) struct DoorbellRinger {
     queue: doorbell::Ringer<'static>,
@@ -140,7 +144,8 @@ pub(crate) struct DoorbellRinger {
 }
 
 impl DoorbellRinger {
-    /// Announces descriptors: see [`doorbell::Ringer::ring`].
+    /// Announces new descriptors in a queue. Returns true if the caller must wake the worker: see
+    /// [`doorbell::Ringer::ring`].
     #[inline]
     pub(crate) fn ring(&self, queue: u32) -> Result<bool, DoorbellError> {
         self.queue.ring(queue)

@@ -1,4 +1,5 @@
-//! The arena: the registered memory of this program. Offsets and lengths are bytes.
+//! The arena: the mapped memory that a session's buffers and regions are allocated from. Offsets and lengths are in
+//! bytes.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -7,48 +8,49 @@ use rustix::io::Errno;
 
 use super::{Mapping, MappingError};
 
-/// Bytes copied by one access.
+/// Bytes that one access of an aligned word copies.
 const WORD: usize = size_of::<u64>();
 
-/// The mapped arena.
+/// The session's arena, mapped until drop.
 #[derive(Debug)]
 pub(crate) struct Arena(Mapping);
 
 impl Arena {
-    /// Maps an arena of `len` bytes.
+    /// Maps an arena, whose file must have exactly `len` bytes.
     pub(crate) fn map(file: BorrowedFd<'_>, len: u64) -> Result<Arena, MappingError> {
         Ok(Arena(Mapping::new(file, len..len.saturating_add(1))?))
     }
 
-    /// Returns the address of the first byte.
+    /// Returns the virtual address of the first byte.
     pub(crate) fn address(&self) -> u64 {
         self.0.start.as_ptr() as u64
     }
 
-    /// Returns a pointer to a byte, or to the end.
+    /// Returns a pointer to the byte at offset `at`, or to the end of the arena.
     ///
     /// # Panics
-    /// If `at` is behind the end.
+    /// If `at` is beyond the end.
     pub(crate) fn pointer(&self, at: usize) -> *mut u8 {
         assert!(at <= self.0.len);
-        // SAFETY: `at` lies inside the mapping or at its end.
+        // SAFETY: `at <= len`, so that the pointer is inside the mapping or at its end.
         unsafe { self.0.start.as_ptr().add(at) }
     }
 
-    /// Returns bytes as atomics.
+    /// Returns `len` bytes from offset `at` as atomics.
     ///
     /// # Panics
-    /// If they are not within the arena.
+    /// If the bytes are not within the arena.
     pub(crate) fn atomics(&self, at: usize, len: usize) -> &[AtomicU8] {
         self.check(at, len);
-        // SAFETY: the bytes lie inside the mapping, which outlives the reference; atomics may be changed by others.
+        // SAFETY: the bytes lie inside the mapping, checked above, which outlives the reference. They are atomics, so
+        // that other threads and processes may write them while the shared reference exists.
         unsafe { std::slice::from_raw_parts(self.pointer(at).cast(), len) }
     }
 
-    /// Copies bytes of the arena to `to`.
+    /// Copies `to.len()` bytes from offset `at` of the arena to `to`.
     ///
     /// # Panics
-    /// If they are not within the arena.
+    /// If the bytes are not within the arena.
     pub(crate) fn read(&self, at: usize, to: &mut [u8]) {
         let (head, words, tail) = self.split(at, to.len());
         let (first, rest) = to.split_at_mut(head.len());
@@ -60,10 +62,10 @@ impl Arena {
         read_bytes(tail, last);
     }
 
-    /// Copies `bytes` into the arena.
+    /// Copies `bytes` to offset `at` of the arena.
     ///
     /// # Panics
-    /// If they do not fit at `at`.
+    /// If the bytes at `at` are not within the arena.
     pub(crate) fn write(&self, at: usize, bytes: &[u8]) {
         let (head, words, tail) = self.split(at, bytes.len());
         let (first, rest) = bytes.split_at(head.len());
@@ -75,17 +77,17 @@ impl Arena {
         write_bytes(tail, last);
     }
 
-    /// Frees the pages of these bytes, which read as zeros.
+    /// Frees the pages of `len` bytes from offset `at`: whole pages, which read as zeros afterwards.
     pub(crate) fn discard(&self, at: usize, len: usize) -> Result<(), Errno> {
         self.0.discard(at, len)
     }
 
-    /// Splits bytes into those before the first aligned word, the words, and those behind them. Copies of all threads
-    /// access the same aligned words.
+    /// Splits a range into the bytes before the first aligned word, the aligned words, and the bytes after the last.
+    /// Copies of all threads thus access the same aligned words.
     fn split(&self, at: usize, len: usize) -> (&[AtomicU8], &[AtomicU64], &[AtomicU8]) {
         let bytes = self.atomics(at, len);
-        // SAFETY: 8 aligned bytes of shared memory are a valid word, whatever they contain. Accesses of different sizes
-        // may race, as they do with the appliance's copies: bytes are then a mix, which the documentation states.
+        // SAFETY: 8 aligned bytes are a valid `AtomicU64` with any contents. Byte and word accesses may race, as
+        // accesses of the appliance do: the result is a mix of old and new bytes, as the crate's documentation states.
         unsafe { bytes.align_to() }
     }
 

@@ -1,9 +1,9 @@
 //! Mapped memory: the arena, and the areas of queues and doorbells. All `unsafe` code of the Rust interface is in this
 //! module.
 //!
-//! The memory files come from the appliance and are checked: a file that can shrink is refused, because an access behind
-//! its end would raise SIGBUS. Other processes access the same bytes at any time, so that there are no references into a
-//! mapping except to atomics.
+//! The memory files come from the appliance and are checked. A file that can shrink is refused, because an access
+//! beyond its end would raise SIGBUS. Other processes access the same bytes at any time. References into a mapping are
+//! therefore to atomics only.
 #![allow(unsafe_code)]
 
 mod area;
@@ -40,26 +40,26 @@ pub(crate) enum MappingError {
     Doorbell(#[from] DoorbellError),
 }
 
-/// A sealed memory file, mapped readable and writable, unmapped on drop.
+/// A memory file that is sealed against shrinking, mapped readable and writable, and unmapped on drop.
 #[derive(Debug)]
 struct Mapping {
     start: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: the mapping belongs to the value and not to a thread; the pointer is valid until drop.
+// SAFETY: a mapping is memory of the process and not bound to a thread. The pointer is valid until drop in any thread.
 unsafe impl Send for Mapping {}
-// SAFETY: a shared reference gives atomics and raw pointers only.
+// SAFETY: through a shared reference the memory is accessible only as atomics or raw pointers.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps the whole file, whose size must be in `lengths`.
+    /// Maps the whole file, whose size in bytes must be in `lengths`.
     fn new(file: BorrowedFd<'_>, lengths: Range<u64>) -> Result<Mapping, MappingError> {
         let size = u64::try_from(rustix::fs::fstat(file)?.st_size).unwrap_or(0);
         if !lengths.contains(&size) {
             return Err(MappingError::Length { found: size, expected: lengths.start });
         }
-        // Files of other types have no seals: EINVAL.
+        // The call fails with EINVAL for a file that is not a memory file.
         let seals = rustix::fs::fcntl_get_seals(file).map_err(|_| MappingError::Unsealed)?;
         if !seals.contains(SealFlags::SHRINK) {
             return Err(MappingError::Unsealed);
@@ -67,23 +67,25 @@ impl Mapping {
         let len = usize::try_from(size).map_err(|_| Errno::NOMEM)?;
         let rights = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-        // SAFETY: no address is requested, so that no existing mapping is replaced.
+        // SAFETY: no address is requested and `FIXED` is not set, so that no existing mapping is replaced.
         let start = unsafe { rustix::mm::mmap(ptr::null_mut(), len, rights, flags, file, 0) }?;
         let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
         Ok(Mapping { start, len })
     }
 
-    /// Frees the pages of these bytes, whole pages within the mapping. They read as zeros.
+    /// Frees the pages of `len` bytes from offset `at`: whole pages, which read as zeros afterwards.
     fn discard(&self, at: usize, len: usize) -> Result<(), Errno> {
         assert!(at <= self.len && len <= self.len - at);
-        // SAFETY: the bytes lie inside the mapping, checked above. References into it are to atomics, which may change.
+        // SAFETY: the bytes lie inside the mapping, checked above. References into the mapping are to atomics, whose
+        // values may change.
         unsafe { rustix::mm::madvise(self.start.as_ptr().add(at).cast(), len, Advice::LinuxRemove) }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is this mapping, and nothing borrows from it any more.
+        // SAFETY: `start` and `len` are those of `mmap`. No reference into the mapping outlives the value, which is
+        // being dropped.
         let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok());
     }

@@ -1,4 +1,4 @@
-//! Calls, their refusals, and the life of objects.
+//! Tests of calls, their refusals, events, and the creation and removal of objects.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -97,7 +97,7 @@ fn objects_are_removed_in_any_order_of_drops() {
     drop((session, domain, channel, completions));
     drop(pair);
     drop(memory);
-    // The session ends with its last object.
+    // The drop of the session's last object ends the session: the appliance has no QP of it any more.
     let gone = appliance.with(|world| world.programs.get(&program).map(|p| p.pairs.len()));
     assert!(gone.is_none_or(|pairs| pairs == 0));
 }

@@ -1,4 +1,4 @@
-//! The examples, both sides, against an appliance that listens at a path.
+//! Tests that run both sides of each Rust example with the test appliance, which listens at a path.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ mod log;
 #[allow(unreachable_pub, reason = "the function is that of a program")]
 mod ping_pong;
 
-/// Runs both sides of an example, and returns what they wrote.
+/// Runs both sides of an example, and returns the output of the server and of the client.
 fn both<E: std::fmt::Debug + Send>(
     name: &str,
     run: impl Fn(&[String], &mut Vec<u8>) -> Result<(), E> + Sync,

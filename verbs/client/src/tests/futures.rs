@@ -1,4 +1,4 @@
-//! Completions and events as futures.
+//! Tests of completions and events as futures.
 
 use super::world::Appliance;
 use super::{Side, connect, create_pair};

@@ -1,5 +1,5 @@
-//! Appliances that break the protocol, the layout or the rules of the queues. Whatever they send, calls return, no access
-//! leaves the mapped memory, and nothing panics.
+//! Tests with appliances that break the protocol, the layout of shared memory or the rules of its queues. The library
+//! must return from each call, stay within the mapped memory and never panic.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -25,12 +25,13 @@ use crate::{
 
 pub(super) type Fds = Vec<OwnedFd>;
 
-/// Opens a session with an appliance that answers by `script`.
+/// Opens a session with an appliance whose first answer is valid and which calls `script` for each later request.
 pub(super) fn scripted(script: impl FnMut(&SessionSocket, Request) + Send + 'static) -> Session {
     opened(welcome(1), first_parts().2, script).unwrap()
 }
 
-/// Opens a session whose first answer is given.
+/// Opens a session with an appliance that answers `Hello` with `first` and `descriptors`, and calls `script` for each
+/// later request.
 fn opened(
     first: Welcome,
     descriptors: Fds,
@@ -74,7 +75,8 @@ fn create_pair(domain: &ProtectionDomain, queue: &CompletionQueue) -> Result<Que
     })
 }
 
-/// Answers as an appliance with one worker's queues does. The areas of queues go to `areas`.
+/// Returns a valid answer to a call, for an appliance with two workers that numbers each object 1. The areas of CQs and
+/// QPs are sent to `areas`.
 pub(super) fn honest(call: &Call, areas: &Sender<&'static Area>) -> (Answer, Fds) {
     let number = 1;
     let at = HEADER_WORDS as u64 * 8;
@@ -104,7 +106,8 @@ pub(super) fn honest(call: &Call, areas: &Sender<&'static Area>) -> (Answer, Fds
     }
 }
 
-/// Makes every call once. Returns the number of those that succeeded.
+/// Creates one object of each kind, connects, posts and polls. Returns how many of 7 calls succeeded: six creations and
+/// the connect.
 fn call_all(session: &Session) -> usize {
     let local: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let mut succeeded = 0;
@@ -189,7 +192,8 @@ fn impossible_first_answers_are_refused() {
         protocol(Welcome { arena, ..welcome(1) }, parts());
     }
     protocol(welcome(1), Vec::new());
-    // An arena that can shrink, a socket, doorbells that are too short, and an area without its header.
+    // Files that are refused: an arena that can shrink, sockets, an area that is too short, files without a header, and
+    // an area with a forged header.
     let unsealed = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&unsealed, welcome(1).arena).unwrap();
     let replace = |at: usize, file: OwnedFd| {
@@ -250,7 +254,8 @@ fn events_beyond_the_bound_of_an_object_and_unknown_workers_end_the_session() {
         depths: DEPTHS,
         private_data: vec![],
     };
-    // Events, and how many of them there may be: they are not taken before the reply.
+    // Each event with the largest number that the object's mailbox accepts. All arrive before the reply, so that none
+    // is taken meanwhile.
     for (sent, permitted) in [(rejected, 4), (incoming, 2), (established, 0)] {
         for count in [permitted, permitted + 1] {
             let (areas, _kept) = channel();
@@ -272,7 +277,7 @@ fn events_beyond_the_bound_of_an_object_and_unknown_workers_end_the_session() {
     }
 }
 
-/// Opens a session that answers honestly, except that `twist` changes answers.
+/// Opens a session whose appliance answers like [`honest`], after `twist` has changed the answer.
 fn twisted(mut twist: impl FnMut(&mut Answer) + Send + 'static) -> Session {
     let (areas, _kept) = channel();
     scripted(move |socket, request| {
@@ -382,7 +387,7 @@ fn requests_that_end_are_withdrawn_or_marked() {
         reply(socket, request.id, Ok(answer), &fds);
     });
     let listener = session.listen("127.0.0.1:1".parse().unwrap(), Transport::Tcp, 2).unwrap();
-    // The channel is created behind all events of the listener.
+    // The reply to this call follows all events of the listener, which have then arrived.
     let _channel = session.create_channel().unwrap();
     let request = listener.next_request(LONG).unwrap().unwrap();
     assert!(listener.next_request(Some(Duration::ZERO)).unwrap().is_none());
@@ -407,7 +412,7 @@ fn broken_queues_are_errors() {
     let pair = create_pair(&domain, &queue).unwrap();
     let rings = made.recv().unwrap().words();
     let relaxed = std::sync::atomic::Ordering::Relaxed;
-    // The worker's index of the send queue.
+    // The worker's index of the send queue: units that it has released.
     rings[HEADER_WORDS + 16].store(5, relaxed);
     let work = posts::send(posts::inline(b"x").unwrap());
     let error = (0..14).find_map(|_| pair.post_send(&work).err()).unwrap();
@@ -415,7 +420,7 @@ fn broken_queues_are_errors() {
     rings[HEADER_WORDS + 16].store(99, relaxed);
     let error = (0..9).find_map(|_| pair.post_send(&work).err()).unwrap();
     assert!(matches!(error, Error::Queue(_)), "{error}");
-    // The generation of the first entry of the second worker's queue.
+    // The generation of the first entry of the second worker's queue, which is 1 or 0 if valid.
     let first = HEADER_WORDS + completion::words(CAPACITY as usize) + completion::HEADER_WORDS;
     completions[first + 7].store(3, relaxed);
     assert!(matches!(queue.poll_one(), Err(Error::CompletionQueue(_))));
@@ -423,7 +428,8 @@ fn broken_queues_are_errors() {
     assert!(matches!(queue.poll_one(), Err(Error::CompletionQueue(_))), "it stays broken");
 }
 
-/// Numbers at and beyond bounds, and any others.
+/// Small numbers, multiples of 128, powers of two and their predecessors, and any others: at and beyond the bounds of
+/// the checks.
 fn numbers() -> impl Strategy<Value = u64> {
     prop_oneof![
         (0..10u64),
@@ -484,13 +490,13 @@ fn events() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A change of an honest answer.
+/// A change of an answer of [`honest`].
 #[derive(Clone, Debug)]
 enum Twist {
     Keep,
     Refuse,
     Replace(Answer),
-    /// The numbers of the answer, with the honest descriptors.
+    /// Replaces an answer of the same kind by this one, and keeps the valid descriptors.
     Renumber(Answer),
     DropDescriptors,
     ShortFile(u64),

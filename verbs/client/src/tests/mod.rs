@@ -1,4 +1,5 @@
-//! Tests against a scripted appliance in this process.
+//! Tests with appliances in this process: a working one (`world`), and scripted ones that break the protocol
+//! (`hostile`).
 
 mod calls;
 mod examples;
@@ -17,13 +18,13 @@ use crate::{
     ProtectionDomain, QueuePair, QueuePairConfig, Session, Transport,
 };
 
-/// Bound of all waits of the tests: reached only by a failure.
+/// Time-out of the tests' waits. A test that reaches it fails.
 const LONG: Option<Duration> = Some(Duration::from_secs(20));
 
 const ALL: MemoryAccess =
     MemoryAccess { local_write: true, remote_write: true, remote_read: true, remote_atomic: true };
 
-/// A program with one QP.
+/// A program with a session and one QP, CQ, channel, domain and memory region.
 pub(crate) struct Side {
     pub(crate) pair: QueuePair,
     completions: CompletionQueue,
@@ -55,7 +56,7 @@ fn create_pair(domain: &ProtectionDomain, cq: &CompletionQueue, posts: u32) -> Q
     domain.create_queue_pair(&config).unwrap()
 }
 
-/// Connects two QPs; private data is that of the request and of the answer.
+/// Connects two QPs through a new listener of `listening`, and checks that both sides' private data arrives.
 pub(crate) fn connect(from: &QueuePair, to: &QueuePair, listening: &Session) {
     let local = "127.0.0.1:0".parse().unwrap();
     let listener = listening.listen(local, Transport::Tcp, 4).unwrap();
@@ -73,7 +74,7 @@ pub(crate) fn connect(from: &QueuePair, to: &QueuePair, listening: &Session) {
     });
 }
 
-/// A directory with a socket, removed on drop.
+/// A temporary directory, for example for the appliance's socket. It is removed on drop.
 pub(crate) struct Place(PathBuf);
 
 impl Place {

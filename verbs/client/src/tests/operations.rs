@@ -1,4 +1,4 @@
-//! Operations between two programs.
+//! Tests of operations between two programs.
 
 use super::world::Appliance;
 use super::{ALL, LONG, Side, connect, create_pair};
@@ -124,7 +124,7 @@ fn posts_before_the_connection_are_carried_out_after_it() {
 fn full_ring_refuses_posts_and_says_how_many_it_took() {
     let appliance = Appliance::start();
     let side = Side::new(appliance.session(), 4);
-    // 4 * 3 units, rounded up to 16.
+    // The test appliance makes a send queue of 4 * 3 units, rounded up to 16. This Send has 1 unit.
     let work = post::send(post::inline(b"x").unwrap());
     let error = side.pair.post_sends(&vec![work.clone(); 20]).unwrap_err();
     assert!(matches!(error.error, Error::Full));
@@ -151,7 +151,7 @@ fn end_of_a_connection_flushes_posts_in_order() {
 fn queue_merges_workers_and_keeps_the_order_of_each_pair() {
     let appliance = Appliance::start();
     let (client, server) = (Side::new(appliance.session(), 64), Side::new(appliance.session(), 64));
-    // Numbers of QPs alternate between the workers.
+    // The QPs are spread over the two workers: the test appliance derives the worker from the QP's number.
     let pairs: Vec<_> = (0..4)
         .map(|_| {
             let ends =

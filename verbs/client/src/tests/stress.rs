@@ -1,4 +1,4 @@
-//! Real threads, bounded in steps.
+//! Stress tests with real threads and a fixed number of steps.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -18,7 +18,7 @@ use crate::{Completion, CompletionQueue, Error, NO_COMPLETION, SendWork, Status,
 const THREADS: u64 = 4;
 const POSTS: u64 = 500;
 
-/// Calls `post` until the ring has room; completions are taken meanwhile, so that it gets some.
+/// Repeats `post` while the ring is full. The appliance's worker takes descriptors meanwhile, which frees room.
 fn post_when_free(mut post: impl FnMut() -> Result<(), Error>) {
     loop {
         match post() {
@@ -33,7 +33,7 @@ fn posts_of_four_threads_all_complete_in_the_order_of_each_thread() {
     let appliance = Appliance::start();
     let mut sides = [0, 1].map(|_| Side::new(appliance.session(), 16));
     for side in &mut sides {
-        // Room for everything: completions are not taken in step with posts.
+        // The CQ has room for all completions of the test, because the threads post without waiting for polls.
         let entries = (2 * THREADS * POSTS) as u32;
         side.completions =
             side.session.create_completion_queue(entries, Some(&side.channel)).unwrap();
@@ -67,7 +67,8 @@ fn posts_of_four_threads_all_complete_in_the_order_of_each_thread() {
     });
 }
 
-/// Each message waits for the answer of the one before: a lost wake-up, of a worker or a program, stops it.
+/// Each side sends only after it has received the other's message. A lost wake-up of a worker or a program would stop
+/// the exchange.
 #[test]
 fn ping_pong_by_notifications_loses_no_wake_up() {
     let appliance = Appliance::start();
@@ -115,7 +116,8 @@ fn sessions_open_and_close_from_several_threads() {
     });
 }
 
-/// A CQ of a scripted appliance: its channel's other end, and the memory of the first worker's queue.
+/// Returns a CQ of a scripted appliance, the appliance's end of its channel, and the memory of the first worker's
+/// queue.
 fn scripted_queue() -> (CompletionQueue, OwnedFd, &'static [Word]) {
     let (areas, made) = channel();
     let (channels, ends) = channel();
@@ -148,7 +150,7 @@ fn completion_before_the_request_for_a_notification_is_returned() {
     drop(signal);
 }
 
-/// A worker that pushes each completion at about the time at which the program arms the queue.
+/// A worker thread pushes each completion at about the time at which the program arms the CQ.
 #[test]
 fn completions_at_the_time_of_requests_wake_the_program() {
     let (queue, signal, words) = scripted_queue();

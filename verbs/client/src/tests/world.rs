@@ -1,5 +1,5 @@
-//! An appliance for tests: it speaks the protocol of sessions, and its workers carry out posts between its programs, by
-//! the queues of `verbs_layout`. Connections are within the appliance, whatever their addresses.
+//! An appliance for tests. It speaks the protocol of sessions, and its workers carry out posts between its programs
+//! through the queues of `verbs_layout`. Each connection is between two QPs of the appliance, whatever its addresses.
 
 mod worker;
 
@@ -30,7 +30,7 @@ pub(crate) const ARENA: u64 = 64 << 20;
 pub(crate) const WORKERS: usize = 2;
 pub(crate) const DEPTHS: Depths = Depths { ird: 16, ord: 16 };
 
-/// Memory of a test, never unmapped.
+/// Moves a value to the heap and never drops it: memory that it maps stays mapped.
 fn leak<T>(value: T) -> &'static T {
     Box::leak(Box::new(value))
 }
@@ -43,7 +43,7 @@ pub(crate) fn sealed_file(len: u64) -> OwnedFd {
     file
 }
 
-/// Returns an area with its header, and its file.
+/// Creates an area of `bytes` bytes with a valid header. Returns the area and its file.
 pub(crate) fn area(bytes: u64) -> (&'static Area, OwnedFd) {
     let file = sealed_file(bytes);
     let area = Area::map_new(file.as_fd()).unwrap();
@@ -58,21 +58,21 @@ fn clone(file: &OwnedFd) -> OwnedFd {
     file.try_clone().unwrap()
 }
 
-/// An appliance. Clones are the same.
+/// The test appliance. Clones refer to the same appliance.
 #[derive(Clone)]
 pub(crate) struct Appliance {
     world: Arc<Mutex<World>>,
-    /// Wakes the thread of the workers.
+    /// Eventfd that wakes the thread of the workers after calls.
     control: Arc<OwnedFd>,
 }
 
 pub(crate) struct World {
     pub(crate) programs: BTreeMap<u32, Program>,
     pub(crate) listeners: HashMap<SocketAddr, (u32, u32)>,
-    /// Connecting program, QP and call of each request.
+    /// Connecting program, its QP and its address, by the number of the connection request.
     requests: HashMap<u64, (u32, u32, SocketAddr)>,
     next: u32,
-    /// Number of workers' sleeps.
+    /// Number of times that the thread of the workers went to sleep.
     pub(crate) sleeps: u64,
     outbox: Vec<(u32, Event)>,
     stopped: bool,
@@ -108,7 +108,7 @@ pub(crate) struct Pair {
     worker: usize,
     peer: Option<(u32, u32)>,
     receive: VecDeque<ReceiveWork>,
-    /// A Send for which the peer has no Receive.
+    /// A Send or Immediate Data for which the peer has no Receive yet.
     stalled: Option<SendWork>,
     remote: SocketAddr,
     ended: bool,
@@ -140,7 +140,7 @@ impl Appliance {
         appliance
     }
 
-    /// Returns a program's end of a new session.
+    /// Creates a session's socket pair, serves one end, and returns the program's end.
     pub(crate) fn socket(&self) -> OwnedFd {
         let (ours, theirs) = sockets(SocketType::SEQPACKET);
         self.serve(ours);
@@ -151,7 +151,7 @@ impl Appliance {
         crate::Session::from_socket(self.socket()).unwrap()
     }
 
-    /// Listens at a path until the process ends.
+    /// Accepts sessions at a path in a thread, until the process ends.
     pub(crate) fn listen(&self, path: &Path) {
         let (type_, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
         let socket = rustix::net::socket_with(AddressFamily::UNIX, type_, flags, None).unwrap();
@@ -165,7 +165,7 @@ impl Appliance {
         });
     }
 
-    /// Ends all sessions.
+    /// Closes the sockets of all sessions and stops the workers.
     pub(crate) fn stop(&self) {
         let mut world = lock(&self.world);
         world.stopped = true;
@@ -219,7 +219,8 @@ impl Appliance {
         });
     }
 
-    /// Carries out posts until the appliance is stopped.
+    /// Carries out posts until the appliance is stopped, and sleeps while there are none: the body of the workers'
+    /// thread.
     fn work(&self) {
         loop {
             let mut world = lock(&self.world);
@@ -251,7 +252,7 @@ impl Appliance {
     }
 }
 
-/// Receives a request; `None`: the program has closed the socket.
+/// Waits for a request. Returns `None` if the program has closed the socket or sent something else.
 pub(crate) fn receive(socket: &SessionSocket) -> Option<Request> {
     loop {
         match socket.receive() {
@@ -264,7 +265,7 @@ pub(crate) fn receive(socket: &SessionSocket) -> Option<Request> {
     }
 }
 
-/// Sends a message; a program that has gone misses it.
+/// Sends a message and ignores errors, because the program may have closed the socket.
 pub(crate) fn post(socket: &SessionSocket, message: &Message, descriptors: &[OwnedFd]) {
     let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
     while let Err(SocketError::WouldBlock) = socket.send(message, &descriptors) {
@@ -488,7 +489,7 @@ impl World {
         self.outbox.push((program, event));
     }
 
-    /// Ends a connection at both sides and flushes their posts.
+    /// Ends the connection of a QP, if it has one, at both sides and flushes their posts.
     fn end(&mut self, program: u32, number: u32, graceful: bool) {
         let pair = self.programs.get_mut(&program).and_then(|this| this.pairs.get_mut(&number));
         let peer = pair.and_then(|pair| pair.peer);
@@ -548,7 +549,7 @@ impl Program {
     }
 }
 
-/// Returns the arena and the workers of a new program, and the descriptors of its first answer.
+/// Creates the arena and the doorbells of a new program. Returns them with the descriptors of its first answer.
 pub(crate) fn first_parts() -> (&'static Arena, Vec<Worker>, Vec<OwnedFd>) {
     let file = sealed_file(ARENA);
     let arena = leak(Arena::map(file.as_fd(), ARENA).unwrap());
@@ -564,7 +565,7 @@ pub(crate) fn first_parts() -> (&'static Arena, Vec<Worker>, Vec<OwnedFd>) {
     (arena, workers, descriptors)
 }
 
-/// Returns the first answer for a program.
+/// Returns the `Welcome` of the program with this number.
 pub(crate) fn welcome(program: u32) -> Welcome {
     Welcome {
         version: VERSION,

@@ -1,4 +1,4 @@
-//! The workers of the appliance for tests: they carry out posts between its programs.
+//! Workers of the test appliance, which carry out posts between its programs.
 
 use verbs_layout::work::{
     AtomicResult, Carried, Completed, Completion, Opcode, Operation, Payload, ReceiveWork, Remote,
@@ -11,7 +11,7 @@ use rustix::net::SendFlags;
 use super::{Program, World};
 
 impl World {
-    /// Carries out the posts of all queues whose doorbells were rung. Returns whether there were any.
+    /// Carries out the posts of all queues whose doorbells were rung. Returns true if any was rung.
     pub(super) fn turn(&mut self) -> bool {
         let mut rung = Vec::new();
         for (number, program) in &mut self.programs {
@@ -62,7 +62,7 @@ impl World {
         }
     }
 
-    /// Carries out an operation. An error returns an operation that has to wait for a Receive.
+    /// Carries out an operation. Returns it as an error if it must wait for a Receive of the peer.
     fn carry_out(
         &mut self,
         from: (u32, u32),
@@ -135,7 +135,7 @@ impl World {
         program.complete(queue, worker, &completion);
     }
 
-    /// Places a message into the next Receive. Returns false if there is none.
+    /// Places a message into the next Receive of a QP and completes it. Returns false if there is no Receive.
     fn deliver(&mut self, to: (u32, u32), bytes: &[u8], solicited: bool, carried: Carried) -> bool {
         let Some(program) = self.programs.get_mut(&to.0) else { return true };
         let Some(pair) = program.pairs.get_mut(&to.1) else { return true };
@@ -219,7 +219,8 @@ impl Program {
         }
     }
 
-    /// Returns the place of bytes in the arena, if the region permits the access.
+    /// Returns the offset in the arena of `len` bytes at `remote`, if they are within the region and `permits` accepts
+    /// its access rights.
     fn place(
         &self,
         remote: Remote,

@@ -11,7 +11,7 @@ use super::values::{integer_rule, size_rule, socket_path_rule};
 
 const TIB: u64 = 1 << 40;
 
-/// Name of the socket beside the API's socket.
+/// File name of the default socket, in the directory of the API's socket.
 const SOCKET_NAME: &str = "programs.sock";
 
 section! {
@@ -53,7 +53,7 @@ section! {
     }
 }
 
-/// Reads the section, if the file has it.
+/// Reads the section; `None` if the file does not have it.
 pub(super) fn read_programs(root: &mut Section<'_, '_>) -> (Option<ProgramsSection>, SectionSpan) {
     let is_present = root.contains("programs");
     let mut section = root.table("programs");
@@ -65,7 +65,8 @@ pub(super) fn read_programs(root: &mut Section<'_, '_>) -> (Option<ProgramsSecti
     (is_present.then_some(programs), section.finish())
 }
 
-/// Returns the names of keys that differ: all of them need a restart.
+/// Returns the keys that differ and need a restart, or with `reload` those that a reload applies: none. A section that
+/// only one side has counts as a change of `socket`.
 pub(super) fn differences(
     old: Option<&ProgramsSection>,
     new: Option<&ProgramsSection>,
@@ -79,11 +80,11 @@ pub(super) fn differences(
     }
 }
 
-/// Maximum number of channels of a program, each of which is a descriptor of the appliance.
+/// Maximum number of completion channels of a program. ddpd holds one file descriptor per channel.
 const MAX_CHANNELS: u32 = 128;
 
 impl ProgramsSection {
-    /// Returns the maximum number of channels of a program, at most one for each completion queue.
+    /// Returns the maximum number of completion channels of a program: one for each completion queue, at most 128.
     pub fn channels(&self) -> u32 {
         self.completion_queues.min(MAX_CHANNELS)
     }
@@ -91,7 +92,7 @@ impl ProgramsSection {
     /// Resolves `allow` and `socket_group` to IDs.
     ///
     /// # Errors
-    /// The name of the first wrong key, and a sentence.
+    /// The first wrong key, and one sentence that says why it is wrong.
     pub fn resolve_ids(
         &self,
         overflow: OverflowIds,

@@ -1,17 +1,17 @@
-//! Posted receives: one message each, placed at arrival, and flushed in the order of posting.
+//! Posted receives: each takes one message, which is placed at arrival. Receives are flushed in the order of posting.
 
 use super::*;
 use crate::llp::Disposition::{Ignored, Placed, Refused};
 use crate::{Span, SpanList};
 
-/// Distance of the memory of two receives, bytes.
+/// Distance between the memory of consecutive receives, bytes.
 const STRIDE: u64 = 64;
 
 pub(super) fn posted(max_receives: u32) -> Config {
     Config { receives: ReceiveMode::Posted { max_receives }, ..config() }
 }
 
-/// Returns a stream with receives of these lengths, the n-th at `n * STRIDE` of the region with cookie `n`.
+/// Returns a stream with receives of these lengths. The n-th has cookie `n` and offset `n * STRIDE` in the region.
 fn end_with(lens: &[u32]) -> End {
     end_of(posted(8), lens)
 }
@@ -49,7 +49,7 @@ fn part(msn: u32, mo: u32, last: bool, payload: &[u8]) -> Vec<u8> {
     untagged_with(Opcode::Send, None, 0, msn, mo, last, payload)
 }
 
-/// Returns the flushed receives among the events, which must be the last events.
+/// Returns the cookies of flushed receives. The events of flushes must be the last ones.
 fn flushes(events: &[Event]) -> Vec<u64> {
     let cookie = |event: &Event| match event {
         Event::ReceiveFlushed { cookie } => Some(*cookie),
@@ -59,7 +59,7 @@ fn flushes(events: &[Event]) -> Vec<u64> {
     events[first..].iter().map(|event| cookie(event).expect("a flush behind a flush")).collect()
 }
 
-// RFC 5041 §5.1.2: the message of an MSN fills the buffer of that MSN.
+// RFC 5041 §5.1.2: a message fills the buffer that has its MSN.
 #[test]
 fn messages_fill_receives_in_order_of_posting() {
     let mut b = end_with(&[16, 0, 64]);
@@ -93,7 +93,7 @@ fn segments_beyond_a_gap_are_placed_at_arrival() {
     assert!(b.pool.high_water() == 0 && b.stream.posted_buffers() == 0);
 }
 
-// RFC 5041 §7.1 (3), (4): each message is checked with the length of its own receive.
+// RFC 5041 §7.1 (3), (4): each message is checked against the length of its own receive.
 #[test]
 fn message_is_checked_with_the_length_of_its_receive() {
     for (msn, mo, len, expected) in [
@@ -117,7 +117,7 @@ fn message_is_checked_with_the_length_of_its_receive() {
             let segment = part(msn, mo, false, &vec![7; len]);
             let disposition = b.input_at(key + u64::from(beyond), &segment);
             match expected {
-                // In order, a hole before the segment is allowed while the message is not complete.
+                // A segment in order may leave a hole before it, while the message is not complete.
                 None => assert_eq!(disposition, Placed(len), "{case}"),
                 Some(numbers) => {
                     assert_eq!(disposition, Ignored, "{case}");
@@ -132,7 +132,7 @@ fn message_is_checked_with_the_length_of_its_receive() {
     }
 }
 
-// RFC 5041 §7.1 (2) and the note: without a receive an error in order, a refusal beyond a gap.
+// RFC 5041 §7.1 (2) and its note: without a receive, a segment in order is an error; one beyond a gap is refused.
 #[test]
 fn missing_receive_is_an_error_only_in_order() {
     let mut b = end_with(&[8]);
@@ -148,7 +148,7 @@ fn missing_receive_is_an_error_only_in_order() {
     assert_eq!(b.terminate_numbers(), (1, 2, 3));
 }
 
-// RFC 5041 §4.1, §5.2: the segments of a message tile it, and none follows the last.
+// RFC 5041 §4.1, §5.2: the segments of a message neither overlap nor leave holes, and none follows the last.
 #[test]
 fn segments_of_a_receive_tile_the_message() {
     let overlap = [part(1, 0, false, b"abc"), part(1, 2, true, b"c")];
@@ -165,7 +165,7 @@ fn segments_of_a_receive_tile_the_message() {
     }
 }
 
-// Ranges beyond the free ones take the worker's memory, which is returned.
+// A message in many ranges reserves range memory from the worker's pool, and returns it when complete.
 #[test]
 fn message_in_many_ranges_reserves_range_memory() {
     let len = 600u32;
@@ -184,7 +184,7 @@ fn message_in_many_ranges_reserves_range_memory() {
     assert_eq!(b.memory.to_vec()[100..700], bytes);
 }
 
-// A receive neither takes nor returns the buffers of other queues.
+// A receive neither takes nor returns pooled buffers of the other queues.
 #[test]
 fn receives_leave_the_accounts_of_pooled_queues_alone() {
     let mut b = end_with(&[8, 8]);
@@ -199,7 +199,7 @@ fn receives_leave_the_accounts_of_pooled_queues_alone() {
     assert_eq!(b.pool.in_use(), 0);
 }
 
-// RFC 7306 §6.3: Immediate Data uses up a receive and is not placed.
+// RFC 7306 §6.3: Immediate Data consumes a receive and is not placed.
 #[test]
 fn immediate_data_uses_up_a_receive_without_memory() {
     let mut b = end_with(&[0, 32, 0]);
@@ -221,7 +221,8 @@ fn immediate_data_uses_up_a_receive_without_memory() {
     assert_eq!(b.pool.in_use(), 0);
 }
 
-// RFC 7306 §6.3: exactly 8 bytes, in one or several segments. The receive of the wrong message is flushed first.
+// RFC 7306 §6.3: Immediate Data has exactly 8 bytes, in one or several segments. The receive of a message with another
+// length is flushed first.
 #[test]
 fn immediate_data_of_wrong_length_flushes_its_receive() {
     for len in [0, 7, 9, 100] {
@@ -246,7 +247,7 @@ fn immediate_data_of_wrong_length_flushes_its_receive() {
     }
 }
 
-// RFC 5040 §4.1: a message has one opcode. A Send's bytes must not be reported as Immediate Data, and the reverse.
+// RFC 5040 §4.1: a message has one opcode. A Send's bytes must not be reported as Immediate Data, nor the reverse.
 #[test]
 fn message_of_two_opcodes_is_refused() {
     let opcodes = [Opcode::Send, Opcode::Immediate];
@@ -267,7 +268,7 @@ fn message_of_two_opcodes_is_refused() {
     }
 }
 
-// RFC 6581 §9.2: the zero-length Send that signals readiness uses up no receive.
+// RFC 6581 §9.2: the zero-length Send that signals readiness consumes no receive.
 #[test]
 fn ready_to_receive_message_uses_up_no_receive() {
     let rtr = || Config { rtr_send: true, ..posted(8) };
@@ -300,7 +301,7 @@ fn ready_to_receive_message_uses_up_no_receive() {
     ));
 }
 
-// While the first message may or may not use up a receive, those behind it are refused beyond a gap.
+// Until it is decided whether the first message consumes a receive, later messages beyond a gap are refused.
 #[test]
 fn undecided_first_message_refuses_messages_behind_it() {
     let rtr = Config { rtr_send: true, ..posted(8) };
@@ -354,7 +355,7 @@ fn posts_of_receives_are_bounded_and_checked() {
     assert_eq!(b.events(), [into(0, 0), into(1, 0), into(2, 0)]);
 }
 
-// Every way in which a stream ends flushes each receive once, in order, and releases its memory.
+// Every kind of end of a stream flushes each receive once, in order, and releases its memory.
 #[test]
 fn end_of_the_stream_flushes_receives_in_order() {
     let wrong = tagged(Opcode::Write, Stag(1), 0, true, b"x");
@@ -403,7 +404,7 @@ fn end_of_the_stream_flushes_receives_in_order() {
     }
 }
 
-// Messages that DDP has delivered behind one in error are flushed, before the receives without a message.
+// Messages that DDP has delivered after a message in error are flushed, before the receives without a message.
 #[test]
 fn delivered_messages_behind_an_error_are_flushed_in_order() {
     let mut b = end_with(&[8, 8, 8, 8]);
@@ -472,7 +473,7 @@ fn references_to_a_region_are_found() {
     assert!(!a.stream.uses_memory(&memory));
 }
 
-// Memory of receives is freed with the last one, and a stream without them has none.
+// `shrink` frees the receive queue's memory after the last receive.
 #[test]
 fn idle_stream_without_receives_holds_no_memory_for_them() {
     let mut b = end_with(&[8]);

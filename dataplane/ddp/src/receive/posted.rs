@@ -1,4 +1,4 @@
-//! Posted receives (RFC 5041 §5.1.2): memory for the untagged messages to queue 0, one receive for each MSN, in order.
+//! Posted receives (RFC 5041 §5.1.2): memory for the messages to the first untagged queue, one receive for each MSN.
 //!
 //! ```text
 //!   MSN ->   delivered | next ..................... next + receives - 1 | not yet possible

@@ -33,22 +33,22 @@ section! {
         queue_pairs: u32 = integer_rule(1, 8192), or 1024;
         /// Maximum number of completion queues of a program.
         completion_queues: u32 = integer_rule(1, 16_384), or 1024;
-        /// Maximum number of memory regions of a program. A region counts once for each part of the program's memory that it
-        /// joins.
+        /// Maximum number of memory regions of a program. A region that joins several parts of the program's memory
+        /// counts once for each part.
         memory_regions: u32 = integer_rule(1, 1_000_000), or 4096;
         /// Maximum size of all memory regions and queues of a program, bytes. They also count under `limits.memory`.
         memory: u64 = size_rule(64 << 10, 64 * TIB), or 1 << 30;
-        /// Address space for the memory of a program, bytes, rounded up to whole pages. It takes memory only where the
-        /// program uses it.
+        /// Size of the address space for a program's memory, bytes, rounded up to whole pages. Only pages in use take
+        /// memory.
         arena: u64 = size_rule(64 << 10, 64 * TIB), or 64 << 30;
-        /// Maximum number of incomplete posts of a send queue, and of a receive queue.
+        /// Maximum number of incomplete posts of each send queue and of each receive queue.
         posts: u32 = integer_rule(1, 32_768), or 8192;
-        /// Maximum number of entries of a completion queue, for each worker.
+        /// Maximum number of entries of a completion queue for each worker.
         completions: u32 = integer_rule(2, 1 << 20), or 65_536;
         /// Maximum number of listeners of a program.
         listeners: u32 = integer_rule(1, 1024), or 64;
-        /// Share of a worker's turn: maximum number of doorbells and posts of a program that a worker processes in a
-        /// turn. Others wait for the next one.
+        /// Maximum number of doorbells and posted sends of a program that a worker processes in one turn. The rest
+        /// waits for the next turn. Receives of a connected queue pair are not counted.
         budget: u32 = integer_rule(1, 65_536), or 128;
     }
 }

@@ -14,7 +14,7 @@ pub struct NamePage {
     pub limit: usize,
 }
 
-/// An object of a list with pages.
+/// An object of a list that is served in pages.
 pub trait Paged {
     /// Returns the key, for the parameter `after` of the next page.
     fn key(&self) -> String;

@@ -36,12 +36,12 @@ pub struct QueuePairId {
 pub const MAX_QUEUE_PAIRS: u32 = doorbell::QUEUES / 2;
 
 impl QueuePairId {
-    /// Returns the doorbell of the send queue.
+    /// Returns the number of the send queue's doorbell, which is even.
     pub const fn send_doorbell(self) -> u32 {
         2 * self.number
     }
 
-    /// Returns the doorbell of the receive queue.
+    /// Returns the number of the receive queue's doorbell, which is odd.
     pub const fn receive_doorbell(self) -> u32 {
         2 * self.number + 1
     }
@@ -54,7 +54,7 @@ pub struct ProgramConfig {
     pub id: ProgramId,
     /// Doorbells of the program's queues at this worker.
     pub doorbells: DoorbellScanner,
-    /// The program's wake-ups of this worker. The program sends them only while the worker sleeps.
+    /// Socket on which the program wakes this worker. The program writes to it only while the worker sleeps.
     pub wake: Signal,
     /// Maximum number of doorbells and send descriptors that the worker processes in a turn, at least 1. The rest waits
     /// for the next turn. Receive descriptors of a connected QP are not counted.

@@ -57,7 +57,7 @@ pub enum Call {
     },
     /// Registers memory of the arena. Answered by [`Answer::Registered`].
     RegisterMemory {
-        /// Protection domain.
+        /// Number of the protection domain.
         pd: u32,
         /// Address of the first byte in the program, which is also the TO of the region's first byte.
         address: u64,
@@ -68,7 +68,7 @@ pub enum Call {
         /// Parts of the arena, in the order of the region's addresses: offset of the first byte, and of the byte after
         /// the last one. Parts are whole pages.
         parts: Vec<(u64, u64)>,
-        /// Rights to the region.
+        /// Access rights of the region.
         access: MemoryAccess,
     },
     /// Removes a memory region. Answered by [`Answer::Done`] once no worker accesses its memory any more.
@@ -98,7 +98,7 @@ pub enum Call {
     },
     /// Creates a queue pair (QP). Answered by [`Answer::QueuePair`] with one file descriptor.
     CreateQueuePair {
-        /// Protection domain.
+        /// Number of the protection domain.
         pd: u32,
         /// Number of the CQ of the send queue.
         send_completions: u32,
@@ -134,7 +134,8 @@ pub enum Call {
         /// Time-out in milliseconds, at least 1.
         timeout: u32,
     },
-    /// Listens for connections. Answered by [`Answer::Listening`]; [`Event::Incoming`] follow.
+    /// Listens for connections. Answered by [`Answer::Listening`]. An [`Event::Incoming`] follows for each connection
+    /// request.
     Listen {
         /// Local address, possibly unspecified, and port; port 0: the appliance chooses.
         local: SocketAddr,

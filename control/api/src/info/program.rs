@@ -1,4 +1,4 @@
-//! Local programs.
+//! The API's description of a local program.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

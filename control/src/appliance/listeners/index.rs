@@ -14,7 +14,7 @@ use crate::appliance::objects::Objects;
 #[derive(Default)]
 pub(super) struct ListenerIndex {
     names: Objects<String, ListenerId>,
-    /// Names of the listeners that list a region.
+    /// For each region, the names of the listeners that list it in `regions`.
     by_region: HashMap<String, BTreeSet<String>>,
     /// Names of the listeners by endpoint.
     by_endpoint: BTreeMap<Endpoint, String>,

@@ -138,7 +138,7 @@ impl Outbox {
         if !state.closed {
             state.closed = true;
             state.backlog.clear();
-            // The call fails if the program has closed its end.
+            // shutdown(2) fails if the program has closed its end.
             let _ = rustix::net::shutdown(self.socket.as_fd(), Shutdown::Both);
             self.waker.wake();
         }

@@ -23,7 +23,7 @@ use super::refusal;
 use super::share::{Hold, Notice, RegionCharge, Share};
 use super::shared::Shared;
 
-/// Offset of the first ring or queue in a queue area, bytes: the area's header precedes it.
+/// Offset of the first ring, completion queue or doorbells in a queue area, bytes. The area's header precedes it.
 const FIRST: u64 = session::HEADER_WORDS as u64 * 8;
 /// Maximum length of a program's name, characters.
 const MAX_NAME: usize = 64;

@@ -127,7 +127,7 @@ impl Programs {
         Ok(())
     }
 
-    /// Removes a memory region from all workers.
+    /// Removes a memory region from all workers. `request`: the call to answer when its memory is free.
     pub(super) fn remove_region(
         &mut self,
         env: &mut Env,
@@ -165,7 +165,8 @@ impl Programs {
         }
     }
 
-    /// Removes a memory region from the table, if the workers have removed it and its memory is free. Answers the call.
+    /// Removes a memory region from the table, if the workers have removed it and its memory is free. Answers the call
+    /// that removes it, if there is one.
     fn finish_region(&mut self, env: &mut Env, id: ProgramId, stag: Stag) {
         let Some(program) = self.programs.get_mut(&id) else { return };
         let Some(region) = program.regions.get(&stag) else { return };

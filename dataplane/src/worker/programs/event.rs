@@ -86,7 +86,7 @@ fn refused_receive(error: &rdmap::Error) -> Option<Status> {
 fn refused_request(terminate: &Terminate) -> Option<Status> {
     terminate.read_request.as_ref()?;
     match terminate.numbers().error_type {
-        // 1: remote protection.
+        // RFC 5040 §4.8: RDMAP error type 1 is Remote Protection Error.
         1 => Some(Status::RemoteAccess),
         _ => Some(Status::RemoteOperation),
     }

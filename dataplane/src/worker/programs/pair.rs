@@ -88,7 +88,7 @@ impl Ring {
     }
 }
 
-/// A posted operation.
+/// A post of the send queue that is not complete.
 pub(super) struct PostedSend {
     pub(super) wr_id: u64,
     pub(super) opcode: Opcode,
@@ -103,7 +103,7 @@ pub(super) struct PostedSend {
     pub(super) result: Option<(Memory, u64)>,
 }
 
-/// A posted receive.
+/// A post of the receive queue that is not complete.
 struct PostedReceive {
     wr_id: u64,
     /// Status of a receive that was not posted to the stream.

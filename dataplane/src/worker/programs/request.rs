@@ -13,7 +13,7 @@ use super::pair::PostedSend;
 use crate::memory::Memory;
 use crate::worker::flows::tables::Tables;
 
-/// Cookie of all operations. It identifies none, because they complete in order.
+/// Cookie of all operations. It need not identify them, because they complete in order.
 const COOKIE: Cookie = Cookie::user(0);
 
 /// RDMAP operations of one descriptor. A Read has one for each SGE, as a Read Request has one sink (RFC 5040 §4.4).

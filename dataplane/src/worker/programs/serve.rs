@@ -15,10 +15,11 @@ use crate::io::PortIo;
 use crate::worker::flows::conn::{Stage, Stream};
 use crate::worker::{Core, Env};
 
-/// Maximum number of send descriptors that a QP is served before the next QP. For an ended QP: of flushed descriptors.
+/// Maximum number of send descriptors taken from a QP before the next QP is served. For an ended QP, the bound applies
+/// to the flushed descriptors of both queues.
 const QUOTA: u32 = 16;
 
-/// Doorbells and words of doorbells processed before a burst of frames, in addition to four for each QP.
+/// Maximum number of doorbells, and of words that contain them, processed before a burst of frames. Each QP adds four.
 const MIN_DOORBELLS: u32 = 64;
 
 impl<Io: PortIo> Core<Io> {

@@ -1,4 +1,4 @@
-//! The socket and the threads of sessions.
+//! Sessions over the real socket, with their threads.
 
 use std::os::fd::AsFd;
 

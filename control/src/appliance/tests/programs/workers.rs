@@ -30,10 +30,13 @@ pub(super) struct Rig {
     pub(super) connects: Vec<(usize, Box<Connect>)>,
     /// Number of backlog credits that the core has returned.
     pub(super) credits: u32,
-    /// Accepted streams, with the private data of the answer. `rejected` and `closed` (true: reset) are similar.
+    /// Accepted streams, with the private data of the answer.
     pub(super) accepted: Vec<(u64, Vec<u8>)>,
+    /// Rejected streams, with the private data of the answer.
     pub(super) rejected: Vec<(u64, Vec<u8>)>,
+    /// Streams that the core has closed; true: with a reset.
     pub(super) closed: Vec<(u64, bool)>,
+    /// Name of the command that the last worker refuses next: see [`refuse_next`](Self::refuse_next).
     next_ticket_fails: Option<&'static str>,
 }
 

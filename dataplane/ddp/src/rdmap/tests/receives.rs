@@ -117,7 +117,8 @@ fn message_is_checked_with_the_length_of_its_receive() {
             let segment = part(msn, mo, false, &vec![7; len]);
             let disposition = b.input_at(key + u64::from(beyond), &segment);
             match expected {
-                // A segment in order may leave a hole before it, while the message is not complete.
+                // A segment that is next in the LLP's order may leave a hole before it in the message, until the last
+                // segment.
                 None => assert_eq!(disposition, Placed(len), "{case}"),
                 Some(numbers) => {
                     assert_eq!(disposition, Ignored, "{case}");
@@ -273,7 +274,7 @@ fn message_of_two_opcodes_is_refused() {
 fn ready_to_receive_message_uses_up_no_receive() {
     let rtr = || Config { rtr_send: true, ..posted(8) };
     let ready = untagged(Opcode::Send, 0, 1, b"");
-    // Without a receive, then with one.
+    // The Send arrives without a posted receive, then with one.
     for lens in [&[][..], &[8]] {
         let mut b = end_of(rtr(), lens);
         assert_eq!(b.input(&ready), Placed(0));
@@ -311,7 +312,8 @@ fn undecided_first_message_refuses_messages_behind_it() {
     assert_eq!(b.input_at(0, &first), Placed(0));
     assert_eq!(b.input_at(1, &second), Placed(3));
     assert_eq!(b.events(), [Event::ReadyToReceive, into(0, 3)]);
-    // The first message beyond a gap: an empty Write in the gap signals readiness.
+    // The first Send arrives beyond a gap, which an empty Write fills. With `peer_ready`, readiness was signalled
+    // before.
     for peer_ready in [false, true] {
         let mut b = end_of(rtr.clone(), &[]);
         assert_eq!(b.input_at(1, &first), Refused, "it may need a receive");
@@ -375,7 +377,7 @@ fn end_of_the_stream_flushes_receives_in_order() {
         let mut b = end_with(&[8, 8, 8, 8]);
         b.input(&untagged(Opcode::Send, 0, 1, b"one"));
         b.input(&part(2, 0, false, b"tw"));
-        // A segment of the fourth message beyond a gap.
+        // Places a segment of the fourth message beyond a gap.
         let _disposition = b.input_at(9, &part(4, 0, false, b"four"));
         assert!(b.stream.uses_memory(&b.memory));
         end(&mut b);
@@ -387,7 +389,7 @@ fn end_of_the_stream_flushes_receives_in_order() {
             events.iter().filter(|event| matches!(event, Event::ReceiveFlushed { .. })).collect();
         assert_eq!(flushed, [&self::flushed(1), &self::flushed(2), &self::flushed(3)], "{way}");
         assert_eq!(b.receive(5, 8), Err(PostError::Closed), "{way}");
-        // Late segments place nothing and flush nothing.
+        // Segments that arrive after the end place no bytes and flush no receives.
         let _disposition = b.input_at(b.key, &part(2, 2, true, b"o"));
         let _disposition = b.input_at(b.key + 3, &untagged(Opcode::Send, 0, 3, b"xyz"));
         b.complete_order(20);
@@ -417,7 +419,7 @@ fn delivered_messages_behind_an_error_are_flushed_in_order() {
     assert_eq!(events[1], into(0, 3));
     assert!(matches!(events[2..4], [Event::Error(_), Event::Terminated { .. }]), "{events:?}");
     assert_eq!(flushes(&events), [1, 2, 3]);
-    // RFC 5040 §5.3: an STag that the peer may not invalidate.
+    // RFC 5040 §5.3: a Send with Invalidate names an STag that the peer may not invalidate.
     let mut b = end_with(&[8, 8]);
     b.input(&untagged_with(Opcode::SendInvalidate, Some(STAG), 0, 1, 0, true, b"x"));
     assert_eq!(flushes(&b.events()), [0, 1]);
@@ -437,7 +439,7 @@ fn invalidated_stag_is_reported_with_the_receive() {
     assert_eq!(b.events(), [expected]);
 }
 
-// Deregistration: each kind of reference to a region is found.
+// For deregistration, `uses_memory` must find each kind of reference to a region.
 #[test]
 fn references_to_a_region_are_found() {
     let (ours, other) = (VecMemory::new(64), VecMemory::new(64));
@@ -462,7 +464,7 @@ fn references_to_a_region_are_found() {
     a.post(WorkRequest::send(gather(&ours), Cookie::user(1)));
     a.stream.fail(Failure::LlpLost);
     assert!(!a.stream.uses_memory(&ours));
-    // A Read Response that waits, then one in flight.
+    // Two Read Responses refer to the region until they are sent and acknowledged.
     let mut a = End::new();
     let memory = a.memory.clone();
     for msn in [1, 2] {

@@ -1,17 +1,17 @@
-//! Wake-ups between a worker and a local program: a pair of connected sockets, one end each.
+//! Wake-ups between a worker and a local program: a pair of connected sockets, one for each side.
 //!
-//! Not an eventfd: both sides would share one file description, and with it its flags. A program that clears `O_NONBLOCK`
-//! and drains or fills the counter would block the worker. Calls on a socket state for themselves that they do not wait.
+//! An eventfd is unsuitable: both sides would share one file description and its flags. A program that clears
+//! `O_NONBLOCK` and drains or fills the counter would block the worker. Socket calls take `MSG_DONTWAIT` each.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 
-/// Bytes read by one [`Signal::drain`]. A program that sends more only keeps the worker awake.
+/// Maximum number of bytes read by one [`Signal::drain`]. A program that sends more only keeps the worker awake.
 const MAX_DRAINED: usize = 512;
 
-/// This process's end of a pair.
+/// This process's end of a socket pair.
 #[derive(Debug)]
 pub struct Signal(OwnedFd);
 
@@ -19,7 +19,7 @@ impl Signal {
     /// Creates a pair: this process's end, and the end that is passed to the program.
     ///
     /// # Errors
-    /// The system makes no sockets.
+    /// The sockets cannot be created.
     pub fn pair() -> Result<(Signal, OwnedFd), Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -28,7 +28,8 @@ impl Signal {
 
     /// Makes the program's end readable. Never waits.
     pub fn notify(&self) {
-        // A full buffer is readable, and a program that has closed its end needs no notification.
+        // A failed send needs no handling: with a full buffer the program's end is readable already, and a program that
+        // has closed its end needs no notification.
         let _ = rustix::net::send(&self.0, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
@@ -57,7 +58,7 @@ mod tests {
     fn signals_never_wait_and_report_the_end() {
         let (ours, theirs) = Signal::pair().unwrap();
         assert!(ours.drain(), "nothing was sent");
-        // A program may clear O_NONBLOCK of its own end and never read: more signals than a buffer holds.
+        // A program may clear O_NONBLOCK of its own end and never read. Sends more signals than the buffer holds.
         rustix::io::ioctl_fionbio(&theirs, false).unwrap();
         (0..100_000).for_each(|_| ours.notify());
         assert_eq!(rustix::net::send(&theirs, &[0; 1000], SendFlags::empty()), Ok(1000));

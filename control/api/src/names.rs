@@ -1,4 +1,4 @@
-//! The refusal of a name that no object has, with the names that the caller may have meant.
+//! The error for an unknown object name. Its hint lists similar names.
 
 use crate::ApiError;
 
@@ -6,11 +6,11 @@ use crate::ApiError;
 const MAX_SHOWN: usize = 8;
 /// Maximum number of names compared with the unknown one: bounds the time of the control thread.
 const MAX_COMPARED: usize = 1024;
-/// Maximum length of an unknown name that is compared with others, bytes: that of valid names.
+/// Maximum length of an unknown name that is compared with others, bytes. Valid names are not longer.
 const MAX_LEN: usize = 64;
 
-/// Returns the refusal of an unknown name with status 404. `kind` is the noun for the objects, such as `region`, and
-/// the name of their `ddpctl` command without its plural `s`.
+/// Returns the error (status 404) for an unknown name. `kind` is the noun for the objects, such as `region`. Their
+/// `ddpctl` command has the same name with a plural `s`.
 pub fn unknown_name<'a>(
     kind: &str,
     name: &str,
@@ -27,8 +27,8 @@ pub fn unknown_name<'a>(
     ApiError::not_found(format!("there is no {kind} `{name}`")).with_hint(Some(&hint))
 }
 
-/// Returns the names similar to `name`, the nearest first: those that contain it, or differ in a third of its
-/// characters at most.
+/// Returns at most [`MAX_SHOWN`] names similar to `name`, the nearest first. A similar name contains `name`, or has an
+/// edit distance of at most a third of the characters of `name` (at least 1).
 fn similar_names<'a>(name: &str, known: &[&'a str]) -> Vec<&'a str> {
     if name.is_empty() || name.len() > MAX_LEN {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Pages of long lists. A list is in the order of its objects' keys; a page begins after a key.
+//! Pages of long lists. A list is sorted by the keys of its objects. A page begins after a given key.
 
 use super::{ListenerInfo, RegionInfo, StreamInfo};
 
@@ -8,13 +8,13 @@ pub const MAX_PAGE: usize = 1000;
 /// A page of a list in the order of names.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NamePage {
-    /// Only objects whose names are greater.
+    /// The page has only objects with names greater than this one. `None`: the first page.
     pub after: Option<String>,
-    /// Maximum number of objects.
+    /// Maximum number of objects on the page.
     pub limit: usize,
 }
 
-/// An object of a list with pages.
+/// An object of a list that is served in pages.
 pub trait Paged {
     /// Returns the key, for the parameter `after` of the next page.
     fn key(&self) -> String;

@@ -11,7 +11,7 @@ use super::values::{integer_rule, size_rule, socket_path_rule};
 
 const TIB: u64 = 1 << 40;
 
-/// Name of the socket beside the API's socket.
+/// File name of the default socket, in the directory of the API's socket.
 const SOCKET_NAME: &str = "programs.sock";
 
 section! {
@@ -33,27 +33,27 @@ section! {
         queue_pairs: u32 = integer_rule(1, 8192), or 1024;
         /// Maximum number of completion queues of a program.
         completion_queues: u32 = integer_rule(1, 16_384), or 1024;
-        /// Maximum number of memory regions of a program. A region counts once for each part of the program's memory that it
-        /// joins.
+        /// Maximum number of memory regions of a program. A region that joins several parts of the program's memory
+        /// counts once for each part.
         memory_regions: u32 = integer_rule(1, 1_000_000), or 4096;
         /// Maximum size of all memory regions and queues of a program, bytes. They also count under `limits.memory`.
         memory: u64 = size_rule(64 << 10, 64 * TIB), or 1 << 30;
-        /// Address space for the memory of a program, bytes, rounded up to whole pages. It takes memory only where the
-        /// program uses it.
+        /// Size of the address space for a program's memory, bytes, rounded up to whole pages. Only pages in use take
+        /// memory.
         arena: u64 = size_rule(64 << 10, 64 * TIB), or 64 << 30;
-        /// Maximum number of incomplete posts of a send queue, and of a receive queue.
+        /// Maximum number of incomplete posts of each send queue and of each receive queue.
         posts: u32 = integer_rule(1, 32_768), or 8192;
-        /// Maximum number of entries of a completion queue, for each worker.
+        /// Maximum number of entries of a completion queue for each worker.
         completions: u32 = integer_rule(2, 1 << 20), or 65_536;
         /// Maximum number of listeners of a program.
         listeners: u32 = integer_rule(1, 1024), or 64;
-        /// Share of a worker's turn: maximum number of doorbells and posts of a program that a worker processes in a
-        /// turn. Others wait for the next one.
+        /// Maximum number of doorbells and posted sends of a program that a worker processes in one turn. The rest
+        /// waits for the next turn. Receives of a connected queue pair are not counted.
         budget: u32 = integer_rule(1, 65_536), or 128;
     }
 }
 
-/// Reads the section, if the file has it.
+/// Reads the section; `None` if the file does not have it.
 pub(super) fn read_programs(root: &mut Section<'_, '_>) -> (Option<ProgramsSection>, SectionSpan) {
     let is_present = root.contains("programs");
     let mut section = root.table("programs");
@@ -65,7 +65,8 @@ pub(super) fn read_programs(root: &mut Section<'_, '_>) -> (Option<ProgramsSecti
     (is_present.then_some(programs), section.finish())
 }
 
-/// Returns the names of keys that differ: all of them need a restart.
+/// Returns the keys that differ and need a restart, or with `reload` those that a reload applies: none. A section that
+/// only one side has counts as a change of `socket`.
 pub(super) fn differences(
     old: Option<&ProgramsSection>,
     new: Option<&ProgramsSection>,
@@ -79,11 +80,11 @@ pub(super) fn differences(
     }
 }
 
-/// Maximum number of channels of a program, each of which is a descriptor of the appliance.
+/// Maximum number of completion channels of a program. ddpd holds one file descriptor per channel.
 const MAX_CHANNELS: u32 = 128;
 
 impl ProgramsSection {
-    /// Returns the maximum number of channels of a program, at most one for each completion queue.
+    /// Returns the maximum number of completion channels of a program: one for each completion queue, at most 128.
     pub fn channels(&self) -> u32 {
         self.completion_queues.min(MAX_CHANNELS)
     }
@@ -91,7 +92,7 @@ impl ProgramsSection {
     /// Resolves `allow` and `socket_group` to IDs.
     ///
     /// # Errors
-    /// The name of the first wrong key, and a sentence.
+    /// The first wrong key, and one sentence that says why it is wrong.
     pub fn resolve_ids(
         &self,
         overflow: OverflowIds,

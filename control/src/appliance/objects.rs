@@ -1,13 +1,13 @@
 //! Tables of the appliance's objects, in the order of their keys.
 //!
-//! Work per operation on one object must not grow with their number. Tests therefore count each entry that an iteration
-//! visits ([`visits`]). A look-up by key is not a visit.
+//! The work of an operation on one object must not grow with the number of objects. Tests therefore count each entry
+//! that an iteration visits ([`visits`]). A look-up by key does not count.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// A table of objects.
+/// A map of objects, sorted by key. In tests it counts the entries that iterations visit.
 #[derive(Debug)]
 pub(super) struct Objects<K, V>(BTreeMap<K, V>);
 
@@ -43,7 +43,7 @@ impl<K: Ord, V> Objects<K, V> {
         self.0.contains_key(key)
     }
 
-    /// Inserts an object. Returns the one that it replaces.
+    /// Inserts an object. Returns the previous object of the key.
     pub(super) fn insert(&mut self, key: K, value: V) -> Option<V> {
         self.0.insert(key, value)
     }

@@ -24,8 +24,7 @@ pub struct Span<M> {
     pub len: u32,
 }
 
-/// At most [`MAX_SPANS`] spans, whose lengths add up to less than 2^32 bytes. The bytes of a message fill them one after
-/// the other.
+/// At most [`MAX_SPANS`] spans, whose lengths add up to less than 2^32 bytes. A message fills the spans in order.
 #[derive(Clone, Debug)]
 pub struct SpanList<M> {
     spans: Spans<M>,
@@ -75,12 +74,12 @@ impl<M> SpanList<M> {
         self.len
     }
 
-    /// True if the spans have no bytes.
+    /// Returns true if the sum of the lengths is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns the spans.
+    /// Returns the spans in the order of the message's bytes.
     #[inline]
     pub fn as_slice(&self) -> &[Span<M>] {
         match &self.spans {
@@ -89,7 +88,7 @@ impl<M> SpanList<M> {
         }
     }
 
-    /// Returns the same list with other handles.
+    /// Converts the handle of each span with `handle`.
     pub(crate) fn map<N>(self, mut handle: impl FnMut(M) -> N) -> SpanList<N> {
         let mut convert =
             |Span { memory, offset, len }| Span { memory: handle(memory), offset, len };
@@ -140,17 +139,17 @@ impl<M: RegionMemory> SpanList<M> {
         check_bounds(self.as_slice().iter().map(|span| (&span.memory, span.offset, span.len)))
     }
 
-    /// True if no span's bytes change while a message from it is unacknowledged.
+    /// Returns true if the bytes of all spans remain unchanged while a message from them is unacknowledged.
     pub(crate) fn is_stable(&self) -> bool {
         self.as_slice().iter().all(|span| span.memory.is_stable())
     }
 
-    /// True if a span is in this region.
+    /// Returns true if a span is in this region.
     pub(crate) fn uses_memory(&self, memory: &M) -> bool {
         self.as_slice().iter().any(|span| span.memory.is_same(memory))
     }
 
-    /// Copies the bytes of the message from `at` on into all of `out`. Bytes beyond the end of the list read as 0.
+    /// Fills `out` with the bytes of the message from `at` on. Bytes beyond the end of the list read as 0.
     pub(crate) fn read(&self, at: u64, out: &mut [u8]) {
         let (mut at, mut out) = (at, out);
         while !out.is_empty() {
@@ -162,7 +161,7 @@ impl<M: RegionMemory> SpanList<M> {
         }
     }
 
-    /// Copies as [`read`](Self::read) does into all of `target`, which digests the bytes that were copied.
+    /// Fills `target` as [`read`](Self::read) fills a slice. `target` digests the bytes as copied.
     pub(crate) fn read_digested(&self, at: u64, target: &mut Target<'_>) {
         match self.locate_whole(at, target.source_len()) {
             Some((span, offset)) => span.memory.read_digested(offset, target),
@@ -170,8 +169,8 @@ impl<M: RegionMemory> SpanList<M> {
         }
     }
 
-    /// Copies `pieces`, of `len` bytes together, to the bytes of the message from `at` on. Bytes beyond the end of the
-    /// list are dropped.
+    /// Copies `pieces`, whose total length is `len`, to the bytes of the message from `at` on. Bytes beyond the end of
+    /// the list are dropped.
     pub(crate) fn write_pieces<'a>(
         &self,
         at: u64,
@@ -208,7 +207,7 @@ impl<M: RegionMemory> SpanList<M> {
     }
 }
 
-/// Checks that pieces, each a region, an offset and a length, are in their regions.
+/// Checks that each piece (region, offset, length) is within its region.
 pub(crate) fn check_bounds<'a, M: RegionMemory>(
     pieces: impl IntoIterator<Item = (&'a M, u64, u32)>,
 ) -> Result<(), PostError> {

@@ -1,5 +1,5 @@
 //! Posted receives and gathered sources between two hosts over TCP and SCTP, with loss, reordering and duplicates. Each
-//! message is in its own receive, and no other byte of the receives' memory is written.
+//! message is placed in its own receive, and no other byte of the receives' memory is written.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -13,11 +13,13 @@ use sim::pair::{Config, Pair};
 use sim::path;
 use sim::sctp::{SctpConfig, SctpHost};
 
-/// Messages in each direction, and receives posted beyond them.
+/// Number of messages in each direction.
 const MESSAGES: usize = 150;
+/// Number of receives posted in each direction for which no message is sent.
 const SPARE: usize = 5;
-/// Bytes of memory of each host's receives.
+/// Size of the memory for each host's receives, bytes.
 const MEMORY: usize = 2 << 20;
+/// Bytes before each span that must stay unchanged.
 const GUARD: usize = 16;
 
 /// A host with RDMAP on its first stream.
@@ -65,7 +67,7 @@ impl RdmapHost for SctpHost {
     }
 }
 
-/// What one host must have received.
+/// Events and memory that one host must have at the end.
 struct Expected {
     memory: VecMemory,
     /// Bytes that the memory must contain at the end.
@@ -102,7 +104,7 @@ fn split(rng: &mut Rng, len: usize) -> Vec<usize> {
     cuts.windows(2).map(|pair| pair[1] - pair[0]).collect()
 }
 
-/// Returns a source of these bytes of one of the three kinds.
+/// Returns a source of these bytes: copied bytes, spans of stable memory, or spans of other memory.
 fn source(rng: &mut Rng, data: &[u8]) -> Source<VecMemory> {
     let memory = |bytes: &[u8], stable| match stable {
         true => VecMemory::from_vec(bytes.to_vec()).into_stable(),
@@ -186,7 +188,7 @@ fn ulp(rng: &mut Rng) -> rdmap::Config {
     }
 }
 
-/// A connected pair with messages and receives in both directions, and what server and client must receive.
+/// A pair of hosts with posted messages and receives in both directions. `expected`: of the server, of the client.
 struct Exchange<S: Setup> {
     pair: Pair<S>,
     expected: [Expected; 2],
@@ -207,7 +209,7 @@ where
         Exchange { pair, expected: [to_server, to_client] }
     }
 
-    /// Runs until both ends have received this many messages.
+    /// Runs until both ends have received this many messages. Fails if an end closes before.
     fn run_until_received(&mut self, messages: usize) {
         let done = |pair: &Pair<S>| {
             [&pair.client, &pair.server].into_iter().all(|host| received(host).len() >= messages)
@@ -232,8 +234,8 @@ where
     }
 }
 
-/// Runs all messages in both directions over a pair, then closes. Returns the number of bytes (TCP) or the maximum
-/// number of ranges (SCTP) out of order, and of retransmitted segments or chunks.
+/// Exchanges all messages in both directions, then closes. Returns the number of out-of-order bytes (TCP) or the
+/// maximum number of out-of-order ranges (SCTP), and the number of retransmitted segments or chunks.
 fn play<S: Setup>(rng: &mut Rng, host: S) -> [u64; 2]
 where
     S::Host: RdmapHost,
@@ -261,7 +263,7 @@ where
     ]
 }
 
-/// Aborts a pair in the middle of its messages. Each receive ends once, in order: received messages, then flushes.
+/// Aborts a pair in the middle of its messages. Each receive ends once and in order: received messages, then flushes.
 fn play_abort<S: Setup>(rng: &mut Rng, host: S)
 where
     S::Host: RdmapHost,
@@ -281,7 +283,7 @@ where
         assert_eq!(events[flushed..], flushes);
         assert!(!host.uses(&expected.memory));
         assert_eq!(host.in_use(), (0, 0));
-        // Incomplete messages may be placed in part, and nothing beside them.
+        // Incomplete messages may be placed in part. No other byte is written.
         let memory = expected.memory.to_vec();
         let mut bytes = memory.iter().zip(&expected.bytes);
         assert!(bytes.all(|(byte, expected)| byte == expected || *byte == 0));

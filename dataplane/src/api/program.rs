@@ -1,7 +1,7 @@
-//! Local programs at a worker: their queues, as the control thread registers them, and events about them.
+//! Local programs at a worker: the queues that the control thread registers, and events about them.
 //!
-//! The program posts operations by shared memory, and the worker serves them ([`verbs_layout`]); the control thread is not
-//! involved. A queue pair (QP) is registered at the worker of its stream, before the [`Command::Connect`] or
+//! The program posts operations by shared memory, and the worker serves them ([`verbs_layout`]); the control thread is
+//! not involved. A queue pair (QP) is registered at the worker of its stream, before the [`Command::Connect`] or
 //! [`Command::Accept`] whose [`Service`] names it. The completion queues of a QP are registered before it.
 //!
 //! [`Command::Connect`]: crate::Command::Connect
@@ -32,48 +32,49 @@ pub struct QueuePairId {
     pub number: u32,
 }
 
-/// Maximum number of QPs of a program: each has two doorbells.
+/// Maximum number of QPs of a program. Each QP uses two doorbells.
 pub const MAX_QUEUE_PAIRS: u32 = doorbell::QUEUES / 2;
 
 impl QueuePairId {
-    /// Returns the doorbell of the send queue.
+    /// Returns the number of the send queue's doorbell, which is even.
     pub const fn send_doorbell(self) -> u32 {
         2 * self.number
     }
 
-    /// Returns the doorbell of the receive queue.
+    /// Returns the number of the receive queue's doorbell, which is odd.
     pub const fn receive_doorbell(self) -> u32 {
         2 * self.number + 1
     }
 }
 
-/// A program at one worker.
+/// Registration of a program at one worker.
 #[derive(Debug)]
 pub struct ProgramConfig {
     /// Number of the program.
     pub id: ProgramId,
     /// Doorbells of the program's queues at this worker.
     pub doorbells: DoorbellScanner,
-    /// The program's wake-ups of this worker. The program sends them only while the worker sleeps.
+    /// Socket on which the program wakes this worker. The program writes to it only while the worker sleeps.
     pub wake: Signal,
-    /// Maximum number of doorbells and descriptors that the worker processes in a turn, at least 1. Others wait.
+    /// Maximum number of doorbells and send descriptors that the worker processes in a turn, at least 1. The rest waits
+    /// for the next turn. Receive descriptors of a connected QP are not counted.
     pub budget: u32,
 }
 
-/// A completion queue (CQ) at one worker. A program's CQ has one ring for each worker.
+/// Registration of a completion queue (CQ) at one worker. A CQ has one ring for each worker.
 #[derive(Debug)]
 pub struct CompletionQueueConfig {
     /// Program that owns the CQ.
     pub program: ProgramId,
     /// Number of the CQ, unique within its program.
     pub number: u32,
-    /// Queue to which this worker writes.
+    /// Ring to which this worker writes completions.
     pub queue: CompletionProducer,
     /// Channel for requested notifications, shared by the CQs of the channel; `None` if the program polls.
     pub channel: Option<Arc<Signal>>,
 }
 
-/// A QP at the worker of its stream.
+/// Registration of a QP at the worker of its stream.
 #[derive(Debug)]
 pub struct QueuePairConfig {
     /// Number of the QP.
@@ -82,15 +83,15 @@ pub struct QueuePairConfig {
     pub pd: PdId,
     /// Send queue (SQ).
     pub sends: RingConsumer,
-    /// Maximum number of posted operations that are not complete, at least 1. Descriptors beyond it stay in the SQ.
+    /// Maximum number of incomplete operations, at least 1. Further descriptors stay in the SQ.
     pub max_sends: u32,
     /// Receive queue (RQ).
     pub receives: RingConsumer,
-    /// Maximum number of posted receives that are not complete, at least 1. Descriptors beyond it stay in the RQ.
+    /// Maximum number of incomplete receives, at least 1. Further descriptors stay in the RQ.
     pub max_receives: u32,
-    /// CQ of the send queue.
+    /// Number of the CQ of the send queue.
     pub send_completions: u32,
-    /// CQ of the receive queue.
+    /// Number of the CQ of the receive queue.
     pub receive_completions: u32,
     /// True to keep copies of sent data, for a program that may change a source before its completion.
     pub copy_sources: bool,
@@ -101,9 +102,9 @@ pub struct QueuePairConfig {
 pub enum ProgramEvent {
     /// A QP cannot continue. Its stream ends with a Terminate or a reset, and its posts are flushed.
     QueuePairFailed {
-        /// The QP.
+        /// QP that has failed.
         id: QueuePairId,
-        /// Why it failed.
+        /// Cause of the failure.
         reason: QueuePairError,
     },
     /// A CQ cannot be used further. Its QPs have failed.
@@ -112,7 +113,7 @@ pub enum ProgramEvent {
         program: ProgramId,
         /// Number of the CQ.
         number: u32,
-        /// Why it failed.
+        /// Cause of the failure.
         reason: CompletionError,
     },
 }
@@ -120,10 +121,10 @@ pub enum ProgramEvent {
 /// Reason why a QP failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum QueuePairError {
-    /// The program broke the rules of the SQ.
+    /// The program violated the ring protocol of the SQ.
     #[error("send queue: {0}")]
     SendQueue(RingError),
-    /// The program broke the rules of the RQ.
+    /// The program violated the ring protocol of the RQ.
     #[error("receive queue: {0}")]
     ReceiveQueue(RingError),
     /// A descriptor of the SQ is invalid.
@@ -132,10 +133,11 @@ pub enum QueuePairError {
     /// A descriptor of the RQ is invalid.
     #[error("receive request: {0}")]
     ReceiveDescriptor(DescriptorError),
-    /// An SGE of a send request is not within a memory region of the QP's domain, or lacks the right to be written.
+    /// An SGE of a send request is not within a memory region of the QP's protection domain, or the region is not
+    /// writable although the request (a Read or an atomic) writes to it.
     #[error("send request: an SGE is not within a memory region with the needed right")]
     SendProtection,
-    /// An SGE of a receive request is not within a writable memory region of the QP's domain.
+    /// An SGE of a receive request is not within a writable memory region of the QP's protection domain.
     #[error("receive request: an SGE is not within a writable memory region")]
     ReceiveProtection,
     /// The stream cannot perform the operation.

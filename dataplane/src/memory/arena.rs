@@ -6,12 +6,12 @@
 //!  view of a region        |  c  |  a  |                           parts in any order, contiguous in the view
 //! ```
 //!
-//! An arena is sparse and its size is sealed: memory is taken when a page is first used, or a view is made. The pages of a
-//! view are present and locked as far as the limit allows. The program can still free pages (`MADV_REMOVE`): a worker's
-//! next access to such a page is a fault, and finds zeros.
+//! An arena is sparse and its size is sealed: a page is allocated when the program first uses it, or when a view with
+//! it is created. The pages of a view are present, and locked if `RLIMIT_MEMLOCK` allows it. The program can still free
+//! pages (`MADV_REMOVE`): a worker's next access to such a page takes a page fault and reads zeros.
 //!
-//! A view is stable: the program promises not to change a posted source before its completion (as verbs ask). If it
-//! breaks the promise, retransmissions differ from the first transmission, which harms that stream alone.
+//! A view counts as stable memory: as verbs require, the program must not change a posted source before its completion.
+//! If the program does, retransmissions differ from the first transmission, which harms that stream alone.
 
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,10 +30,10 @@ pub struct Arena {
     len: u64,
 }
 
-/// Properties of a view.
+/// Options of [`Arena::view`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ViewConfig {
-    /// True if workers may write to it: receives, sinks of Reads, and peers with rights.
+    /// True if workers may write to the view: for receives, sinks of Reads, and peers with access rights.
     pub writable: bool,
     /// True to lock the pages in memory (`mlock`).
     pub lock: bool,
@@ -44,7 +44,7 @@ impl Arena {
     /// has at most 249 bytes and no NUL.
     ///
     /// # Errors
-    /// The length or the name is refused, or the system makes no file.
+    /// The length or the name is refused, or the memory file cannot be created.
     pub fn create(name: &str, len: u64) -> Result<Arena, MemoryError> {
         checked_len(len)?;
         if !len.is_multiple_of(page_size()) {
@@ -72,18 +72,18 @@ impl Arena {
         self.len
     }
 
-    /// Returns true for an arena of 0 bytes, which does not exist.
+    /// Returns true if the length is 0, which [`create`](Self::create) refuses.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Maps these parts of the arena one after the other, makes their pages present and locks them. Parts are whole pages
-    /// and may overlap. Blocks, for seconds if they are large: never call it on a worker. `go_on` is called for each
-    /// piece of at most 16 MiB; the preparation ends when it returns false.
+    /// Maps these parts of the arena one after the other, makes their pages present and locks them if `config` says so.
+    /// Parts are whole pages and may overlap. Blocks, for seconds if they are large: must not be called on a worker.
+    /// `go_on` is called for each piece of at most 16 MiB; the call fails if `go_on` returns false.
     ///
     /// # Errors
-    /// A part is not within the arena, there is no part, the memory is not available, `maps` is at its bound, or `go_on`
-    /// has ended it ([`MemoryError::Cancelled`]).
+    /// A part is not within the arena, there is no part, the memory is not available, `maps` is at its bound, or
+    /// `go_on` has returned false ([`MemoryError::Cancelled`]). A failure to lock is not an error.
     pub fn view(
         &self,
         parts: &[Range<u64>],

@@ -1,9 +1,9 @@
-//! Areas: shared memory that holds the queues and doorbells of a local program (`verbs_layout`). The worker's end of a
+//! Queue areas: shared memory that holds queues or doorbells of a local program (`verbs_layout`). The worker's end of a
 //! queue keeps its area mapped.
 //!
-//! An area is a memory file with a sealed size. It is populated when it is created, so that a worker does not fault. A
-//! program that punches a hole into it costs the worker one fault and itself the content: the worker reads zeros, which
-//! are an empty queue or a refused descriptor.
+//! An area is a memory file with a sealed size. Its pages are populated at creation, so that a worker takes no page
+//! fault. If the program punches a hole into the file, the worker takes one page fault and reads zeros: an empty queue
+//! or a refused descriptor.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -20,7 +20,8 @@ use verbs_layout::{CapacityError, Units, Word};
 use super::map::Mapping;
 use super::{Maps, MemoryError};
 
-/// A mapped area. Clones refer to the same memory, which is unmapped with the last one and the last queue.
+/// A mapped area. Clones refer to the same memory, which is unmapped when the last clone and the last queue are
+/// dropped.
 #[derive(Clone)]
 pub struct QueueArea(Arc<Inner>);
 
@@ -28,7 +29,7 @@ struct Inner {
     mapping: Mapping,
 }
 
-/// Reason why an area has no such queue.
+/// Reason why an area cannot have a queue at an offset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum QueueError {
     /// The queue is not within the area.
@@ -43,9 +44,8 @@ pub enum QueueError {
 }
 
 impl QueueArea {
-    /// Creates an area of `bytes` bytes, a multiple of 8, with its header. Returns it with its memory file, whose size is
-    /// sealed and which the program maps. `name` appears in `/proc/PID/maps` of the program. Blocks: never call it on a
-    /// worker.
+    /// Creates an area of `bytes` bytes, a multiple of 8, with its header. Returns the area and its memory file, which
+    /// the program maps. `name` appears in `/proc/PID/maps` of the program. Blocks: must not be called on a worker.
     ///
     /// # Errors
     /// The memory is not available, `maps` is at its bound, or `bytes` is not the length of an area.
@@ -58,7 +58,7 @@ impl QueueArea {
         let permit = maps.permit(1)?;
         let (mapping, fd) = Mapping::shared(name, len)?;
         let mapping = mapping.with_permit(permit);
-        // Locking is attempted only: queues are small and in permanent use.
+        // A failure to lock is ignored: queues are small and in permanent use, so their pages remain in memory.
         mapping.lock(&mut Vec::new());
         mapping.prefault(&mut |_| Ok(()))?;
         let area = QueueArea(Arc::new(Inner { mapping }));
@@ -67,12 +67,12 @@ impl QueueArea {
         Ok((area, fd))
     }
 
-    /// Returns the words of the area.
+    /// Returns all words of the area, with its header.
     pub fn words(&self) -> &[Word] {
         self.0.mapping.words()
     }
 
-    /// Returns the worker's end of the ring of `capacity` units at byte `offset`, whose memory is zero.
+    /// Returns the worker's end of a ring of `capacity` units at byte `offset`. The ring's memory must be zero.
     ///
     /// # Errors
     /// The capacity is refused, or the ring is not within the area.
@@ -83,7 +83,7 @@ impl QueueArea {
         Ok(RingConsumer { queue, _area: self.clone() })
     }
 
-    /// Returns the worker's end of the completion queue of `capacity` entries at byte `offset`, whose memory is zero.
+    /// Returns the worker's end of a completion queue of `capacity` entries at byte `offset`. Its memory must be zero.
     ///
     /// # Errors
     /// As [`ring`](Self::ring).
@@ -98,20 +98,21 @@ impl QueueArea {
         Ok(CompletionProducer { queue, _area: self.clone() })
     }
 
-    /// Returns the worker's end of the doorbells at byte `offset`, whose memory is zero.
+    /// Returns the worker's end of doorbells at byte `offset`. Their memory must be zero.
     ///
     /// # Errors
-    /// They are not within the area.
+    /// The doorbells are not within the area.
     pub fn doorbells(&self, offset: u64) -> Result<DoorbellScanner, QueueError> {
         let queue = doorbell::Scanner::new(self.part(offset, doorbell::WORDS)?)?;
         Ok(DoorbellScanner { queue, _area: self.clone() })
     }
 
-    /// Returns words of the area for a queue that keeps the area mapped.
+    /// Returns `words` words of the area from byte `offset` on, for a queue that keeps the area mapped.
     fn part(&self, offset: u64, words: usize) -> Result<&'static [Word], QueueError> {
         let part: *const [Word] = session::part(self.words(), offset, words)?;
-        // SAFETY: the words stay mapped while the area is. Each queue of this module owns a clone of the area beside the
-        // reference, drops the reference first, and returns nothing that borrows the words for longer than itself.
+        // SAFETY: `part` points into the mapping, which exists while any clone of the area does. Only the queues of
+        // this module keep the reference. Each owns a clone of the area that is dropped after the reference, and
+        // returns no borrow of the words that outlives the queue.
         Ok(unsafe { &*part })
     }
 }
@@ -141,7 +142,7 @@ impl RingConsumer {
     /// Copies the next descriptor: see [`ring::Consumer::pop`].
     ///
     /// # Errors
-    /// The program broke the rules of the ring, which must not be used further.
+    /// The program violated the ring protocol. The ring must not be used further.
     #[inline]
     pub fn pop(&mut self) -> Result<Option<Units>, RingError> {
         self.queue.pop()
@@ -165,14 +166,14 @@ impl CompletionProducer {
     /// Writes a completion: see [`completion::Producer::push`].
     ///
     /// # Errors
-    /// The queue is full, or the program's index is impossible.
+    /// The queue is full, or the index that the program wrote is invalid.
     #[inline]
     pub fn push(&mut self, completion: &Completion) -> Result<(), CompletionError> {
         self.queue.push(completion)
     }
 
-    /// Returns true if the program has requested a notification of a completion pushed since: see
-    /// [`completion::Producer::must_signal`].
+    /// Returns true if the program has requested a notification and a matching completion was pushed after the request.
+    /// Clears the request: see [`completion::Producer::must_signal`].
     #[inline]
     pub fn must_signal(&mut self) -> bool {
         self.queue.must_signal()
@@ -199,12 +200,12 @@ impl DoorbellScanner {
         self.queue.is_rung()
     }
 
-    /// Announces that the worker is about to sleep. Returns false if a doorbell was rung meanwhile.
+    /// Announces to the program that the worker is about to sleep. Returns false if a doorbell has been rung.
     pub fn prepare_sleep(&mut self) -> bool {
         self.queue.prepare_sleep()
     }
 
-    /// Announces that the worker is awake.
+    /// Announces to the program that the worker is awake.
     pub fn wake(&mut self) {
         self.queue.wake();
     }

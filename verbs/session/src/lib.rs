@@ -1,5 +1,5 @@
 //! The session of a local program with the appliance: messages, and the socket that carries them. Both sides use this
-//! crate. Operations are not messages: they are posted to queues in shared memory (`verbs_layout`).
+//! crate. RDMA operations are not messages: programs post them to queues in shared memory (`verbs_layout`).
 //!
 //! | module | contents |
 //! |---|---|

@@ -10,21 +10,22 @@
 //!    <--------------------------- Done; later: event    Established, Rejected, Disconnected ...
 //! ```
 //!
-//! The program sends a [`Request`]. The appliance answers each with one [`Reply`] that has its number, in any order, and
-//! sends [`Event`]s at any time. When the socket is closed, the appliance ends everything that belongs to the program.
+//! The program sends [`Request`]s. The appliance answers each with one [`Reply`] that repeats its number, in any order,
+//! and sends [`Event`]s at any time. When the socket is closed, the appliance removes all objects of the program.
 
 use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-/// Largest message in bytes.
+/// Maximum length of a message, bytes.
 pub const MAX_MESSAGE: usize = 64 << 10;
-/// Largest number of descriptors of a message.
+/// Maximum number of file descriptors of a message.
 pub const MAX_DESCRIPTORS: usize = 250;
-/// Largest number of bytes of private data of a connection: 512 (RFC 5044 §7.1) without enhanced data (RFC 6581 §9).
+/// Maximum length of the private data of a connection, bytes: 512 (RFC 5044 §7.1) less 4 of enhanced connection data
+/// (RFC 6581 §9).
 pub const MAX_PRIVATE_DATA: usize = 508;
 
-/// A message of the program.
+/// A message from the program to the appliance.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
@@ -38,55 +39,56 @@ pub struct Request {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Call {
-    /// Opens the session: the first message, and only the first. Answered by [`Answer::Welcome`].
+    /// Opens the session. Must be the first message, and is refused later. Answered by [`Answer::Welcome`].
     Hello {
-        /// Oldest version of the layout that the program can use.
+        /// Oldest version of the shared-memory layout that the program supports.
         oldest: u32,
-        /// Newest version of the layout that the program can use.
+        /// Newest version of the shared-memory layout that the program supports.
         newest: u32,
-        /// Name of the program, for operators: at most 64 characters.
+        /// Name of the program, for operators: at most 64 characters, without control characters.
         name: String,
     },
     /// Creates a protection domain. Answered by [`Answer::Created`] with its number.
     CreatePd,
-    /// Removes a protection domain without memory regions and QPs. Answered by [`Answer::Done`].
+    /// Removes a protection domain that has no memory regions or QPs. Answered by [`Answer::Done`].
     RemovePd {
-        /// Number of the domain.
+        /// Number of the protection domain.
         pd: u32,
     },
     /// Registers memory of the arena. Answered by [`Answer::Registered`].
     RegisterMemory {
-        /// Protection domain.
+        /// Number of the protection domain.
         pd: u32,
-        /// Address of the first byte in the program: the TO of the region's first byte.
+        /// Address of the first byte in the program, which is also the TO of the region's first byte.
         address: u64,
-        /// Bytes, at least 1.
+        /// Length of the region, bytes, at least 1.
         len: u64,
-        /// Offset of the first byte in the first of `parts`, below the page size.
+        /// Offset of the first byte in the first of `parts`, bytes: `address` modulo the page size.
         offset: u64,
-        /// Parts of the arena in order of address: first byte and byte behind the last, whole pages.
+        /// Parts of the arena, in the order of the region's addresses: offset of the first byte, and of the byte after
+        /// the last one. Parts are whole pages.
         parts: Vec<(u64, u64)>,
-        /// Rights to the region.
+        /// Access rights of the region.
         access: MemoryAccess,
     },
-    /// Removes a memory region. Answered by [`Answer::Done`] once no worker touches its memory any more.
+    /// Removes a memory region. Answered by [`Answer::Done`] once no worker accesses its memory any more.
     DeregisterMemory {
         /// STag of the region.
         stag: u32,
     },
-    /// Creates a channel for notifications of completion queues. Answered by [`Answer::Created`] with its number and one
-    /// descriptor, which is readable after a notification.
+    /// Creates a channel for notifications of completion queues. Answered by [`Answer::Created`] with its number and
+    /// one file descriptor, which becomes readable at a notification.
     CreateChannel,
     /// Removes a channel that no completion queue uses. Answered by [`Answer::Done`].
     RemoveChannel {
         /// Number of the channel.
         channel: u32,
     },
-    /// Creates a completion queue (CQ). Answered by [`Answer::CompletionQueue`] with one descriptor.
+    /// Creates a completion queue (CQ). Answered by [`Answer::CompletionQueue`] with one file descriptor.
     CreateCompletionQueue {
-        /// Completions that the CQ has room for, for each worker; rounded up to a power of two.
+        /// Number of entries of the CQ for each worker, at least 1; rounded up to a power of two.
         entries: u32,
-        /// Channel for notifications.
+        /// Number of the channel for notifications; `None`: the program polls.
         channel: Option<u32>,
     },
     /// Removes a CQ that no QP uses. Answered by [`Answer::Done`].
@@ -94,27 +96,28 @@ pub enum Call {
         /// Number of the CQ.
         queue: u32,
     },
-    /// Creates a queue pair (QP). Answered by [`Answer::QueuePair`] with one descriptor.
+    /// Creates a queue pair (QP). Answered by [`Answer::QueuePair`] with one file descriptor.
     CreateQueuePair {
-        /// Protection domain.
+        /// Number of the protection domain.
         pd: u32,
-        /// CQ of the send queue.
+        /// Number of the CQ of the send queue.
         send_completions: u32,
-        /// CQ of the receive queue.
+        /// Number of the CQ of the receive queue.
         receive_completions: u32,
-        /// Posted operations that may be incomplete, at least 1.
+        /// Maximum number of incomplete posted operations, at least 1.
         max_sends: u32,
-        /// Posted receives that may be incomplete, at least 1.
+        /// Maximum number of incomplete posted receives, at least 1.
         max_receives: u32,
         /// True if sources may change before their operation is complete: the appliance keeps copies of sent data.
         copy_sources: bool,
     },
-    /// Removes a QP. Its connection is reset. Answered by [`Answer::Done`].
+    /// Removes a QP and resets its connection. Answered by [`Answer::Done`].
     RemoveQueuePair {
         /// Number of the QP.
         pair: u32,
     },
-    /// Opens a connection. Answered by [`Answer::Done`]; an event of the QP follows.
+    /// Opens a connection. Answered by [`Answer::Done`] when it begins. Then [`Event::Established`],
+    /// [`Event::Rejected`] or [`Event::ConnectFailed`] follows.
     Connect {
         /// Number of the QP.
         pair: u32,
@@ -131,21 +134,23 @@ pub enum Call {
         /// Time-out in milliseconds, at least 1.
         timeout: u32,
     },
-    /// Listens for connections. Answered by [`Answer::Listening`]; [`Event::Incoming`] follow.
+    /// Listens for connections. Answered by [`Answer::Listening`]. An [`Event::Incoming`] follows for each connection
+    /// request.
     Listen {
         /// Local address, possibly unspecified, and port; port 0: the appliance chooses.
         local: SocketAddr,
         /// Lower layer protocol.
         transport: Transport,
-        /// Requests that may wait for an answer, at least 1.
+        /// Maximum number of connection requests that wait for an answer, at least 1.
         backlog: u32,
     },
-    /// Ends a listener. Requests that wait are reset. Answered by [`Answer::Done`].
+    /// Ends a listener and resets its unanswered connection requests. Answered by [`Answer::Done`].
     StopListening {
         /// Number of the listener.
         listener: u32,
     },
-    /// Accepts the connection of [`Event::Incoming`]. Answered by [`Answer::Done`]; an event of the QP follows.
+    /// Accepts the connection of [`Event::Incoming`]. Answered by [`Answer::Done`]. Then [`Event::Established`] or
+    /// [`Event::ConnectFailed`] follows.
     Accept {
         /// Number of the connection request.
         request: u64,
@@ -163,34 +168,36 @@ pub enum Call {
         /// Private data, at most [`MAX_PRIVATE_DATA`] bytes.
         private_data: Vec<u8>,
     },
-    /// Closes a QP's connection gracefully. Answered by [`Answer::Done`]; [`Event::Disconnected`] follows.
+    /// Closes a QP's connection gracefully. Answered by [`Answer::Done`]. [`Event::Disconnected`] follows, unless the
+    /// connection has ended before.
     Disconnect {
         /// Number of the QP.
         pair: u32,
     },
 }
 
-/// Rights to a memory region.
+/// Access rights of a memory region.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryAccess {
-    /// Receives, Reads and atomics of this side may write to it. Required by `remote_write` and `remote_atomic`.
+    /// True if receives, Reads and atomics of this side may write to the region. Required by `remote_write` and
+    /// `remote_atomic`.
     pub local_write: bool,
-    /// Peers may write.
+    /// True if peers may write to the region.
     pub remote_write: bool,
-    /// Peers may read.
+    /// True if peers may read the region.
     pub remote_read: bool,
-    /// Peers may use atomics.
+    /// True if peers may perform atomics on the region.
     pub remote_atomic: bool,
 }
 
-/// Reads and atomics that a connection may have in flight (RFC 6581 §9).
+/// Maximum numbers of Reads and atomics that a connection may have outstanding (RFC 6581 §9).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Depths {
-    /// Requests of the peer (IRD).
+    /// Outstanding requests of the peer (IRD).
     pub ird: u16,
-    /// Requests of this side (ORD).
+    /// Outstanding requests of this side (ORD).
     pub ord: u16,
 }
 
@@ -205,7 +212,7 @@ pub enum Transport {
     Sctp,
 }
 
-/// A message of the appliance.
+/// A message from the appliance to the program.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Message {
@@ -229,45 +236,45 @@ pub struct Reply {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Answer {
-    /// The call was carried out.
+    /// The call was performed and returns no value.
     Done,
-    /// The session is open. Descriptors: the arena; then for each worker the area of its doorbells and the socket that
-    /// wakes it.
+    /// The session is open. File descriptors: the arena; then for each worker the area of its doorbells and the socket
+    /// that wakes it.
     Welcome(Welcome),
-    /// The object exists.
+    /// A protection domain or a channel was created.
     Created {
         /// Number of the object.
         number: u32,
     },
-    /// The memory region exists.
+    /// A memory region was registered.
     Registered {
-        /// STag of the region: its lkey and rkey.
+        /// STag of the region, which is both its lkey and its rkey.
         stag: u32,
     },
-    /// The CQ exists. One descriptor: its area, with a queue for each worker in order.
+    /// A CQ was created. One file descriptor: its area, with a queue for each worker, in the order of the workers.
     CompletionQueue {
         /// Number of the CQ.
         queue: u32,
-        /// Entries of each worker's queue, a power of two.
+        /// Number of entries of each worker's queue, a power of two.
         capacity: u32,
         /// Offset of each worker's queue in the area, bytes.
         offsets: Vec<u64>,
     },
-    /// The QP exists. One descriptor: the area of its rings. Descriptors may be posted at once. The worker takes receives
-    /// when the QP has a connection, and sends when it is established.
+    /// A QP was created. One file descriptor: the area of its rings. The program may post work at once. The worker
+    /// takes receives when the QP has a connection, and sends when the connection is established.
     QueuePair {
         /// Number of the QP. Its doorbells are `2 * pair` (sends) and `2 * pair + 1` (receives).
         pair: u32,
-        /// The send queue.
+        /// Ring of the send queue.
         sends: Ring,
-        /// The receive queue.
+        /// Ring of the receive queue.
         receives: Ring,
     },
-    /// The listener exists.
+    /// A listener was created.
     Listening {
         /// Number of the listener.
         listener: u32,
-        /// Address and port of the listener.
+        /// Address and port of the listener. The port is never 0.
         local: SocketAddr,
     },
 }
@@ -278,49 +285,49 @@ pub enum Answer {
 pub struct Ring {
     /// Offset in the area, bytes.
     pub offset: u64,
-    /// Units, a power of two.
+    /// Capacity in units of 64 bytes, a power of two.
     pub capacity: u32,
 }
 
-/// First answer of a session.
+/// Answer to [`Call::Hello`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Welcome {
-    /// Version of the layout.
+    /// Version of the shared-memory layout that both sides use.
     pub version: u32,
-    /// Number of the program.
+    /// Number of the program, not reused within a run of the appliance.
     pub program: u32,
-    /// Bytes of the arena.
+    /// Size of the arena, bytes.
     pub arena: u64,
     /// Number of workers.
     pub workers: u16,
     /// Limits of the program.
     pub limits: Limits,
-    /// Devices: the interfaces of the appliance.
+    /// RDMA devices: one for each interface of the appliance.
     pub devices: Vec<Device>,
 }
 
-/// Limits of a program.
+/// Limits of a program, all maxima.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// QPs.
+    /// Number of QPs.
     pub queue_pairs: u32,
-    /// CQs.
+    /// Number of CQs.
     pub completion_queues: u32,
-    /// Memory regions.
+    /// Number of parts of memory regions: a region counts once for each of its parts.
     pub memory_regions: u32,
-    /// Bytes of all memory regions.
+    /// Size of all memory regions and queues together, bytes.
     pub memory_bytes: u64,
-    /// Incomplete posts of a send queue, and of a receive queue.
+    /// Number of incomplete posts of a send queue, and of a receive queue.
     pub posts: u32,
-    /// Entries of a CQ.
+    /// Number of entries of a CQ for each worker.
     pub completions: u32,
     /// IRD and ORD of a connection.
     pub depths: Depths,
 }
 
-/// A device of the appliance.
+/// An RDMA device: an interface of the appliance.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Device {
@@ -334,14 +341,14 @@ pub struct Device {
     pub mtu: u32,
 }
 
-/// Reason why a call was not carried out.
+/// Reason why a call was not performed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 #[serde(deny_unknown_fields)]
 pub struct Refusal {
     /// Class of the reason.
     pub kind: RefusalKind,
-    /// One sentence.
+    /// The reason in one sentence.
     pub message: String,
 }
 
@@ -351,19 +358,19 @@ pub struct Refusal {
 pub enum RefusalKind {
     /// A value of the call is invalid, or the call is not allowed now.
     Invalid,
-    /// The object does not exist.
+    /// The call names an object that does not exist.
     NotFound,
     /// Other objects use the object, or the address is in use.
     InUse,
-    /// A limit of the program is reached.
+    /// A limit of the program or of the appliance is reached.
     Limit,
-    /// Memory is not available.
+    /// Memory or file descriptors are not available.
     NoMemory,
-    /// The program may not do this.
+    /// The program may not attach, or the appliance cannot serve it.
     NotAllowed,
-    /// No route to the peer, or no such local address.
+    /// There is no route to the peer, the local address does not exist, or the peer's address is the appliance's own.
     Unreachable,
-    /// The two sides have no version of the layout in common.
+    /// The two sides support no common version of the shared-memory layout.
     Version,
     /// The appliance is draining.
     Draining,
@@ -393,17 +400,18 @@ pub enum Event {
         /// Number of the connection request.
         request: u64,
     },
-    /// A connection is established: sends can be posted.
+    /// A connection is established: sends are performed from now on.
     Established {
         /// Number of the QP.
         pair: u32,
-        /// Worker of the connection. The program rings both doorbells of the QP at this worker once.
+        /// Worker of the connection. The program rings both doorbells of the QP at this worker once, for work that it
+        /// has posted before.
         worker: u16,
         /// Local address and port.
         local: SocketAddr,
         /// Address and port of the peer.
         remote: SocketAddr,
-        /// Depths in effect.
+        /// IRD and ORD in effect.
         depths: Depths,
         /// Private data of the peer's answer; empty at the accepting side.
         private_data: Vec<u8>,
@@ -421,30 +429,30 @@ pub enum Event {
         pair: u32,
         /// True if the peer does not answer or cannot be reached.
         unreachable: bool,
-        /// One sentence.
+        /// Cause, one sentence.
         message: String,
     },
     /// A connection has ended. The posts of the QP are flushed.
     Disconnected {
         /// Number of the QP.
         pair: u32,
-        /// True if the connection was closed in order, by either side.
+        /// True if the connection was closed gracefully, by either side.
         graceful: bool,
-        /// One sentence.
+        /// Cause, one sentence.
         message: String,
     },
-    /// A QP has failed because of its posts.
+    /// A QP has failed because of its posts, or because a CQ of the QP has failed.
     QueuePairFailed {
         /// Number of the QP.
         pair: u32,
-        /// One sentence.
+        /// Cause, one sentence.
         message: String,
     },
     /// A CQ has failed, and so have its QPs.
     CompletionQueueFailed {
         /// Number of the CQ.
         queue: u32,
-        /// One sentence.
+        /// Cause, one sentence.
         message: String,
     },
 }

@@ -1,7 +1,7 @@
-//! The socket of a session: `AF_UNIX`, `SOCK_SEQPACKET`. A packet is one message as JSON, with its descriptors.
+//! The socket of a session: `AF_UNIX`, `SOCK_SEQPACKET`. A packet is one JSON message with its file descriptors.
 //!
-//! Neither side waits for the other unless it asks to: [`SessionSocket::send`] and [`SessionSocket::receive`] report a
-//! socket that is full or empty.
+//! [`SessionSocket::send`] and [`SessionSocket::receive`] never block: they report a full or an empty socket as
+//! [`SocketError::WouldBlock`].
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 
 use crate::message::{MAX_DESCRIPTORS, MAX_MESSAGE};
 
-/// Space for the descriptors of one packet.
+/// Size of the ancillary data for the file descriptors of one packet, bytes.
 const ANCILLARY: usize = rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS));
 
 /// A connected socket.
@@ -27,7 +27,7 @@ pub struct SessionSocket(OwnedFd);
 /// Reason why a message could not be sent or received. All but [`SocketError::WouldBlock`] end the session.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// Sending: the other side does not read. Receiving: there is no message.
+    /// Sending: the socket is full. Receiving: there is no message. A call interrupted by a signal is also reported so.
     #[error("the socket is not ready")]
     WouldBlock,
     /// The other side has closed the socket.
@@ -45,12 +45,12 @@ pub enum SocketError {
 }
 
 impl SessionSocket {
-    /// Takes a connected socket of type `SOCK_SEQPACKET`.
+    /// Wraps a connected socket of type `SOCK_SEQPACKET`.
     pub fn new(socket: OwnedFd) -> SessionSocket {
         SessionSocket(socket)
     }
 
-    /// Sends a message with these descriptors, which stay open here. Does not wait.
+    /// Sends a message with copies of these file descriptors. Never blocks.
     ///
     /// # Errors
     /// The socket is full, closed or broken, or the message is too long.
@@ -78,12 +78,12 @@ impl SessionSocket {
         }
     }
 
-    /// Receives a message and its descriptors. Does not wait.
+    /// Receives a message and its file descriptors. Never blocks.
     ///
     /// # Errors
     /// There is no message, the socket is closed or broken, or the packet is not a message of this type.
     pub fn receive<T: DeserializeOwned>(&self) -> Result<(T, Vec<OwnedFd>), SocketError> {
-        // One more byte shows that a packet is too long.
+        // The additional byte reveals a packet that is too long.
         let mut bytes = vec![0; MAX_MESSAGE + 1];
         let mut space = [MaybeUninit::uninit(); ANCILLARY];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -95,7 +95,7 @@ impl SessionSocket {
             Err(Errno::CONNRESET) => return Err(SocketError::Closed),
             Err(error) => return Err(error.into()),
         };
-        // Descriptors of a refused packet are closed here, not leaked.
+        // Takes ownership of the file descriptors first, so that those of a refused packet are closed.
         let mut descriptors = Vec::new();
         for message in ancillary.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = message {

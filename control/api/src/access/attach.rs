@@ -1,5 +1,5 @@
-//! The socket of local programs: its mode, and the users whose programs may attach. The rules are those of the API's
-//! roles.
+//! Access to the socket of local programs: mode and group of the socket, and the users whose programs may attach. The
+//! rules are those of the roles at the API's socket.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -22,15 +22,15 @@ pub struct AttachedProcess {
     pub uid: u32,
     /// Process id; 0 if it is in another PID namespace.
     pub pid: i32,
-    /// True if its programs may attach.
+    /// True if this process may attach.
     pub admitted: bool,
 }
 
 impl AttachRights {
-    /// Resolves the configured names.
+    /// Resolves the users and groups of `[programs]` to IDs.
     ///
     /// # Errors
-    /// One sentence: a name does not exist.
+    /// A user or group does not exist or is not allowed. The error is one sentence with the key.
     pub fn resolve(section: &ProgramsSection) -> Result<AttachRights, String> {
         let owner = Roles::owner_only();
         let (view, socket_group) = section
@@ -48,7 +48,7 @@ impl AttachRights {
     /// Returns the process at the other end of a connection, as the kernel recorded it at connect(2).
     ///
     /// # Errors
-    /// The system does not name it.
+    /// The kernel does not report the credentials of the peer.
     pub fn peer(&self, socket: BorrowedFd<'_>) -> io::Result<AttachedProcess> {
         let unix_users::PeerProcess { pid, uid, gid } = unix_users::peer_process(socket)?;
         let credentials = Credentials { uid, gid, pid, groups: unix_users::peer_groups(socket)? };

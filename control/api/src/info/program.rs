@@ -1,4 +1,4 @@
-//! Local programs.
+//! The API's description of a local program.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,30 +8,30 @@ use serde::{Deserialize, Serialize};
 pub struct ProgramInfo {
     /// Number of the program.
     pub id: u32,
-    /// Name that the program gave itself.
+    /// Name that the program sent when it attached.
     pub name: String,
     /// Effective user id.
     pub uid: u32,
     /// Process id; 0 if the process is in another PID namespace.
     pub pid: i32,
-    /// `attaching`, `attached` or `ending`. An ending program waits until its memory is not in use any more.
+    /// `attaching`, `attached` or `ending`. A program is ending until its memory is not in use any more.
     pub state: String,
-    /// Time since the program attached.
+    /// Time since the program attached, seconds.
     pub seconds: f64,
-    /// Queue pairs.
+    /// Number of queue pairs.
     pub queue_pairs: u32,
-    /// Established connections.
+    /// Number of established connections.
     pub connections: u32,
-    /// Completion queues.
+    /// Number of completion queues.
     pub completion_queues: u32,
-    /// Memory regions.
+    /// Number of memory regions.
     pub memory_regions: u32,
-    /// Size of the memory regions.
+    /// Total length of the memory regions, bytes.
     pub registered: u64,
-    /// Memory of regions, in whole pages, and of queues.
+    /// Memory charged to the program, bytes: regions in whole pages, and queues.
     pub memory: u64,
     /// Addresses and ports of listeners, such as `tcp 0.0.0.0:7471`.
     pub listeners: Vec<String>,
-    /// Peers' requests that the program has not answered.
+    /// Number of connection requests that the program has not answered.
     pub requests: u32,
 }

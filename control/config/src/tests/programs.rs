@@ -1,4 +1,4 @@
-//! `[programs]`.
+//! Tests of the section `[programs]`: defaults, bounds, members and changes.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! Local programs: routes the calls of their sessions, and the events of their streams.
+//! Local programs: routes the calls of their sessions and the events of their streams. Opens their connections and
+//! listeners, which need the interfaces, the streams and the configured listeners.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
@@ -26,12 +27,12 @@ use crate::appliance::programs::{
 };
 use crate::appliance::streams::StreamAddresses;
 
-/// Maximum number of inputs of sessions handled in one turn.
+/// Maximum number of session inputs and freed memory regions handled in one turn of the control thread.
 const BATCH: usize = 256;
-/// Ports from which one is chosen for a listener without a port (RFC 6335 §6).
+/// Dynamic ports, from which one is chosen if a program listens on port 0 (RFC 6335 §6).
 const DYNAMIC_PORTS: std::ops::RangeInclusive<u16> = 49152..=65535;
 
-/// Values of a call that opens a connection.
+/// Fields of [`Call::Connect`].
 struct ConnectCall {
     pair: u32,
     local: Option<IpAddr>,
@@ -43,7 +44,7 @@ struct ConnectCall {
 }
 
 impl Core {
-    /// Handles calls of programs' sessions. Returns true if more may be pending.
+    /// Handles inputs of programs' sessions and reports of freed memory. Returns true if more may be pending.
     pub fn handle_programs(&mut self, now: Instant) -> bool {
         self.env.now = now;
         for _ in 0..BATCH {
@@ -99,13 +100,13 @@ impl Core {
         }
     }
 
-    /// Ends a program whose session has ended.
+    /// Ends a program whose session has ended, or that the operator ends.
     pub(super) fn end_program(&mut self, id: ProgramId) {
         let actions = self.programs.end(&mut self.env, id);
         self.apply_stream_actions(actions);
     }
 
-    /// Continues a program's call after the workers' answers.
+    /// Continues a program's call after all workers have answered.
     pub(super) fn resume_program(
         &mut self,
         id: ProgramId,
@@ -182,7 +183,7 @@ impl Core {
         self.programs.connect(&mut self.env, id, request, target, worker, connect)
     }
 
-    /// Returns the description of the connection, as a client of the API would give it.
+    /// Returns the parameters of the connection in the form of the API's `connect` request.
     fn pair_spec(
         &self,
         call: &ConnectCall,
@@ -211,7 +212,7 @@ impl Core {
         })
     }
 
-    /// Checks that a stream can begin.
+    /// Refuses a new stream while the appliance drains, and at the limit `limits.streams`.
     fn check_new_stream(&self) -> Result<(), Refusal> {
         self.env
             .check_not_draining()
@@ -223,7 +224,7 @@ impl Core {
         Ok(())
     }
 
-    /// Returns the interface that has this address.
+    /// Returns the interface that has the address `ip`.
     fn interface_of_address(&self, ip: IpAddr) -> Option<InterfaceId> {
         let interfaces = (0u16..).zip(&self.env.context.config.interfaces);
         interfaces
@@ -232,7 +233,7 @@ impl Core {
             .map(|(at, _)| InterfaceId(at))
     }
 
-    /// Handles a program's connection that is established.
+    /// Handles the establishment of a connection that a program opened. Resets it if its QP has been removed.
     pub(super) fn on_pair_connected(&mut self, connect: &PairConnect, event: Event, now: Instant) {
         let Event::Established { stream, private_data, params, local, remote, .. } = event else {
             return;
@@ -247,7 +248,7 @@ impl Core {
         self.on_program_stream(stream, params, (local, remote), private_data, now);
     }
 
-    /// Handles an established stream of a program's QP.
+    /// Records the parameters of an established stream of a QP, and reports it to the program.
     pub(super) fn on_program_stream(
         &mut self,
         stream: StreamId,
@@ -271,7 +272,7 @@ impl Core {
         self.programs.on_established(opened);
     }
 
-    /// Handles a program's connection that was not opened.
+    /// Reports to a program why its connection could not be opened.
     pub(super) fn on_pair_connect_failed(&mut self, connect: &PairConnect, reason: &ConnectError) {
         self.env.tally.connect_failed += 1;
         let failure = match reason {
@@ -322,7 +323,7 @@ impl Core {
         self.programs.listen(&mut self.env, id, request, (transport, local), configs)
     }
 
-    /// Returns the addresses to listen on: one, or all of the family.
+    /// Returns the addresses to listen on: `ip`, or all addresses of its family if it is unspecified.
     fn listen_addresses(&self, ip: IpAddr) -> Result<Vec<(InterfaceId, IpAddr)>, Refusal> {
         let interfaces = (0u16..).zip(&self.env.context.config.interfaces);
         let all = interfaces.flat_map(|(at, interface)| {
@@ -342,7 +343,7 @@ impl Core {
         }
     }
 
-    /// Returns the address with its port, or with an unused one if the port is 0.
+    /// Returns `local`, with an unused port if its port is 0. Refuses a port that has a listener already.
     fn choose_port(
         &self,
         transport: config::Transport,
@@ -376,8 +377,8 @@ impl Core {
             .ok_or_else(|| refusal(RefusalKind::InUse, "no port is unused"))
     }
 
-    /// Returns the workers' configuration of a program's listener: that of a `[[listener]]` with `ulp = "rdmap"` and
-    /// defaults.
+    /// Returns the worker configuration of a program's listener: the defaults of a `[[listener]]` with `ulp = "rdmap"`,
+    /// with `backlog` pending streams.
     fn program_listener(
         &mut self,
         id: ProgramId,
@@ -403,7 +404,7 @@ impl Core {
         Ok(listener_config(config, &section, number, Some(interface), workers))
     }
 
-    /// Handles a peer's request at a program's listener.
+    /// Reports a peer's connection request to the program that listens, or rejects it.
     pub(super) fn on_program_incoming(&mut self, event: Event, now: Instant) {
         let Event::Incoming {
             stream,
@@ -468,7 +469,7 @@ fn transport_of(transport: Transport) -> config::Transport {
     }
 }
 
-/// Returns the depths that the start-up negotiated, if it did.
+/// Returns IRD and ORD as the MPA or SCTP start-up negotiated them; `None` if it did not.
 fn negotiated_depths(params: &StreamParams) -> Option<Depths> {
     let agreed = match params {
         StreamParams::Tcp(params) => params.agreed,

@@ -10,11 +10,11 @@ use dataplane::ListenerId;
 
 use crate::appliance::objects::Objects;
 
-/// The listeners that are not removed, each with its first number.
+/// The listeners that are not removed, each with its first number, which identifies it.
 #[derive(Default)]
 pub(super) struct ListenerIndex {
     names: Objects<String, ListenerId>,
-    /// Names of the listeners that list a region.
+    /// For each region, the names of the listeners that list it in `regions`.
     by_region: HashMap<String, BTreeSet<String>>,
     /// Names of the listeners by endpoint.
     by_endpoint: BTreeMap<Endpoint, String>,
@@ -75,7 +75,7 @@ impl ListenerIndex {
         self.by_region.get(region).into_iter().flatten()
     }
 
-    /// Returns the name of a listener that cannot listen at the same time as one with this section.
+    /// Returns the name of a listener whose endpoint equals or overlaps that of `section`.
     pub(super) fn at_endpoint_of(&self, section: &ListenerSection) -> Option<&str> {
         let (port, transport, interface, address) = endpoint(section);
         let any_address = (port, transport, interface, None);
@@ -84,7 +84,8 @@ impl ListenerIndex {
         }
         match address {
             Some(_) => self.by_endpoint.get(&endpoint(section)).map(String::as_str),
-            // `None` precedes all addresses.
+            // `None` sorts before all addresses. The first entry from `any_address` on therefore has this port,
+            // transport and interface, if any listener has them.
             None => {
                 let (found, name) = self.by_endpoint.range(&any_address..).next()?;
                 let same = (found.0, found.1, &found.2) == (port, transport, &any_address.2);
@@ -93,7 +94,7 @@ impl ListenerIndex {
         }
     }
 
-    /// Returns the name of a listener with this port on this transport.
+    /// Returns the name of a listener with this port and transport, on any interface and address.
     pub(super) fn at_port(&self, port: u16, transport: &'static str) -> Option<&str> {
         let least = (port, transport, String::new(), None);
         let (found, name) = self.by_endpoint.range(least..).next()?;

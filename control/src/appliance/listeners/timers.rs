@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use dataplane::ListenerId;
 
-/// Expiry of each timer that is set, by the listener's first number.
+/// Expiry of each set timer, by the first number of its listener, which identifies the listener.
 #[derive(Default)]
 pub(super) struct ServiceTimers {
     timers: HashMap<ListenerId, Instant>,

@@ -5,7 +5,8 @@
 //!   New --Accept---> Starting --worker has the QP--> Accepting ---> Connected --> Ended
 //! ```
 //!
-//! A QP has one connection: its worker has its rings, and another connection could need another worker.
+//! A QP can be connected only once: the worker of its connection owns its rings, and a second connection could be at
+//! another worker.
 
 use std::net::SocketAddr;
 
@@ -18,20 +19,20 @@ use super::{MAX_DEPTHS, Programs, StreamAction, StreamUse, invalid, refusal};
 use crate::appliance::env::Env;
 use crate::appliance::pending::{Continuation, PairConnect, ProgramStep};
 
-/// Facts of a QP that is to be connected.
+/// Attributes of a QP that has not been connected.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::appliance) struct UnconnectedPair {
     pub pd: PdId,
     pub max_sends: u32,
 }
 
-/// A connection that is established.
+/// A connection of a QP that has just been established.
 #[derive(Clone, Debug)]
 pub(in crate::appliance) struct OpenedPair {
     pub stream: StreamId,
     pub local: SocketAddr,
     pub remote: SocketAddr,
-    /// Negotiated depths; `None`: those of the call.
+    /// Negotiated IRD and ORD; `None`: the depths of the program's call apply.
     pub depths: Option<Depths>,
     pub private_data: Vec<u8>,
 }
@@ -39,18 +40,18 @@ pub(in crate::appliance) struct OpenedPair {
 /// Reason why a connection was not opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::appliance) enum ConnectFailure {
-    /// The peer has rejected it with this private data.
+    /// The peer has rejected the connection, with this private data.
     Rejected(Vec<u8>),
     Failed {
         /// True if the peer does not answer or cannot be reached.
         unreachable: bool,
-        /// One sentence.
+        /// Cause of the failure, one sentence.
         message: String,
     },
 }
 
 impl Programs {
-    /// Checks that a QP can be connected with these parameters.
+    /// Checks that the QP exists and has never been connected, and the bounds of depths and private data.
     pub(in crate::appliance) fn check_unconnected(
         &mut self,
         id: ProgramId,
@@ -73,13 +74,13 @@ impl Programs {
         Ok(UnconnectedPair { pd: program.domain(pair.pd)?.id, max_sends: pair.max_sends })
     }
 
-    /// Returns a number that advances with each connect, so that the workers share the connections.
+    /// Counts a connect and returns the count, by which the caller selects the workers in turn.
     pub(in crate::appliance) fn next_connect(&mut self) -> usize {
         self.connects = self.connects.wrapping_add(1);
         self.connects
     }
 
-    /// Opens the connection of a checked QP at a worker.
+    /// Registers a checked QP at `worker`, which then opens the connection.
     pub(in crate::appliance) fn connect(
         &mut self,
         env: &mut Env,
@@ -93,7 +94,7 @@ impl Programs {
         self.start(env, id, request, (number, depths), worker, start)
     }
 
-    /// Registers a QP at the worker of its connection, which begins after that.
+    /// Registers a QP at the worker of its connection. The connection begins when the worker has answered.
     pub(super) fn start(
         &mut self,
         env: &mut Env,
@@ -129,7 +130,7 @@ impl Programs {
         Ok(())
     }
 
-    /// Begins the connection of a QP that its worker has.
+    /// Handles a worker's answer to the registration of a QP: begins the connection, or refuses the call.
     pub(super) fn on_pair_added(
         &mut self,
         env: &mut Env,
@@ -183,7 +184,7 @@ impl Programs {
         actions
     }
 
-    /// Links a connection that the appliance has opened to its QP. Returns false if the QP was removed meanwhile.
+    /// Assigns an opened connection to the QP that requested it. Returns false if the QP or its program has ended.
     pub(in crate::appliance) fn link(&mut self, connect: &PairConnect, stream: StreamId) -> bool {
         let &PairConnect { program: id, pair: number, serial, .. } = connect;
         let program = self.programs.get_mut(&id).filter(|program| program.is_open());
@@ -197,7 +198,7 @@ impl Programs {
         true
     }
 
-    /// Reports that the connection of a QP is established. Streams that are not a QP's are ignored.
+    /// Reports to the program that the connection of its QP is established. Ignores streams without a QP.
     pub(in crate::appliance) fn on_established(&mut self, opened: OpenedPair) {
         let OpenedPair { stream, local, remote, depths, private_data } = opened;
         let Some(&StreamUse::Pair { program: id, pair: number }) = self.streams.get(&stream) else {
@@ -219,7 +220,7 @@ impl Programs {
         });
     }
 
-    /// Reports that the connection of a QP could not be opened.
+    /// Reports to the program that the connection of its QP could not be opened.
     pub(in crate::appliance) fn on_connect_failed(
         &mut self,
         connect: &PairConnect,
@@ -244,7 +245,7 @@ impl Programs {
         });
     }
 
-    /// Handles the end of a stream. Streams that are not a program's are ignored.
+    /// Handles the end of a stream. Ignores streams that do not belong to a program.
     pub(in crate::appliance) fn on_closed(
         &mut self,
         env: &mut Env,
@@ -293,7 +294,7 @@ impl Programs {
         }
     }
 
-    /// Closes the connection of a QP. A connection that has ended needs nothing.
+    /// Closes the connection of a QP gracefully. Has no effect if the connection has ended.
     pub(super) fn disconnect(
         &mut self,
         id: ProgramId,
@@ -319,7 +320,7 @@ impl Programs {
     }
 }
 
-/// Allows a worker to accept another stream of a listener.
+/// Returns the backlog credit of a stream: its worker may accept another stream of the listener.
 pub(super) fn return_credit(env: &mut Env, stream: StreamId, listener: ListenerId) {
     env.send_command(stream.worker(), Command::Credits { listener, additional: 1 });
 }

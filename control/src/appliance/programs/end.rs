@@ -1,7 +1,7 @@
-//! The end of a program: its session has ended, by itself or by the operator.
+//! The end of a program, after its session has ended or when the operator ends it.
 //!
-//! Commands are sent to the workers in this order: listeners, the program with its QPs and CQs, its streams, its STags.
-//! The program leaves the table when all are answered and its memory is free.
+//! The workers receive commands that remove the listeners, then the program with its QPs and CQs, then its STags. The
+//! caller then resets the streams. The program leaves the table when the workers have answered and its memory is free.
 
 use api::EventKind;
 use dataplane::{Command, ProgramId, SourceRemoval};
@@ -12,11 +12,11 @@ use super::{Programs, StreamAction, StreamUse, is_stopping};
 use crate::appliance::env::Env;
 use crate::appliance::pending::{Continuation, ProgramStep};
 
-/// Reason of the end of the streams.
+/// Reason with which the program's streams are reset.
 const REASON: &str = "its program has ended";
 
 impl Programs {
-    /// Ends a program. Returns the changes of streams. Has no effect on a program that is ending.
+    /// Ends a program, unless it is ending already. Returns the changes of streams for the caller to apply.
     pub(in crate::appliance) fn end(&mut self, env: &mut Env, id: ProgramId) -> Vec<StreamAction> {
         let mut actions = Vec::new();
         let Some(program) = self.programs.get_mut(&id) else { return actions };
@@ -46,13 +46,13 @@ impl Programs {
             self.remove_region(env, id, stag, SourceRemoval::Abort, None);
         }
         if is_stopping(env) {
-            // The workers answer no more.
+            // The workers do not answer any more.
             self.programs.remove(&id);
         }
         actions
     }
 
-    /// Handles the workers' answers: none of them uses the program's queues any more.
+    /// Handles the workers' answers to the removal of a program. No worker uses its queues any more, so they are freed.
     pub(super) fn on_removed(&mut self, env: &mut Env, id: ProgramId) {
         let Some(program) = self.programs.get_mut(&id) else { return };
         program.state = State::Ending { is_removed: true };
@@ -60,7 +60,7 @@ impl Programs {
         self.finish(env, id);
     }
 
-    /// Forgets a program whose end is complete.
+    /// Removes a program from the table, if all workers have removed it and it has no regions or listeners left.
     pub(super) fn finish(&mut self, env: &mut Env, id: ProgramId) {
         let Some(program) = self.programs.get(&id) else { return };
         let is_removed = matches!(program.state, State::Ending { is_removed: true });

@@ -11,10 +11,10 @@ use super::shared::Shared;
 use crate::appliance::budget::Budget;
 use crate::waker::Waker;
 
-/// Calls that wait for the control thread. A session's thread waits while there are as many.
+/// Maximum number of inputs that wait for the control thread. A session's thread blocks while the queue is full.
 const MAX_CALLS: usize = 256;
 
-/// An input of the control thread.
+/// An input from a session to the control thread.
 #[derive(Debug)]
 pub(in crate::appliance) struct Input {
     pub program: ProgramId,
@@ -23,20 +23,20 @@ pub(in crate::appliance) struct Input {
 
 #[derive(Debug)]
 pub(in crate::appliance) enum InputKind {
-    /// A call, with the number of its request.
+    /// A call, with the number of the request to answer.
     Call { request: u32, call: Prepared },
     /// The session has ended. No other input of the program follows.
     HungUp,
 }
 
-/// The sessions' end.
+/// The sessions' end of the queues.
 #[derive(Clone, Debug)]
 pub(in crate::appliance) struct SessionQueues {
     shared: Arc<Shared>,
     inputs: SyncSender<Input>,
 }
 
-/// The control thread's end.
+/// The control thread's end of the queues.
 #[derive(Debug)]
 pub(in crate::appliance) struct Inbox {
     pub(super) inputs: Receiver<Input>,
@@ -44,7 +44,7 @@ pub(in crate::appliance) struct Inbox {
     pub(super) settings: ProgramsSection,
 }
 
-/// Creates the queues. Inputs wake the control thread by `waker`.
+/// Creates the queues. Each input wakes the control thread with `waker`.
 pub(in crate::appliance) fn queues(
     settings: ProgramsSection,
     budget: Budget,
@@ -67,7 +67,8 @@ impl SessionQueues {
         &self.shared.settings
     }
 
-    /// Passes an input to the control thread, and waits while its queue is full. Returns false if it has ended.
+    /// Passes an input to the control thread. Blocks while the queue is full. Returns false if the control thread has
+    /// ended.
     pub(in crate::appliance) fn forward(&self, program: ProgramId, kind: InputKind) -> bool {
         let sent = self.inputs.send(Input { program, kind });
         self.shared.waker.wake();

@@ -1,4 +1,4 @@
-//! Programs as the API shows them, and their counts.
+//! Descriptions of the programs for the API, and the counts of their objects.
 
 use api::{ApiError, ProgramInfo};
 use dataplane::ProgramId;

@@ -1,7 +1,7 @@
 //! Listeners of a program, and the connection requests of their peers.
 //!
-//! A listener has one of the workers' listeners for each address. The backlog is the credits of these: a stream takes
-//! one at its SYN, and gives it back when its request is answered or has ended.
+//! A program's listener has one worker listener ([`ListenerConfig`]) for each address. Each worker listener has as many
+//! credits as the backlog. A stream takes a credit at its SYN and returns it when its request is answered or has ended.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::appliance::endpoints::{interface_peers, program_ulp};
 use crate::appliance::env::Env;
 use crate::appliance::pending::{Continuation, ProgramStep};
 
-/// Maximum number of requests of a listener that wait for an answer.
+/// Maximum backlog of a listener: its requests that wait for an answer. Greater backlogs are reduced to this one.
 pub(in crate::appliance) const MAX_BACKLOG: u32 = 1024;
 
-/// A call that accepts a connection.
+/// Fields of `Call::Accept`.
 pub(super) struct AcceptCall {
     pub(super) number: u64,
     pub(super) pair: u32,
@@ -41,12 +41,12 @@ pub(in crate::appliance) struct IncomingRequest {
 }
 
 impl Programs {
-    /// Returns true if the listener is a program's.
+    /// Returns true if the listener belongs to a program.
     pub(in crate::appliance) fn has_listener(&self, id: ListenerId) -> bool {
         self.listeners.contains_key(&id)
     }
 
-    /// Returns true if a program listens on this address.
+    /// Returns true if a program listens on this port and address. An unspecified address overlaps all of its family.
     pub(in crate::appliance) fn is_listening(
         &self,
         transport: config::Transport,
@@ -63,7 +63,7 @@ impl Programs {
         })
     }
 
-    /// Checks that the program can listen.
+    /// Checks that the program can have one more listener, and that the backlog is at least 1.
     pub(in crate::appliance) fn check_listen(
         &mut self,
         id: ProgramId,
@@ -79,7 +79,7 @@ impl Programs {
         Ok(())
     }
 
-    /// Adds a checked listener at all workers.
+    /// Adds a listener at all workers. The caller has checked the backlog, the addresses and the port.
     pub(in crate::appliance) fn listen(
         &mut self,
         env: &mut Env,
@@ -120,7 +120,7 @@ impl Programs {
             return;
         };
         let Some(listener) = program.listeners.get_mut(number) else { return };
-        // The appliance may have begun to drain.
+        // The listener is being removed if the appliance has begun to drain.
         if listener.phase != ListenerPhase::Adding {
             let sentence = "the appliance is draining";
             return program.reply(request, Err(refusal(RefusalKind::Draining, sentence)));
@@ -156,7 +156,7 @@ impl Programs {
         Ok(())
     }
 
-    /// Removes a listener from all workers.
+    /// Removes a listener from all workers. `request`: the call to answer when they have removed it.
     pub(super) fn remove_listener(
         &mut self,
         env: &mut Env,
@@ -202,7 +202,7 @@ impl Programs {
         self.finish(env, id);
     }
 
-    /// Sends the admitted peers of the interfaces to the workers, where a reload has changed them.
+    /// Sends the admitted peers of the listeners to the workers, if a reload has changed those of their interfaces.
     pub(in crate::appliance) fn send_peers(&mut self, env: &mut Env) {
         for program in self.programs.values_mut() {
             let listeners = program.listeners.iter_mut();
@@ -223,7 +223,7 @@ impl Programs {
         }
     }
 
-    /// Stops all listeners, because the appliance is draining. Returns the changes of streams.
+    /// Stops all listeners, because the appliance is draining. Returns the changes of streams for the caller to apply.
     pub(in crate::appliance) fn stop_all_listening(&mut self, env: &mut Env) -> Vec<StreamAction> {
         let mut actions = Vec::new();
         let ids: Vec<ProgramId> = self.programs.keys().copied().collect();
@@ -244,10 +244,10 @@ impl Programs {
 
     // --- requests ---
 
-    /// Passes a peer's request to the program, which is returned.
+    /// Reports a peer's request to the program that listens. Returns the program.
     ///
     /// # Errors
-    /// The reason to reject it.
+    /// The reason to reject the request.
     pub(in crate::appliance) fn on_incoming(
         &mut self,
         incoming: IncomingRequest,
@@ -259,7 +259,8 @@ impl Programs {
         let program = self.programs.get_mut(&program_id).filter(|program| program.is_open());
         let program = program.ok_or(stopped)?;
         let listener = program.listeners.get(number);
-        // A worker may have the listener before the others, and after the program has stopped it.
+        // A worker may report requests before the other workers have the listener, and after the program has stopped
+        // to listen.
         if listener.is_none_or(|listener| listener.phase == ListenerPhase::Removing) {
             return Err(stopped);
         }
@@ -277,7 +278,7 @@ impl Programs {
         Ok(program_id)
     }
 
-    /// Accepts a request with a QP, which is registered at the worker of the stream first.
+    /// Accepts a request with a QP. Registers the QP at the worker of the stream first.
     pub(super) fn accept(
         &mut self,
         env: &mut Env,
@@ -318,7 +319,7 @@ impl Programs {
         Ok(())
     }
 
-    /// Reports that a request ended before it was answered.
+    /// Reports to the program that a request ended before it was answered.
     pub(super) fn on_request_ended(
         &mut self,
         env: &mut Env,
@@ -333,7 +334,7 @@ impl Programs {
         }
     }
 
-    /// Resets the requests of a listener, or of all.
+    /// Removes the unanswered requests of a listener, or of all listeners (`None`), and resets their streams.
     pub(super) fn drop_requests(
         &mut self,
         id: ProgramId,

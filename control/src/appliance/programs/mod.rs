@@ -1,4 +1,4 @@
-//! Local programs: their sessions, and the objects that they have made.
+//! Local programs: their sessions, and the objects that they have created.
 //!
 //! A program connects to a Unix socket ([`server`]). Its session creates memory regions, queues and connections by calls
 //! (`verbs_session`); operations are posted to queues in shared memory, which the workers serve. The control thread keeps
@@ -9,13 +9,14 @@
 //!   listener -> connection request --accept--> queue pair --> stream
 //! ```
 //!
-//! An object that others use is not removed. The end of the session ends everything: streams are reset, STags removed,
-//! memory freed. A program that ends stays in the table until the workers have answered and its memory is free.
+//! An arrow in the first line means "uses". An object that others use cannot be removed. The end of the session resets
+//! the streams, removes the STags and frees the memory. A program that ends stays in the table until the workers have
+//! answered and its memory is free.
 //!
 //! | module | contents |
 //! |---|---|
 //! | `server`, `session`, `inbox`, `outbox` | socket, threads, calls to the control thread, messages to the program |
-//! | `prepare`, `share`, `shared` | memory of a call, and its limits; on the session's thread |
+//! | `prepare`, `share`, `shared` | allocation of a call's memory, on the session's thread; its limits |
 //! | `program`, `table` | a program and its objects |
 //! | `regions`, `queues` | memory regions; channels, completion queues and queue pairs |
 //! | `connections`, `listening` | connections of queue pairs; listeners and requests |
@@ -62,17 +63,17 @@ use super::env::{Env, Phase};
 use super::pending::{Continuation, ProgramStep};
 use super::ports::PortView;
 
-/// Maximum depths of a connection.
+/// Maximum IRD and ORD of a connection.
 pub(super) const MAX_DEPTHS: Depths = Depths { ird: 128, ord: 128 };
 
-/// First number of the protection domains of programs. Those of regions are below.
+/// Base of the protection domain numbers of programs, which are greater. Those of regions are smaller.
 const FIRST_DOMAIN: u32 = 1 << 31;
 
-/// All programs.
+/// Table of the programs, with indexes of their memory regions, streams and listeners.
 #[derive(Default)]
 pub(super) struct Programs {
     programs: BTreeMap<ProgramId, Program>,
-    /// Memory regions by the key that reports that their memory is free.
+    /// Memory regions by key. A key is reported when the memory of its region is free.
     keys: HashMap<u64, (ProgramId, Stag)>,
     /// Streams of QPs and connection requests.
     streams: HashMap<StreamId, StreamUse>,
@@ -80,7 +81,7 @@ pub(super) struct Programs {
     listeners: HashMap<ListenerId, (ProgramId, u32)>,
     domains: DomainIds,
     tally: ProgramTally,
-    /// Number of connects, which the workers share in turn.
+    /// Number of connects, modulo 2⁶⁴. Selects the worker of a connect.
     connects: usize,
     /// `None`: programs cannot attach.
     sessions: Option<Sessions>,
@@ -93,18 +94,18 @@ enum StreamUse {
     Pair { program: ProgramId, pair: u32 },
 }
 
-/// A change of a stream that a call requests.
+/// A change of a stream, which the core applies.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum StreamAction {
     /// Closes the stream gracefully.
     Close(StreamId),
     /// Resets the stream, for this reason.
     Abort(StreamId, &'static str),
-    /// Rejects the peer's request.
+    /// Rejects the peer's connection request.
     Reject { stream: StreamId, private_data: Vec<u8> },
 }
 
-/// Protection domains of programs. Numbers of ended domains are used again.
+/// Allocator of protection domain numbers for programs. Released numbers are reused.
 #[derive(Default)]
 struct DomainIds {
     used: u32,
@@ -130,12 +131,12 @@ impl Programs {
         Programs { sessions, ..Programs::default() }
     }
 
-    /// Returns the next input of the sessions.
+    /// Takes the next input of the sessions, if there is one.
     pub(super) fn poll_input(&self) -> Option<Input> {
         self.sessions.as_ref()?.inbox.inputs.try_recv().ok()
     }
 
-    /// Returns the key of a memory region whose memory is free.
+    /// Takes the next key of a memory region whose memory is free, if there is one.
     pub(super) fn poll_freed(&self) -> Option<u64> {
         self.sessions.as_ref()?.inbox.freed.try_recv().ok()
     }
@@ -144,7 +145,7 @@ impl Programs {
         self.sessions.as_ref().map(|sessions| &sessions.inbox.settings)
     }
 
-    /// Begins to attach a program: the workers are told.
+    /// Refuses a program, or begins to attach it: sends it to all workers.
     pub(super) fn attach(
         &mut self,
         env: &mut Env,
@@ -208,7 +209,7 @@ impl Programs {
     ) -> Vec<StreamAction> {
         let Some(program) = self.programs.get_mut(&id) else { return Vec::new() };
         if !matches!(program.state, State::Attaching { .. }) {
-            return Vec::new(); // it has ended meanwhile
+            return Vec::new(); // the program has ended meanwhile
         }
         let before = std::mem::replace(&mut program.state, State::Open);
         let State::Attaching { request, welcome, descriptors } = before else { return Vec::new() };
@@ -233,7 +234,7 @@ impl Programs {
         }
     }
 
-    /// Handles a call, except those that need other parts: `Connect` and `Listen`. Returns the changes of streams.
+    /// Handles a call other than `Connect` and `Listen`, which the core handles. Returns the changes of streams.
     pub(super) fn call(
         &mut self,
         env: &mut Env,
@@ -308,7 +309,7 @@ impl Programs {
         program.ok_or_else(|| invalid("the session is not open"))
     }
 
-    /// Continues after the workers' answers. Returns the changes of streams.
+    /// Continues a call after all workers have answered. Returns the changes of streams.
     pub(super) fn resume(
         &mut self,
         env: &mut Env,
@@ -343,7 +344,7 @@ impl Programs {
         Vec::new()
     }
 
-    /// Reports the failure of a QP or CQ to its program.
+    /// Counts and logs the failure of a QP or CQ, and reports it to the program.
     pub(super) fn on_event(&mut self, env: &mut Env, event: ProgramEvent) {
         let (id, reason, event) = match event {
             ProgramEvent::QueuePairFailed { id, reason } => {
@@ -365,17 +366,17 @@ impl Programs {
     }
 }
 
-/// Checks that the appliance begins new things.
+/// Refuses a call while the appliance is draining.
 fn check_not_draining(env: &Env) -> Result<(), Refusal> {
     env.check_not_draining().map_err(|error| refusal(RefusalKind::Draining, error.message))
 }
 
-/// Returns true once the appliance is ending.
+/// Returns true once the appliance is stopping.
 fn is_stopping(env: &Env) -> bool {
     matches!(env.phase, Phase::Stopping { .. })
 }
 
-/// Returns the devices: the interfaces of the appliance.
+/// Returns the RDMA devices of the welcome: one for each interface of the appliance.
 fn devices(env: &Env) -> Vec<Device> {
     let ports = &env.context.ports;
     let mac_of = |port: &str| {
@@ -403,12 +404,12 @@ fn in_use(sentence: impl Into<String>) -> Refusal {
     refusal(RefusalKind::InUse, sentence)
 }
 
-/// Returns the refusal of a call beyond the limit of a key.
+/// Returns the refusal of a call that exceeds the limit `programs.key`.
 fn limit(key: &str, most: impl std::fmt::Display) -> Refusal {
     refusal(RefusalKind::Limit, format!("programs.{key} allows {most} for a program"))
 }
 
-/// Descriptors of a reply with one.
+/// Returns a list of one descriptor, for a reply.
 fn one(descriptor: OwnedFd) -> Vec<OwnedFd> {
     vec![descriptor]
 }
@@ -420,7 +421,7 @@ impl Programs {
         self.tally
     }
 
-    /// Checks that there is no program, and nothing of an ended one.
+    /// Checks that all tables are empty and all protection domains are released.
     pub(super) fn assert_empty(&self) {
         assert!(self.programs.is_empty() && self.keys.is_empty() && self.streams.is_empty());
         assert!(self.listeners.is_empty());

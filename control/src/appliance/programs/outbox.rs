@@ -1,5 +1,5 @@
-//! Messages to a program. Any thread sends; the socket takes a message at once, or the session's thread sends it when the
-//! program reads. The backlog is bounded: a program that does not read is disconnected.
+//! Messages to a program, sent by any thread. While the socket is full, messages wait in a backlog, which the session's
+//! thread sends when the program reads. A program whose backlog overflows is disconnected.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,7 +12,7 @@ use verbs_session::socket::{SessionSocket, SocketError};
 
 use crate::waker::Waker;
 
-/// Maximum number of calls without a reply. The session's thread reads no further ones.
+/// Maximum number of unanswered calls. The session's thread then reads no further call.
 pub(super) const MAX_UNANSWERED: usize = 1024;
 
 /// The sending side of a session.
@@ -33,12 +33,12 @@ struct State {
     closed: bool,
 }
 
-/// Readiness of a session's socket.
+/// Readiness of the socket for which the session's thread waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Interest {
-    /// True to read a call.
+    /// True to wait for a call.
     pub(super) read: bool,
-    /// True to send the backlog.
+    /// True to wait until the socket takes a message, because the backlog is not empty.
     pub(super) write: bool,
 }
 
@@ -51,7 +51,7 @@ impl Outbox {
         &self.socket
     }
 
-    /// Counts a call that has been read.
+    /// Counts a call as unanswered.
     pub(in crate::appliance) fn count_call(&self) {
         self.lock().unanswered += 1;
     }
@@ -85,7 +85,7 @@ impl Outbox {
         self.lock().closed
     }
 
-    /// Returns true if the program has closed its end, or the session is closed here.
+    /// Returns true if the program or ddpd has closed the session.
     pub(in crate::appliance) fn has_ended(&self) -> bool {
         let mut fds = [PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::empty())];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -93,14 +93,14 @@ impl Outbox {
         hung_up || self.is_closed()
     }
 
-    /// Returns what the session's thread waits for; `None` if the session is closed.
+    /// Returns the readiness to wait for; `None` if ddpd has closed the session.
     pub(super) fn interest(&self) -> Option<Interest> {
         let state = self.lock();
         let (read, write) = (state.unanswered < MAX_UNANSWERED, !state.backlog.is_empty());
         (!state.closed).then_some(Interest { read, write })
     }
 
-    /// Sends the backlog as far as the socket takes it.
+    /// Sends messages of the backlog until the socket is full.
     pub(super) fn flush(&self) {
         let mut state = self.lock();
         while let Some((message, descriptors)) = state.backlog.front() {
@@ -138,7 +138,7 @@ impl Outbox {
         if !state.closed {
             state.closed = true;
             state.backlog.clear();
-            // The call fails if the program has closed its end.
+            // shutdown(2) fails if the program has closed its end.
             let _ = rustix::net::shutdown(self.socket.as_fd(), Shutdown::Both);
             self.waker.wake();
         }

@@ -1,5 +1,5 @@
-//! Calls that take memory: their checks, and the memory itself. It runs on the session's thread, because mapping and
-//! populating pages blocks; the control thread receives the result.
+//! Checks of calls that need memory, and its allocation. Runs on the session's thread, because mapping and populating
+//! pages blocks. The control thread receives the result.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -23,19 +23,19 @@ use super::refusal;
 use super::share::{Hold, Notice, RegionCharge, Share};
 use super::shared::Shared;
 
-/// Offset of the first structure in an area, bytes.
+/// Offset of the first ring, completion queue or doorbells in a queue area, bytes. The area's header precedes it.
 const FIRST: u64 = session::HEADER_WORDS as u64 * 8;
 /// Maximum length of a program's name, characters.
 const MAX_NAME: usize = 64;
-/// Smallest capacity of a ring, units.
+/// Smallest capacity of a ring, units of 64 bytes.
 const MIN_UNITS: u32 = 8;
-/// Units of the send queue per post, and of the receive queue. A descriptor has at most 5 units; most have fewer.
+/// Ring units per post: of a send queue, of a receive queue. A descriptor has at most 5 units; most have fewer.
 const UNITS_PER_POST: (u32, u32) = (3, 2);
 
-/// Next key of a memory region, by which the control thread learns that its memory is free.
+/// Next key of a memory region. The control thread receives the key when the memory of the region is free.
 static NEXT_KEY: AtomicU64 = AtomicU64::new(1);
 
-/// A call with the memory that it takes.
+/// A checked call, with the memory allocated for it.
 #[derive(Debug)]
 pub(in crate::appliance) enum Prepared {
     Attach(Box<Attachment>),
@@ -46,38 +46,38 @@ pub(in crate::appliance) enum Prepared {
     },
     CompletionQueue(Box<PreparedQueue>),
     QueuePair(Box<PreparedPair>),
-    /// A call that takes no memory.
+    /// A call that needs no memory.
     Plain(Box<Call>),
 }
 
-/// A new program.
+/// A program that attaches, with its arena and doorbells.
 #[derive(Debug)]
 pub(in crate::appliance) struct Attachment {
     pub(super) name: String,
     pub(super) process: AttachedProcess,
     pub(super) outbox: Arc<Outbox>,
     pub(super) share: Arc<Share>,
-    /// Version of the layout.
+    /// Negotiated version of the shared-memory layout.
     pub(super) version: u32,
-    /// Bytes of the arena.
+    /// Size of the arena, bytes.
     pub(super) arena: u64,
-    /// Doorbells and wake-ups, per worker.
+    /// Doorbells and wake-up signal of each worker.
     pub(super) workers: Vec<(DoorbellScanner, Signal)>,
-    /// Descriptors of the welcome.
+    /// Descriptors of the welcome: the arena, then doorbells and wake-up signal of each worker.
     pub(super) descriptors: Vec<OwnedFd>,
 }
 
-/// A new memory region.
+/// A memory region to register.
 #[derive(Debug)]
 pub(in crate::appliance) struct Registration {
     pub(super) pd: u32,
     pub(super) address: u64,
     pub(super) len: u64,
-    /// Offset of the first byte in `memory`.
+    /// Offset of the region's first byte in `memory`.
     pub(super) offset: u64,
     pub(super) access: MemoryAccess,
     pub(super) memory: Memory,
-    /// Number that is reported when the memory is free.
+    /// Key that the control thread receives when the memory is free.
     pub(super) key: u64,
 }
 
@@ -87,7 +87,7 @@ pub(in crate::appliance) struct PreparedQueue {
     pub(super) channel: Option<u32>,
     pub(super) capacity: u32,
     pub(super) offsets: Vec<u64>,
-    /// The worker's ends, per worker.
+    /// The producing end of each worker.
     pub(super) producers: Vec<CompletionProducer>,
     pub(super) descriptor: OwnedFd,
     pub(super) hold: Hold,
@@ -103,21 +103,21 @@ pub(in crate::appliance) struct PreparedPair {
     pub(super) max_receives: u32,
     pub(super) copy_sources: bool,
     pub(super) rings: (RingConsumer, RingConsumer),
-    /// The rings as the program sees them.
+    /// Offset and capacity of the rings, for the reply.
     pub(super) sends: Ring,
     pub(super) receives: Ring,
     pub(super) descriptor: OwnedFd,
     pub(super) hold: Hold,
 }
 
-/// The memory of one session.
+/// Allocates memory for the calls of one session.
 #[derive(Debug)]
 pub(in crate::appliance) struct Preparer {
     shared: Arc<Shared>,
     outbox: Arc<Outbox>,
     process: AttachedProcess,
     share: Arc<Share>,
-    /// The arena, after the first call.
+    /// The arena; `None` until a hello has been accepted here.
     arena: Option<Arena>,
 }
 
@@ -131,12 +131,12 @@ impl Preparer {
         Preparer { shared, outbox, process, share, arena: None }
     }
 
-    /// Returns true after a first call that was accepted here.
+    /// Returns true once a hello has been accepted here. The control thread can still refuse the program.
     pub(super) fn is_open(&self) -> bool {
         self.arena.is_some()
     }
 
-    /// Checks a call and makes its memory. Blocks, for seconds if a memory region is large.
+    /// Checks a call and allocates its memory. Blocks, for seconds if a memory region is large.
     ///
     /// # Errors
     /// The refusal for the program.
@@ -218,7 +218,7 @@ impl Preparer {
         let hold = self.share.take(&self.shared.budget, total, parts.len() as u64)?;
         let parts: Vec<_> = parts.iter().map(|&(start, end)| start..end).collect();
         let config = ViewConfig { writable: access.local_write, lock: true };
-        // The view of a program that has ended is given up at its next piece.
+        // Mapping stops before its next piece if the program has ended.
         let memory = arena
             .view(&parts, config, self.shared.budget.maps(), &mut |_| !self.outbox.has_ended())
             .map_err(no_memory)?;
@@ -296,7 +296,7 @@ impl Preparer {
     }
 }
 
-/// Limits of a ring for `posts` posts hold for each value that the configuration allows.
+/// The largest `posts` and `completions` that the configuration allows fit into the capacities of the layout.
 const _: () = assert!(
     (32_768 * UNITS_PER_POST.0).next_power_of_two() as usize <= ring::MAX_CAPACITY
         && 1 << 20 <= completion::MAX_CAPACITY
@@ -311,14 +311,14 @@ struct RegionRequest {
 }
 
 impl RegionRequest {
-    /// Checks the numbers of a memory region. Returns the bytes of its parts.
+    /// Checks the address range, rights and parts of a memory region. Returns the total size of the parts, bytes.
     fn check(&self, parts: &[(u64, u64)]) -> Result<u64, Refusal> {
         let &RegionRequest { pd: _, address, len, offset, access } = self;
         let page = rustix::param::page_size() as u64;
         if len == 0 || address.checked_add(len).is_none() {
             return Err(invalid("a memory region has at least 1 byte, and ends within 64 bits"));
         }
-        // Atomics need aligned memory: an address and its byte are at the same place of a page.
+        // Atomics need aligned memory: an address has the same offset in its page as its byte in the arena.
         if offset >= page || address % page != offset {
             return Err(invalid("the offset is not that of the address in its page"));
         }
@@ -338,7 +338,7 @@ impl RegionRequest {
     }
 }
 
-/// Returns the limits of a program, for its welcome.
+/// Returns the limits that the welcome reports to a program.
 pub(super) fn limits(settings: &ProgramsSection) -> verbs_session::message::Limits {
     verbs_session::message::Limits {
         queue_pairs: settings.queue_pairs,
@@ -352,7 +352,7 @@ pub(super) fn limits(settings: &ProgramsSection) -> verbs_session::message::Limi
 }
 
 impl PreparedQueue {
-    /// Returns the reply with the descriptor.
+    /// Returns the reply to the call that creates the CQ. Its descriptor is sent with the reply.
     pub(super) fn answer(&self, queue: u32) -> Answer {
         let (capacity, offsets) = (self.capacity, self.offsets.clone());
         Answer::CompletionQueue { queue, capacity, offsets }

@@ -1,4 +1,4 @@
-//! A program and its objects, as the control thread has them.
+//! A program and its objects, in the tables of the control thread.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
@@ -21,7 +21,7 @@ use super::table::Table;
 /// Maximum number of protection domains of a program.
 const MAX_DOMAINS: u32 = 1024;
 
-/// A program.
+/// A program that is attaching, attached or ending.
 pub(super) struct Program {
     pub(super) id: ProgramId,
     pub(super) name: String,
@@ -43,7 +43,7 @@ pub(super) struct Program {
 
 /// State of a program.
 pub(super) enum State {
-    /// The workers are being told.
+    /// The workers add the program. `request`: the hello, answered after that.
     Attaching {
         request: u32,
         welcome: Box<Welcome>,
@@ -59,11 +59,11 @@ pub(super) enum State {
 /// A protection domain.
 pub(super) struct Domain {
     pub(super) id: PdId,
-    /// Memory regions and QPs.
+    /// Number of memory regions and QPs in the domain.
     pub(super) users: u32,
 }
 
-/// A memory region. It ends when all workers have removed it and its memory is free.
+/// A memory region. It leaves the table when all workers have removed it and its memory is free.
 pub(super) struct Region {
     pub(super) pd: u32,
     pub(super) key: u64,
@@ -85,25 +85,25 @@ pub(super) enum RegionPhase {
 
 pub(super) struct Channel {
     pub(super) signal: Arc<Signal>,
-    /// CQs that use it.
+    /// Number of CQs that use the channel.
     pub(super) users: u32,
 }
 
 /// A completion queue.
 pub(super) struct Queue {
     pub(super) channel: Option<u32>,
-    /// Send and receive queues of QPs that use it.
+    /// Number of send and receive queues that complete to the CQ.
     pub(super) users: u32,
-    /// False while the workers add or remove it.
+    /// True if all workers have added the CQ and its removal has not begun.
     pub(super) is_active: bool,
-    /// Reply to the call that creates it.
+    /// Reply to the call that creates the CQ, and its descriptor, until the workers have answered.
     pub(super) answer: Option<(Answer, OwnedFd)>,
     pub(super) _hold: Hold,
 }
 
-/// A queue pair. It has one connection in its life.
+/// A queue pair. It can be connected only once.
 pub(super) struct Pair {
-    /// Number that no other QP of the appliance has had.
+    /// Number that, unlike the QP's number, is never reused in the appliance.
     pub(super) serial: u64,
     pub(super) pd: u32,
     pub(super) send_queue: u32,
@@ -111,11 +111,11 @@ pub(super) struct Pair {
     pub(super) max_sends: u32,
     pub(super) max_receives: u32,
     pub(super) copy_sources: bool,
-    /// The worker's ends of SQ and RQ, until a worker has them.
+    /// The worker's ends of SQ and RQ; `None` once they have been sent to a worker.
     pub(super) rings: Option<(RingConsumer, RingConsumer)>,
-    /// The worker that has the QP.
+    /// The worker that serves the QP; `None` before the QP is connected.
     pub(super) worker: Option<WorkerId>,
-    /// Depths of the call; in effect unless the start-up negotiates others.
+    /// IRD and ORD of the call that connects or accepts. Replaced by the negotiated ones once established.
     pub(super) depths: Depths,
     pub(super) state: PairState,
     pub(super) _hold: Hold,
@@ -140,13 +140,13 @@ pub(super) enum PairState {
     Removing,
 }
 
-/// What follows when the worker has a QP.
+/// Next step after the worker has added a QP.
 pub(super) enum Start {
     Connect(Box<Connect>),
     Accept { stream: StreamId, listener: ListenerId, private_data: Vec<u8>, ulp: UlpConfig },
 }
 
-/// A listener of a program: one of the workers' listeners for each address.
+/// A listener of a program. It has one worker listener for each address.
 pub(super) struct Listener {
     pub(super) at_workers: Vec<Arc<ListenerConfig>>,
     pub(super) local: std::net::SocketAddr,
@@ -161,7 +161,7 @@ pub(super) enum ListenerPhase {
     Removing,
 }
 
-/// A peer's request for a connection.
+/// A peer's connection request that waits for the program's answer.
 pub(super) struct ConnectionRequest {
     pub(super) listener: u32,
     pub(super) id: ListenerId,
@@ -203,19 +203,19 @@ impl Program {
         self.outbox.reply(request, result, Vec::new());
     }
 
-    /// Returns the domain with this number.
+    /// Returns the protection domain with the number `pd`.
     pub(super) fn domain(&self, pd: u32) -> Result<&Domain, Refusal> {
         self.domains.get(pd).ok_or_else(|| not_found("protection domain", pd))
     }
 
-    /// Changes the number of users of a domain.
+    /// Adds a user to a protection domain (`begins`), or removes one.
     pub(super) fn count_domain_user(&mut self, pd: u32, begins: bool) {
         if let Some(domain) = self.domains.get_mut(pd) {
             domain.users = if begins { domain.users + 1 } else { domain.users.saturating_sub(1) };
         }
     }
 
-    /// Changes the number of users of the CQs of a QP.
+    /// Adds a QP to the users of its CQs (`begins`), or removes it. A CQ that both queues use has two users.
     pub(super) fn count_queue_users(&mut self, queues: [u32; 2], begins: bool) {
         for number in queues {
             if let Some(queue) = self.queues.get_mut(number) {
@@ -226,7 +226,7 @@ impl Program {
 }
 
 impl Pair {
-    /// Returns the reply to the call that creates it.
+    /// Returns the reply to the call that creates the QP.
     pub(super) fn answer(pair: u32, sends: Ring, receives: Ring) -> Answer {
         Answer::QueuePair { pair, sends, receives }
     }
@@ -235,7 +235,7 @@ impl Pair {
         [self.send_queue, self.receive_queue]
     }
 
-    /// Returns the stream of its connection, if it has a number.
+    /// Returns the stream of the QP's connection, if there is one and its number is known.
     pub(super) fn stream(&self) -> Option<StreamId> {
         match &self.state {
             PairState::Accepting(stream) | PairState::Connected(stream) => Some(*stream),
@@ -245,7 +245,7 @@ impl Pair {
     }
 }
 
-/// Returns the refusal of a call that names an object which does not exist.
+/// Returns the refusal of a call with the number of an object that does not exist.
 pub(super) fn not_found(kind: &str, number: impl std::fmt::Display) -> Refusal {
     refusal(RefusalKind::NotFound, format!("there is no {kind} {number}"))
 }

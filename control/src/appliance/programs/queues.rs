@@ -106,7 +106,7 @@ impl Programs {
         };
         let Some(queue) = program.queues.get_mut(number) else { return };
         let Some((answer, descriptor)) = queue.answer.take() else { return };
-        // The number stays in use: some workers have the CQ. It cannot be used, and ends with the program.
+        // If a worker has failed, others may have the CQ. Its number therefore stays allocated until the program ends.
         let result = match result {
             Ok(()) => Ok(answer),
             Err(reason) => Err(refusal(RefusalKind::NoMemory, reason)),
@@ -154,7 +154,7 @@ impl Programs {
         program.reply(request, Ok(Answer::Done));
     }
 
-    /// Creates a QP. A worker gets it with its connection.
+    /// Creates a QP. No worker has the QP before the program connects it.
     pub(super) fn create_pair(
         &mut self,
         env: &mut Env,
@@ -195,7 +195,7 @@ impl Programs {
         Ok(())
     }
 
-    /// Removes a QP. Its connection is reset.
+    /// Removes a QP, and resets its connection.
     pub(super) fn remove_pair(
         &mut self,
         env: &mut Env,

@@ -46,7 +46,7 @@ impl Programs {
         Ok(())
     }
 
-    /// Registers a memory region, whose memory exists, with the workers.
+    /// Registers a memory region with all workers. Its memory is mapped already.
     pub(super) fn register(
         &mut self,
         env: &mut Env,
@@ -127,7 +127,7 @@ impl Programs {
         Ok(())
     }
 
-    /// Removes a memory region from all workers.
+    /// Removes a memory region from all workers. `request`: the call to answer when its memory is free.
     pub(super) fn remove_region(
         &mut self,
         env: &mut Env,
@@ -145,7 +145,7 @@ impl Programs {
         env.broadcast(then, |ticket| Command::RemoveStag { stag, removal, ticket });
     }
 
-    /// Records that no worker accepts the STag any more. A worker that did not have it has answered, too.
+    /// Records that no worker accepts the STag any more. Workers that did not have the STag have answered, too.
     pub(super) fn on_region_removed(&mut self, env: &mut Env, id: ProgramId, stag: Stag) {
         let program = self.programs.get_mut(&id);
         if let Some(region) = program.and_then(|program| program.regions.get_mut(&stag)) {
@@ -154,9 +154,9 @@ impl Programs {
         }
     }
 
-    /// Records that the memory of a region is free: nothing refers to it any more.
+    /// Records that the memory of a region is free: its last handle was dropped.
     pub(in crate::appliance) fn on_freed(&mut self, env: &mut Env, key: u64) {
-        // A refused registration has no entry.
+        // A region whose registration was refused has no entry.
         let Some(&(id, stag)) = self.keys.get(&key) else { return };
         let program = self.programs.get_mut(&id);
         if let Some(region) = program.and_then(|program| program.regions.get_mut(&stag)) {
@@ -165,7 +165,8 @@ impl Programs {
         }
     }
 
-    /// Ends a memory region that the workers have removed and whose memory is free.
+    /// Removes a memory region from the table, if the workers have removed it and its memory is free. Answers the call
+    /// that removes it, if there is one.
     fn finish_region(&mut self, env: &mut Env, id: ProgramId, stag: Stag) {
         let Some(program) = self.programs.get_mut(&id) else { return };
         let Some(region) = program.regions.get(&stag) else { return };
@@ -184,7 +185,7 @@ impl Programs {
     }
 }
 
-/// Returns the rights of peers.
+/// Returns the access rights of peers.
 fn rights(access: MemoryAccess) -> Access {
     let MemoryAccess { local_write: _, remote_write, remote_read, remote_atomic } = access;
     let rights = [

@@ -1,4 +1,4 @@
-//! The socket of local programs, and the threads behind it: one accepts connections, and each session has one.
+//! The socket of local programs and its threads: one accepts connections, and one serves each session.
 //!
 //! ```text
 //!   program <--socket--> session thread --calls--> control thread
@@ -6,8 +6,8 @@
 //!                +------------+---- replies, events ----+
 //! ```
 //!
-//! A session's thread makes the memory that a call takes, so that a large one delays its own program only. Connections
-//! are bounded.
+//! A session's thread allocates the memory of a call, so that a large allocation delays only its own program. The
+//! number of connections is bounded.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -31,11 +31,11 @@ use super::session::Session;
 use crate::appliance::budget::Budget;
 use crate::waker::Waker;
 
-/// Connections beyond the limit of programs: they learn why they are refused.
+/// Connections accepted beyond `programs.programs`, so that these programs receive a refusal with its reason.
 const MORE_CONNECTIONS: usize = 16;
 /// Wait after a failed poll(2).
 const POLL_RETRY: Duration = Duration::from_millis(10);
-/// Messages that a program may leave unread, besides two for each queue pair.
+/// Maximum number of messages in a session's backlog, without the two for each queue pair that `[programs]` allows.
 const MIN_BACKLOG: usize = 1024;
 
 /// The listening socket, before sessions are served.
@@ -64,7 +64,7 @@ impl BoundSocket {
     /// Starts the thread that accepts connections.
     ///
     /// # Errors
-    /// The thread cannot be started.
+    /// The thread or the eventfd that stops it cannot be created.
     pub fn serve(
         self,
         settings: ProgramsSection,
@@ -91,10 +91,10 @@ impl BoundSocket {
     }
 }
 
-/// All sessions, for the control thread.
+/// The control thread's handle to all sessions.
 #[derive(Debug)]
 pub struct Sessions {
-    // Dropped first: a session's thread may wait for the control thread to take its call.
+    // Dropped first: a session's thread may block until the control thread takes its call.
     pub(in crate::appliance) inbox: Inbox,
     /// `None` in tests.
     pub(in crate::appliance) _server: Option<Server>,
@@ -106,8 +106,8 @@ struct Stop {
     stopping: Arc<AtomicBool>,
 }
 
-/// The running server. Dropping it closes all sessions and waits for their threads. The control thread's end of the
-/// queues must be dropped before, because a session's thread may wait for it.
+/// The running server. Its drop closes all sessions and waits for their threads. The [`Inbox`] must be dropped before,
+/// because a session's thread may block on its full queue.
 #[derive(Debug)]
 pub(in crate::appliance) struct Server {
     path: PathBuf,
@@ -116,7 +116,7 @@ pub(in crate::appliance) struct Server {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Threads of sessions, and their sending sides.
+/// Outbox and thread of each session.
 #[derive(Debug, Default)]
 struct Threads(Mutex<Vec<(Weak<Outbox>, JoinHandle<()>)>>);
 
@@ -175,7 +175,7 @@ impl Acceptor {
         }
     }
 
-    /// Waits for a connection, the end, or the next attempt after a failure.
+    /// Waits for a connection, for the end of the server, or for the next attempt after a failed accept(2).
     fn wait(&self) {
         let retry = self.backoff.retry_at();
         let timeout = retry.map(|at| at.saturating_duration_since(Instant::now()));
@@ -208,7 +208,7 @@ impl Acceptor {
         }
     }
 
-    /// Starts the session of a connection.
+    /// Starts the session of a connection. Closes the connection if there are too many, or without credentials.
     fn begin(&mut self, socket: OwnedFd) {
         self.threads.with(|all| all.retain(|(_, thread)| !thread.is_finished()));
         let most = self.queues.settings().programs as usize + MORE_CONNECTIONS;
@@ -236,7 +236,7 @@ impl Acceptor {
         let outbox = outbox(self.queues.settings(), socket, waker.clone());
         let weak = Arc::downgrade(&outbox);
         let id = ProgramId(self.next);
-        // Numbers are not used again.
+        // Numbers of programs are not reused.
         self.next = self.next.checked_add(1).ok_or_else(|| {
             std::io::Error::other("all numbers of programs are used up: restart ddpd")
         })?;
@@ -247,7 +247,7 @@ impl Acceptor {
     }
 }
 
-/// Creates the sending side of a session. `waker` wakes its thread.
+/// Creates the sending side of a session. `waker` wakes the session's thread.
 pub(in crate::appliance) fn outbox(
     settings: &ProgramsSection,
     socket: OwnedFd,

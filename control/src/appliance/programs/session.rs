@@ -1,5 +1,5 @@
-//! The thread of one session: reads calls, makes their memory, forwards them to the control thread, and sends messages
-//! that the program did not read at once. It ends with the session.
+//! The thread of one session: reads calls, allocates their memory, forwards them to the control thread, and sends the
+//! backlog of messages. The thread ends with the session.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::outbox::{Interest, Outbox};
 use super::prepare::Preparer;
 use crate::waker::Waker;
 
-/// Time-out of the first call.
+/// Time from the connection to an accepted hello, after which the session ends.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A session and its thread's state.
@@ -27,9 +27,9 @@ pub(super) struct Session {
     outbox: Arc<Outbox>,
     waker: Waker,
     preparer: Preparer,
-    /// Deadline of the first call.
+    /// Deadline of the hello.
     deadline: Instant,
-    /// True if the control thread has an input of the program.
+    /// True if an input has been forwarded. The control thread then must be notified of the session's end.
     is_known: bool,
 }
 
@@ -64,7 +64,7 @@ impl Session {
         }
     }
 
-    /// Waits until the socket is ready. Returns false if the session has ended.
+    /// Waits for the socket or a wake-up. Returns false if the program has hung up, or at the deadline of the hello.
     fn wait(&self, interest: Interest) -> bool {
         let mut flags = PollFlags::empty();
         flags.set(PollFlags::IN, interest.read);
@@ -84,9 +84,9 @@ impl Session {
         }
     }
 
-    /// Reads a call. Returns false if the session has ended.
+    /// Reads and forwards a call. Returns false if the session is to end.
     fn receive(&mut self) -> bool {
-        // Descriptors of a call have no meaning, and are closed.
+        // Descriptors sent with a call have no meaning, and are closed.
         let request = match self.outbox.socket().receive::<Request>() {
             Ok((request, _)) => request,
             Err(SocketError::WouldBlock) => return true,
@@ -106,7 +106,7 @@ impl Session {
         }
     }
 
-    /// Passes an input to the control thread. Returns false if it has ended.
+    /// Passes an input to the control thread. Returns false if the control thread has ended.
     fn forward(&mut self, kind: InputKind) -> bool {
         self.is_known = true;
         self.queues.forward(self.id, kind)

@@ -11,7 +11,8 @@ use super::refusal;
 use crate::appliance::budget::{Budget, Charge, ChargeKind};
 use crate::waker::Waker;
 
-/// What a program has of its limits. Sessions take from it, and the last handle to the memory gives it back.
+/// A program's use of its memory limits. A session's thread adds to it. The drop of the last handle to the memory
+/// subtracts from it.
 #[derive(Debug)]
 pub(super) struct Share {
     max_bytes: u64,
@@ -36,7 +37,7 @@ impl Share {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Takes bytes, and mappings of memory regions.
+    /// Charges bytes, and parts of a memory region, until the returned value is dropped.
     ///
     /// # Errors
     /// A limit of the program, or the memory ceiling of the appliance, is reached.
@@ -92,11 +93,11 @@ impl Drop for Taken {
     }
 }
 
-/// The charge of a memory region's memory: what it holds, then a notice to the control thread that it is free. Dropped
-/// on any thread, possibly a worker.
+/// The charge of a memory region, dropped with its memory on any thread, possibly a worker. Its drop returns the memory
+/// to the limits, and then notifies the control thread.
 #[derive(Debug)]
 pub(super) struct RegionCharge {
-    // Dropped first: after the notice the limits allow as much again.
+    // Dropped first, so that the limits allow the memory again when the control thread is notified.
     pub(super) _hold: Hold,
     pub(super) _notice: Notice,
 }

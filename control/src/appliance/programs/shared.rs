@@ -1,4 +1,4 @@
-//! What all sessions share.
+//! State that all sessions share.
 
 use std::sync::mpsc::Sender;
 
@@ -7,7 +7,7 @@ use config::ProgramsSection;
 use crate::appliance::budget::Budget;
 use crate::waker::Waker;
 
-/// What all sessions share.
+/// Settings, memory budget and handles to the control thread, shared by the threads of all sessions.
 #[derive(Debug)]
 pub(in crate::appliance) struct Shared {
     pub(super) settings: ProgramsSection,

@@ -1,6 +1,6 @@
-//! Numbered objects of a program: small numbers, which are used again, and a bound.
+//! A bounded table of a program's objects. Their numbers are small, and reused after removal.
 
-/// Objects by number. Workers have tables indexed by these numbers, so that free numbers are used first.
+/// Objects by number. Workers index tables by these numbers, so free numbers are reused before new ones are added.
 #[derive(Debug)]
 pub(super) struct Table<T> {
     entries: Vec<Option<T>>,
@@ -48,7 +48,7 @@ impl<T> Table<T> {
         self.entries.get_mut(number as usize)?.as_mut()
     }
 
-    /// Removes an object.
+    /// Removes and returns an object; `None` if no object has the number.
     pub(super) fn remove(&mut self, number: u32) -> Option<T> {
         let value = self.entries.get_mut(number as usize)?.take()?;
         self.free.push(number);

@@ -1,4 +1,4 @@
-//! Regions as the API shows them.
+//! Descriptions of regions for the API: one, all, a page.
 
 use std::time::Instant;
 
@@ -42,8 +42,8 @@ impl Regions {
         regions.map(|(name, region)| region.info(now, listeners(name))).collect()
     }
 
-    /// Describes the regions added by the API whose memory is being created and whose names `is_listed` selects, with
-    /// the progress.
+    /// Describes the regions of `AddRegion` requests whose memory is still being created, with the progress. Includes
+    /// only names for which `is_listed` returns true.
     pub(in crate::appliance) fn preparing(
         &self,
         env: &Env,

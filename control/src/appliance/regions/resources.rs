@@ -16,21 +16,21 @@ enum Resource {
 }
 
 impl Resources {
-    /// Records the resource of a region.
+    /// Records the shared-memory object or file of a region, if it has one.
     pub(super) fn add(&mut self, section: &RegionSection) {
         if let Some(resource) = resource(section) {
             self.0.insert(resource, section.name.clone());
         }
     }
 
-    /// Removes the resource of a region that is freed.
+    /// Removes the record of a region that is freed.
     pub(super) fn remove(&mut self, section: &RegionSection) {
         if let Some(resource) = resource(section) {
             self.0.remove(&resource);
         }
     }
 
-    /// Returns the error, one sentence, if another region has the resource that the section names.
+    /// Returns an error, one sentence, if a region has the shared-memory object or file of `section` already.
     pub(super) fn conflict(&self, section: &RegionSection) -> Option<String> {
         let resource = resource(section)?;
         let owner = self.0.get(&resource)?;

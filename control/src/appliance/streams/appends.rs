@@ -1,10 +1,10 @@
-//! Untagged messages that are being appended to files.
+//! Received untagged messages that are being appended to files.
 
 use std::collections::{BTreeSet, HashMap};
 
 use ddp::{Qn, StreamId};
 
-/// The messages, by the tag of their append.
+/// Messages whose append is not complete, by the tag of the append.
 #[derive(Default)]
 pub(super) struct Appends {
     /// Stream and queue of each message.
@@ -19,7 +19,7 @@ impl Appends {
         self.by_stream.insert((stream, tag));
     }
 
-    /// Removes a message that is appended. Returns its stream and queue, or `None` if the stream has ended.
+    /// Removes a message whose append is complete. Returns its stream and queue, or `None` if the stream has ended.
     pub(super) fn remove(&mut self, tag: u64) -> Option<(StreamId, Qn)> {
         let (stream, qn) = self.messages.remove(&tag)?;
         self.by_stream.remove(&(stream, tag));

@@ -1,4 +1,4 @@
-//! Failed messages whose posters wait for the cause of the stream's end.
+//! Failed messages whose failure is not reported yet: the cause of the stream's end may still become known.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -6,7 +6,7 @@ use std::time::Instant;
 use dataplane::{PostFailure, Ticket};
 use ddp::StreamId;
 
-/// A failed message whose poster was not notified yet.
+/// A failed message whose failure is not reported yet.
 pub(super) struct RefusedPost {
     pub(super) stream: StreamId,
     pub(super) ticket: Ticket,
@@ -41,7 +41,7 @@ impl RefusedPosts {
         self.order.first().map(|&(deadline, ..)| deadline)
     }
 
-    /// Removes a message whose deadline has passed.
+    /// Removes and returns the message with the earliest deadline, if that has passed.
     pub(super) fn take_expired(&mut self, now: Instant) -> Option<RefusedPost> {
         let &(_, stream, ticket) = self.order.first().filter(|&&(deadline, ..)| deadline <= now)?;
         self.order.pop_first();

@@ -1,5 +1,5 @@
-//! Work per operation does not grow with the number of objects. Steps are counted, not time: entries of the tables of
-//! regions, listeners, streams and notes that an operation visits.
+//! The work of an operation does not grow with the number of objects. Its measure is the number of entries of object
+//! tables (regions, listeners, streams, notes) that the operation visits, not time.
 
 use dataplane::memory::Memory;
 
@@ -8,7 +8,8 @@ use super::super::objects::visits;
 use super::regions::{remove, section};
 use super::*;
 
-/// Numbers of objects whose work is compared. A scan fails at the second one, before it takes long.
+/// Numbers of objects for which the work is compared. An operation that scans a table fails at the second number,
+/// before the slow third one.
 const NUMBERS: [usize; 3] = [100, 1_000, 100_000];
 const MANY: usize = NUMBERS[2];
 
@@ -35,7 +36,7 @@ streams_per_peer = 200000
 "#
 );
 
-/// Returns the entries that `operation` visits.
+/// Returns the number of entries that `operation` visits.
 fn visited(operation: impl FnOnce()) -> u64 {
     let before = visits();
     operation();
@@ -55,7 +56,7 @@ fn check_work(grow: impl Fn(&mut Bench, std::ops::Range<usize>), operation: impl
     }
 }
 
-/// Registers regions whose memory is one page of all.
+/// Registers regions that all share one page of memory.
 fn add_regions(bench: &mut Bench, numbers: std::ops::Range<usize>) {
     let (memory, _) = loader::load(
         &LoadTask::Region(section("template", 64)),

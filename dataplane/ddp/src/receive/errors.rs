@@ -19,7 +19,7 @@ pub(super) struct OrderedError<E> {
     error: FoundError<E>,
 }
 
-/// An error by the layer that found it.
+/// An error, by the layer that found it.
 #[derive(Clone, Debug)]
 enum FoundError<E> {
     Ddp(DdpError),
@@ -34,7 +34,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         }
     }
 
-    /// Refuses a segment for now, or records it as an error.
+    /// Refuses a segment, which the peer then retransmits, or records its error.
     #[cold]
     pub(super) fn reject<C: UlpChecks<Code = E>>(
         &mut self,
@@ -54,7 +54,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         Disposition::Ignored
     }
 
-    /// Reports the error, once, when all earlier segments have arrived.
+    /// Reports the recorded error once, if all earlier segments have arrived.
     pub(super) fn report_reached_error<C: UlpChecks<Code = E>>(&mut self, env: &mut Env<'_, M, C>) {
         let reached = self.error.as_mut().filter(|e| e.key <= self.order && !e.reported);
         if let Some(OrderedError { error, reported, .. }) = reached.map(|reached| &mut **reached) {
@@ -71,7 +71,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         }
     }
 
-    /// Records an error. Segments at or beyond it are ignored (RFC 5041 §7.1).
+    /// Records the error of a segment. That segment and all later ones are ignored (RFC 5041 §7.1).
     pub(super) fn reject_at(
         &mut self,
         key: OrderKey,
@@ -89,7 +89,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
             Reject::Ulp(code, mismatch) => {
                 FoundError::Ulp(UlpError { code, mismatch, header, segment_len })
             }
-            // The segment has been placed and acknowledged, and no memory is left to record its range: a local
+            // The segment has been placed and acknowledged, but no memory is left to record its range. This is a local
             // failure.
             Reject::Refused | Reject::NoRangeRoom => {
                 let code = ErrorCode::LocalCatastrophic;

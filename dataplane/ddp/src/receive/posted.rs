@@ -1,11 +1,11 @@
-//! Posted receives (RFC 5041 §5.1.2): the memory of each untagged message to the first queue, in the order of their MSNs.
+//! Posted receives (RFC 5041 §5.1.2): memory for the messages to the first untagged queue, one receive for each MSN.
 //!
 //! ```text
 //!   MSN ->   delivered | next ..................... next + receives - 1 | not yet possible
 //!                        placed at arrival, each into its own receive
 //! ```
 //!
-//! A receive is used up when its message is delivered. Its memory takes no bytes of the worker's buffers.
+//! A receive is consumed when its message is delivered. Its message occupies no pooled buffer of the worker.
 
 use base::LazyDeque;
 use wire::ddp::{UNTAGGED_HEADER_LEN, UntaggedRepr};
@@ -22,9 +22,9 @@ use crate::spans::SpanList;
 /// A receive for one untagged message.
 #[derive(Clone, Debug)]
 pub struct Receive<M> {
-    /// Carried by the receive's completion.
+    /// Value of the caller, returned in the event that ends the receive.
     pub cookie: u64,
-    /// Memory for the message, and its maximum length.
+    /// Memory for the message. Its length is the maximum length of the message.
     pub spans: SpanList<M>,
 }
 
@@ -36,7 +36,7 @@ impl<M> Receive<M> {
 }
 
 impl<M: RegionMemory, E: Copy> Receiver<M, E> {
-    /// Posts a receive, behind those already posted.
+    /// Posts a receive, after those already posted.
     pub(crate) fn post_receive(&mut self, receive: Receive<M>) -> Result<(), PostError> {
         let queue = self.queues.first_mut().filter(|_| self.posted_receives);
         let queue = queue.ok_or(PostError::OtherReceiveMode)?;
@@ -46,8 +46,8 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         Ok(())
     }
 
-    /// Removes all receives, also those of incomplete messages, and returns their cookies in the order of posting. Their
-    /// memory is released, and no receive can be posted.
+    /// Removes all receives, also those of incomplete messages, and releases their memory. Returns their cookies in the
+    /// order of posting. No receive can be posted after that.
     pub(crate) fn take_receives(&mut self) -> Vec<u64> {
         if !self.posted_receives {
             return Vec::new();
@@ -57,8 +57,8 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         receives.into_iter().flatten().map(|receive| receive.cookie).collect()
     }
 
-    /// Takes a region from the posted receives that use it: no byte is placed in it from now on. Their messages may have no
-    /// bytes.
+    /// Empties all posted receives that use a region: no byte is placed in the region from now on. The maximum length
+    /// of their messages becomes 0.
     pub(crate) fn revoke_receives(&mut self, memory: &M) {
         let Some(unfinished) = self.unfinished.get_mut() else { return };
         for receive in unfinished.receives.iter_mut() {
@@ -68,13 +68,13 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         }
     }
 
-    /// True if a posted receive is in this region.
+    /// Returns true if a posted receive uses this region.
     pub(crate) fn uses_memory(&self, memory: &M) -> bool {
         self.unfinished.receives.iter().any(|receive| receive.spans.uses_memory(memory))
     }
 
-    /// Validates and places one segment of the queue with posted receives. In order, delivers the message that it
-    /// completes.
+    /// Validates and places one segment of the queue with posted receives. Delivers the message if the segment is in
+    /// order and completes it.
     pub(super) fn accept_into_receive<C: UlpChecks<Code = E>>(
         &mut self,
         key: OrderKey,
@@ -123,7 +123,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         Ok(())
     }
 
-    /// Copies the payload into the memory of the receive at this distance from the oldest.
+    /// Copies the payload into the memory of the receive at `distance` from the oldest one (0).
     fn place_receive(
         &self,
         usage: ReceiveUse,
@@ -159,7 +159,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         self.deliver_receive(segment, header, control, message, env);
     }
 
-    /// Delivers a message, and uses up its receive.
+    /// Delivers a message, and consumes its receive.
     fn deliver_receive<C: UlpChecks<Code = E>>(
         &mut self,
         segment: &Segment,
@@ -177,7 +177,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         } else {
             queue.consume_buffer();
             let receives = self.unfinished.get_mut().map(|unfinished| &mut unfinished.receives);
-            // Without a receive, the receives were taken: the message was flushed.
+            // No receive is left after `take_receives`, which has flushed the receive of this message.
             let Some(receive) = receives.and_then(LazyDeque::pop_front) else { return };
             Some(FilledReceive { cookie: receive.cookie, len, mixed: message.mixed })
         };
@@ -192,7 +192,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
 /// A complete message for a posted receive.
 struct CompleteMessage {
     usage: ReceiveUse,
-    /// Bytes that are not placed.
+    /// Bytes of Immediate Data, which is not placed.
     data: Vec<u8>,
     /// True if some of its segments are placed and others are not.
     mixed: bool,

@@ -1,4 +1,4 @@
-//! Lists of spans.
+//! Tests of span lists: bounds, copies across span borders, digests.
 
 use core::iter::once;
 
@@ -52,7 +52,7 @@ fn bytes_beyond_the_list_are_zero_and_dropped() {
 }
 
 proptest! {
-    // Against a list of byte positions: reads, digests and writes across any span borders.
+    // Compares reads, digests and writes across span borders with a model that lists the position of each byte.
     #[test]
     fn spans_are_read_and_written_like_one_piece(
         lens in proptest::collection::vec(0u32..50, 0..=MAX_SPANS),
@@ -83,7 +83,7 @@ proptest! {
         target.copy(&expected);
         prop_assert_eq!(digest.crc(), target.into_digest().crc());
         prop_assert_eq!(&copied, &expected);
-        // Writes in pieces.
+        // The same range is written in pieces.
         let written: Vec<u8> = (from..end).map(|i| !(i as u8)).collect();
         let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(end - from)).collect();
         cuts.sort_unstable();

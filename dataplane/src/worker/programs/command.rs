@@ -1,4 +1,4 @@
-//! Commands about programs: registration and removal, and the link between a QP and its stream.
+//! Commands about programs: registration and removal of programs, CQs and QPs, and the link of a QP to its stream.
 
 use ddp::{Stag, StreamId};
 use tcp_lite::endpoint::UlpConfig;
@@ -17,7 +17,7 @@ impl<Io: PortIo> Core<Io> {
     /// Adds a program.
     ///
     /// # Errors
-    /// Its number is in use.
+    /// The number of the program is in use.
     pub(in crate::worker) fn add_program(
         &mut self,
         config: ProgramConfig,
@@ -37,14 +37,14 @@ impl<Io: PortIo> Core<Io> {
     /// Removes a program with its queues. The streams of its QPs are reset.
     ///
     /// # Errors
-    /// It does not exist.
+    /// The program does not exist.
     pub(in crate::worker) fn remove_program(&mut self, id: ProgramId) -> Result<(), CommandError> {
         let place = self.env.programs.find(id).ok_or(CommandError::Program)?;
         let program = self.env.programs.take(place);
         for pair in program.into_iter().flat_map(|program| program.pairs).flatten() {
             self.abandon_pair(&pair);
         }
-        // The last places are freed, so that a worker without programs has no places.
+        // Trailing free places are removed, so that the table of a worker without programs is empty.
         let programs = &mut self.env.programs.programs;
         while programs.last().is_some_and(Option::is_none) {
             programs.pop();
@@ -56,7 +56,7 @@ impl<Io: PortIo> Core<Io> {
     /// Adds a completion queue.
     ///
     /// # Errors
-    /// The program does not exist, or the number is refused.
+    /// The program does not exist, or the number of the CQ is in use or too high.
     pub(in crate::worker) fn add_completion_queue(
         &mut self,
         config: CompletionQueueConfig,
@@ -81,7 +81,7 @@ impl<Io: PortIo> Core<Io> {
     /// Adds a QP.
     ///
     /// # Errors
-    /// The program or a completion queue does not exist, or the number is refused.
+    /// The program or a CQ does not exist, a CQ has failed, or the number of the QP is in use or too high.
     pub(in crate::worker) fn add_queue_pair(
         &mut self,
         config: QueuePairConfig,
@@ -119,7 +119,7 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// Links a stream, which begins now, to its QP.
+    /// Links a new stream to its QP.
     ///
     /// # Errors
     /// The QP does not exist, has ended, or has a stream.
@@ -140,7 +140,7 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// Configures the ULP of a QP's stream: receives are posted by the program.
+    /// Configures RDMAP for a QP's stream: receives that the program posts, and the limits of the QP.
     ///
     /// # Errors
     /// The QP does not exist, has ended, or has a stream.
@@ -160,7 +160,8 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// Takes a region that is being removed from the posted receives of all QPs of its domain.
+    /// Revokes a region that is being removed: posted receives of the QPs in its protection domain must not write to it
+    /// any more.
     pub(in crate::worker) fn revoke_posted_receives(&mut self, stag: Stag) {
         if self.env.programs.is_empty() {
             return;
@@ -198,7 +199,7 @@ impl<Io: PortIo> Core<Io> {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Notes that a stream is established: its QP may send.
+    /// Queues the QP of an established stream to be served, because it may send now.
     pub(in crate::worker) fn start_pair(&mut self, stream: &Stream<'_>) {
         if let Some((program, number)) =
             stream.conn.transient.pair.and_then(|pair| self.programs.pair_mut(pair))
@@ -207,7 +208,7 @@ impl<Io: PortIo> Env<Io> {
         }
     }
 
-    /// Ends the QP of a stream that has ended. All its posts are flushed.
+    /// Ends the QP of a stream that has ended. Its incomplete posts are flushed.
     pub(in crate::worker) fn end_pair(&mut self, conn: &mut Conn) {
         let Some(reference) = take_pair(conn) else { return };
         let Some((program, number)) = self.programs.pair_mut(reference) else { return };
@@ -218,7 +219,7 @@ impl<Io: PortIo> Env<Io> {
         }
     }
 
-    /// Separates a stream from its QP, for which another attempt to connect follows.
+    /// Separates a failed stream from its QP, because another attempt to connect the QP follows.
     pub(in crate::worker) fn release_pair(&mut self, conn: &mut Conn) {
         let Some(reference) = take_pair(conn) else { return };
         if let Some((program, number)) = self.programs.pair_mut(reference)

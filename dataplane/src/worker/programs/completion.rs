@@ -9,14 +9,14 @@ use crate::api::{CommandError, CompletionQueueConfig};
 use crate::memory::CompletionProducer;
 use crate::signal::Signal;
 
-/// Largest number of CQs of a program.
+/// Maximum number of CQs of a program.
 const MAX_QUEUES: usize = 1 << 14;
 
 #[derive(Default)]
 pub(super) struct CompletionQueues {
     /// CQs by number.
     queues: Vec<Option<CompletionQueue>>,
-    /// CQs with completions since the last notifications, without duplicates.
+    /// CQs with completions since the last [`notify`](CompletionQueues::notify), without duplicates.
     dirty: Vec<u32>,
     /// CQs that have failed since the last [`take_failed`](CompletionQueues::take_failed).
     failed: Vec<(u32, CompletionError)>,
@@ -27,7 +27,7 @@ struct CompletionQueue {
     channel: Option<Arc<Signal>>,
     dirty: bool,
     failed: bool,
-    /// Send and receive queues of QPs that use it.
+    /// Number of send and receive queues that complete to the CQ.
     users: u32,
 }
 
@@ -35,7 +35,7 @@ impl CompletionQueues {
     /// Adds a CQ.
     ///
     /// # Errors
-    /// Its number is in use or too high.
+    /// The number of the CQ is in use or too high.
     pub(super) fn add(&mut self, config: CompletionQueueConfig) -> Result<(), CommandError> {
         let CompletionQueueConfig { program: _, number, queue, channel } = config;
         let at = number as usize;
@@ -53,7 +53,7 @@ impl CompletionQueues {
     /// Removes a CQ that no QP uses.
     ///
     /// # Errors
-    /// It does not exist or is in use.
+    /// The CQ does not exist or is in use.
     pub(super) fn remove(&mut self, number: u32) -> Result<(), CommandError> {
         match self.queues.get_mut(number as usize) {
             Some(place) if place.as_ref().is_some_and(|queue| queue.users == 0) => {
@@ -64,10 +64,10 @@ impl CompletionQueues {
         }
     }
 
-    /// Counts a user of both CQs.
+    /// Adds a QP to the users of its send and receive CQ. If both are the same, it counts twice.
     ///
     /// # Errors
-    /// One of them does not exist or has failed; nothing is counted.
+    /// A CQ does not exist or has failed. Then the counts do not change.
     pub(super) fn acquire(&mut self, numbers: [u32; 2]) -> Result<(), CommandError> {
         let exists = |number: &u32| {
             let queue = self.queues.get(*number as usize).and_then(Option::as_ref);
@@ -84,7 +84,7 @@ impl CompletionQueues {
         Ok(())
     }
 
-    /// Removes a user of both CQs.
+    /// Removes a QP from the users of its send and receive CQ.
     pub(super) fn release(&mut self, numbers: [u32; 2]) {
         for number in numbers {
             if let Some(queue) = self.get(number) {
@@ -93,7 +93,7 @@ impl CompletionQueues {
         }
     }
 
-    /// Writes a completion. A CQ that cannot take it fails, and takes no other.
+    /// Writes a completion. If that is impossible, the CQ fails and takes no further completions.
     pub(super) fn push(&mut self, number: u32, completion: &Completion) {
         let Some(Some(queue)) = self.queues.get_mut(number as usize) else { return };
         if queue.failed {
@@ -109,7 +109,7 @@ impl CompletionQueues {
         }
     }
 
-    /// Sends the requested notifications.
+    /// Notifies the channels of CQs with new completions for which the program has requested a notification.
     pub(super) fn notify(&mut self) {
         for number in self.dirty.drain(..) {
             let Some(Some(queue)) = self.queues.get_mut(number as usize) else { continue };
@@ -122,12 +122,12 @@ impl CompletionQueues {
         }
     }
 
-    /// Returns true if a CQ has failed and its QPs have not yet.
+    /// Returns true if a CQ has failed since the last [`take_failed`](Self::take_failed).
     pub(super) fn have_failed(&self) -> bool {
         !self.failed.is_empty()
     }
 
-    /// Returns the CQs that have failed since the last call.
+    /// Returns the CQs that have failed since the last call, with the cause.
     pub(super) fn take_failed(&mut self) -> Vec<(u32, CompletionError)> {
         std::mem::take(&mut self.failed)
     }

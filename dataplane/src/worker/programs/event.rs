@@ -1,4 +1,5 @@
-//! Events of a QP's stream: completions of its posts. All other events are for the control thread.
+//! Events of a QP's stream. Events about messages complete posts; events about the stream's state go to the control
+//! thread.
 
 use ddp::rdmap::{self, Event, Outcome, Terminate};
 use ddp::{ErrorCode, Poster};
@@ -19,7 +20,7 @@ impl<Io: PortIo> Env<Io> {
         let reference = stream.conn.transient.pair;
         let Some((program, number)) = reference.and_then(|pair| self.programs.pair_mut(pair))
         else {
-            // The QP was removed: its stream ends.
+            // The QP has been removed, so its stream is ending.
             return is_for_control_thread(&event).then_some(event);
         };
         let Program { pairs, completions, .. } = program;
@@ -63,7 +64,7 @@ impl<Io: PortIo> Env<Io> {
             }
             event => return is_for_control_thread(&event).then_some(event),
         }
-        // A fence may have ended, a queue has room, or a CQ has failed.
+        // The completion may end a fence or make room in a queue, or its CQ has failed: the QP is served again.
         program.make_ready(number);
         None
     }
@@ -85,13 +86,13 @@ fn refused_receive(error: &rdmap::Error) -> Option<Status> {
 fn refused_request(terminate: &Terminate) -> Option<Status> {
     terminate.read_request.as_ref()?;
     match terminate.numbers().error_type {
-        // 1: remote protection.
+        // RFC 5040 §4.8: RDMAP error type 1 is Remote Protection Error.
         1 => Some(Status::RemoteAccess),
         _ => Some(Status::RemoteOperation),
     }
 }
 
-/// Returns true for events about the stream's state. The others are about messages.
+/// Returns true for events about the stream's state, false for events about messages.
 fn is_for_control_thread(event: &Event) -> bool {
     match event {
         Event::Error(_)

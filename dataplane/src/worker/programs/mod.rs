@@ -1,17 +1,17 @@
-//! Local programs of a worker: takes the descriptors that programs post, performs them on the streams of their queue pairs
-//! (QPs), and writes completions.
+//! Local programs of a worker: takes the descriptors that programs post, performs their operations on the streams of
+//! the queue pairs (QPs), and writes completions.
 //!
 //! ```text
 //!   SQ, RQ --> doorbells, ready QPs --> checks of SGEs --> RDMAP of the stream --> events --> CQ, notification
 //!             (`serve`)                (`request`)                              (`event`)    (`completion`)
 //! ```
 //!
-//! A program is trusted with nothing but its own memory and QPs. A descriptor is copied once and checked after that. A
-//! ring that breaks its rules, an invalid descriptor or an SGE outside the program's memory ends that QP; a full CQ ends
-//! the QPs that use it. The worker never waits for a program, and serves each within a budget per turn.
+//! A program is not trusted: it can harm only its own memory and QPs. A descriptor is copied once and then checked. A
+//! violation of the ring protocol, an invalid descriptor or an SGE outside the program's memory ends the QP. A full CQ
+//! ends the QPs that use it. The worker never waits for a program, and serves each within a budget per turn.
 //!
-//! Posts complete in order: each event of the stream is about the oldest post of its queue. After the end of the stream
-//! all other posts are flushed, and so are posts that follow.
+//! Posts complete in order: each event of the stream completes the oldest post of its queue. After the end of the
+//! stream, incomplete and later posts are flushed.
 
 mod command;
 mod completion;
@@ -33,7 +33,7 @@ use crate::worker::flows::conn::PairRef;
 /// The programs of a worker.
 #[derive(Default)]
 pub(in crate::worker) struct Programs {
-    /// `None`: a free place, or a program that is being served.
+    /// Programs by place. `None`: a free place, or a program that is being served.
     programs: Vec<Option<Box<Program>>>,
 }
 
@@ -42,9 +42,10 @@ struct Program {
     id: ProgramId,
     doorbells: DoorbellScanner,
     wake: Signal,
-    /// False once the program has closed its end of `wake`, which would end each sleep at once.
+    /// False once the program has closed its end of `wake`: a closed socket is always readable and would end each
+    /// sleep.
     can_wake: bool,
-    /// Maximum number of doorbells and descriptors per turn.
+    /// Maximum number of doorbells and send descriptors per turn.
     budget: u32,
     /// QPs by number.
     pairs: Vec<Option<Box<QueuePair>>>,
@@ -60,7 +61,7 @@ impl Programs {
         self.programs.is_empty()
     }
 
-    /// Takes the program at a place to be served. [`restore`](Self::restore) puts it back.
+    /// Takes the program at a place out of the table. [`restore`](Self::restore) puts it back.
     fn take(&mut self, place: usize) -> Option<Box<Program>> {
         self.programs[place].take()
     }
@@ -69,7 +70,7 @@ impl Programs {
         self.programs[place] = Some(program);
     }
 
-    /// Returns the place of a program.
+    /// Returns the place of a program in the table.
     fn find(&self, id: ProgramId) -> Option<usize> {
         self.programs.iter().position(|program| program.as_ref().is_some_and(|p| p.id == id))
     }
@@ -79,13 +80,13 @@ impl Programs {
         self.programs[place].as_deref_mut()
     }
 
-    /// Returns the program and the QP of a stream.
+    /// Returns the program of a stream's QP, and the number of the QP.
     fn pair_mut(&mut self, pair: PairRef) -> Option<(&mut Program, u32)> {
         let program = self.programs.get_mut(pair.place as usize)?.as_deref_mut()?;
         Some((program, pair.number))
     }
 
-    /// Returns the reference to a QP without a stream.
+    /// Returns a reference to a QP; `None` if it does not exist, has ended or has a stream.
     pub(in crate::worker) fn find_unconnected(&self, id: QueuePairId) -> Option<PairRef> {
         let place = self.find(id.program)?;
         let pair = self.programs[place].as_ref()?.pairs.get(id.number as usize)?.as_deref()?;
@@ -112,7 +113,7 @@ impl Program {
         self.pairs.get_mut(number as usize)?.as_deref_mut()
     }
 
-    /// Queues a QP to be served.
+    /// Queues a QP to be served, unless it is queued already.
     fn make_ready(&mut self, number: u32) {
         if let Some(Some(pair)) = self.pairs.get_mut(number as usize)
             && !pair.queued

@@ -6,7 +6,8 @@
 //!   RQ ring ..............|  posted: oldest ......... newest  |  completed
 //! ```
 //!
-//! An ended QP performs nothing. Once all its posts are complete, it takes descriptors only to complete them as flushed.
+//! An ended QP performs no operation. It takes further descriptors only to complete them as flushed, after all earlier
+//! posts.
 
 use std::collections::VecDeque;
 
@@ -24,28 +25,28 @@ pub(super) struct QueuePair {
     pub(super) id: QueuePairId,
     pub(super) pd: PdId,
     pub(super) copy_sources: bool,
-    /// The stream, from the bind until its end.
+    /// The stream, from its link to the QP until its end.
     pub(super) stream: Option<StreamId>,
-    /// True once the stream has ended or failed, or the program broke a rule.
+    /// True once the stream has ended, or the QP has failed because of the program.
     pub(super) ended: bool,
     /// True while the QP is in the program's ready queue.
     pub(super) queued: bool,
     pub(super) sends: SendQueue,
     pub(super) receives: ReceiveQueue,
-    /// Status of the oldest Read or atomic if it is flushed: the peer's Terminate is about it.
+    /// Status of the oldest Read or atomic when it is flushed, if the peer's Terminate quotes its request.
     pub(super) refused_request: Option<Status>,
-    /// Status of the oldest receive if it is flushed: the error is about its message.
+    /// Status of the oldest receive when it is flushed, if the error of the stream is about its message.
     pub(super) refused_receive: Option<Status>,
 }
 
 pub(super) struct SendQueue {
     pub(super) ring: Ring,
     pub(super) max: usize,
-    /// A request with a fence that waits for `requests` to be 0.
+    /// A fenced request that waits until `requests` is 0.
     pub(super) waiting: Option<SendWork>,
     /// Posted operations, oldest first.
     posted: VecDeque<PostedSend>,
-    /// Reads and atomics among them.
+    /// Number of Reads and atomics in `posted`.
     requests: u32,
     completions: u32,
 }
@@ -58,7 +59,7 @@ pub(super) struct ReceiveQueue {
     completions: u32,
 }
 
-/// A ring of the program, until it breaks its rules.
+/// A ring of the program. `broken` is set when the program violates the ring protocol.
 pub(super) struct Ring {
     ring: RingConsumer,
     broken: bool,
@@ -69,43 +70,43 @@ impl Ring {
         Ring { ring, broken: false }
     }
 
-    /// Copies the next descriptor.
+    /// Takes a copy of the next descriptor; `None` if the ring is empty.
     pub(super) fn pop(&mut self) -> Result<Option<Units>, RingError> {
         let popped = self.ring.pop();
         self.broken |= popped.is_err();
         popped
     }
 
-    /// Copies the next descriptor; `None` also from a ring that has broken its rules.
+    /// Takes a copy of the next descriptor; `None` if the ring is empty or broken.
     pub(super) fn pop_unless_broken(&mut self) -> Option<Units> {
         if self.broken { None } else { self.pop().unwrap_or(None) }
     }
 
-    /// Returns all copied units to the program.
+    /// Allows the program to reuse all units that were taken.
     pub(super) fn release(&mut self) {
         self.ring.release();
     }
 }
 
-/// A posted operation.
+/// A post of the send queue that is not complete.
 pub(super) struct PostedSend {
     pub(super) wr_id: u64,
     pub(super) opcode: Opcode,
     pub(super) signalled: bool,
-    /// Operations of RDMAP without event. 0: the post failed with `status`.
+    /// Number of RDMAP operations of the post whose event is outstanding. At 0 the post can be completed.
     pub(super) parts: u8,
     /// Status of the completion, as known so far.
     pub(super) status: Status,
-    /// Bytes reported in the completion.
+    /// Length reported in the completion, bytes.
     pub(super) byte_len: u32,
-    /// Destination of an atomic's result.
+    /// Destination of an atomic's original value: region and offset.
     pub(super) result: Option<(Memory, u64)>,
 }
 
-/// A posted receive.
+/// A post of the receive queue that is not complete.
 struct PostedReceive {
     wr_id: u64,
-    /// Status of a receive that was not given to the stream.
+    /// Status of a receive that was not posted to the stream.
     failed: Option<Status>,
 }
 
@@ -148,8 +149,8 @@ impl QueuePair {
         }
     }
 
-    /// Configures RDMAP for the QP's stream. A request is at most [`MAX_SGES`] operations, so that the stream accepts all
-    /// operations that the QP takes.
+    /// Configures RDMAP for the QP's stream. A request becomes at most [`MAX_SGES`] RDMAP operations. The stream
+    /// therefore accepts the operations of `max_sends` requests.
     pub(super) fn configure(&self, config: &mut rdmap::Config) {
         let max_receives = self.receives.max as u32;
         config.receives = ReceiveMode::Posted { max_receives };
@@ -157,18 +158,18 @@ impl QueuePair {
         config.copy_sources = self.copy_sources;
     }
 
-    /// Returns true if a connection may begin.
+    /// Returns true if the QP may be linked to a stream.
     pub(super) fn is_unconnected(&self) -> bool {
         self.stream.is_none() && !self.ended
     }
 
-    /// Returns the numbers of both CQs.
+    /// Returns the numbers of the send and the receive CQ.
     pub(super) fn completion_queues(&self) -> [u32; 2] {
         [self.sends.completions, self.receives.completions]
     }
 
-    /// Completes the oldest posted operation by one event of RDMAP: `Some` with the original value of an atomic, if it
-    /// was performed, and `None` if it was flushed. Returns the number of operations that are complete without an error.
+    /// Handles the event of one RDMAP operation of the oldest post. `performed`: `None` if the operation was flushed,
+    /// else the original value of an atomic. Returns the number of posts completed without an error.
     pub(super) fn finish_send(
         &mut self,
         performed: Option<Option<u64>>,
@@ -191,14 +192,14 @@ impl QueuePair {
         self.complete_sends(completions)
     }
 
-    /// Adds an operation whose parts were posted, or which failed.
+    /// Adds a post whose RDMAP operations were given to the stream, or that has failed.
     pub(super) fn push_send(&mut self, posted: PostedSend, completions: &mut CompletionQueues) {
         self.sends.requests += u32::from(posted.opcode.is_request());
         self.sends.posted.push_back(posted);
         self.complete_sends(completions);
     }
 
-    /// Completes the oldest operations that have no part without event. Returns the number of those without an error.
+    /// Completes the oldest posts without outstanding events. Returns the number of those without an error.
     fn complete_sends(&mut self, completions: &mut CompletionQueues) -> u64 {
         let mut performed = 0;
         while self.sends.posted.front().is_some_and(|oldest| oldest.parts == 0) {
@@ -219,7 +220,7 @@ impl QueuePair {
         performed
     }
 
-    /// Adds a receive, which was given to the stream unless it `failed`.
+    /// Adds a receive that was posted to the stream, or that has `failed`.
     pub(super) fn push_receive(
         &mut self,
         wr_id: u64,
@@ -230,7 +231,7 @@ impl QueuePair {
         self.complete_failed_receives(completions);
     }
 
-    /// Completes the oldest receive by a message: its bytes, and what it carried.
+    /// Completes the oldest receive with a message. `carried`: Immediate Data or an invalidated STag.
     pub(super) fn fill_receive(
         &mut self,
         byte_len: u32,
@@ -268,7 +269,7 @@ impl QueuePair {
         completions.push(self.receives.completions, &completion);
     }
 
-    /// Ends the QP after the end of its stream, whose events have completed its posts; others are flushed here.
+    /// Ends the QP after the end of its stream. Flushes the posts that no event of the stream has completed.
     pub(super) fn end(&mut self, completions: &mut CompletionQueues) {
         self.stream = None;
         self.ended = true;
@@ -284,7 +285,7 @@ impl QueuePair {
     }
 }
 
-/// The completed request of a receive without message.
+/// Kind of completion of a receive without a message.
 const NOTHING_RECEIVED: Completed =
     Completed::Received { solicited: false, carried: Carried::Nothing };
 
@@ -294,7 +295,7 @@ impl SendQueue {
         self.posted.len() < self.max
     }
 
-    /// Returns true if a Read or atomic is incomplete, for which a fence waits.
+    /// Returns true if a Read or atomic is incomplete: a fenced request must wait.
     pub(super) fn has_requests(&self) -> bool {
         self.requests > 0
     }
@@ -308,7 +309,7 @@ impl ReceiveQueue {
 }
 
 impl PostedSend {
-    /// Returns the record of a request that was not performed.
+    /// Returns the record of a request that was not performed. Its completion is always signalled.
     pub(super) fn failed(work: &SendWork, status: Status) -> PostedSend {
         PostedSend {
             wr_id: work.wr_id,

@@ -1,4 +1,4 @@
-//! Descriptors of a program become operations of RDMAP: each SGE is checked against the worker's table of STags.
+//! Translates descriptors of a program into RDMAP operations. Each SGE is checked against the worker's table of STags.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use super::pair::PostedSend;
 use crate::memory::Memory;
 use crate::worker::flows::tables::Tables;
 
-/// Cookie of all operations: their order tells them apart.
+/// Cookie of all operations. It need not identify them, because they complete in order.
 const COOKIE: Cookie = Cookie::user(0);
 
-/// The operations of one descriptor. A Read has one for each SGE, because a Read Request names one sink (RFC 5040 §4.4).
+/// RDMAP operations of one descriptor. A Read has one for each SGE, as a Read Request has one sink (RFC 5040 §4.4).
 pub(super) type Requests = ArrayVec<WorkRequest<Memory>, MAX_SGES>;
 
-/// Access of a QP to the regions of its domain.
+/// Access of a QP to the memory regions of its protection domain.
 #[derive(Clone, Copy)]
 pub(super) struct Regions<'a> {
     pub(super) tables: &'a Tables,
@@ -28,10 +28,10 @@ pub(super) struct Regions<'a> {
 }
 
 impl Regions<'_> {
-    /// Returns the operations of a request, and its record.
+    /// Returns the RDMAP operations of a request, and its record for the send queue.
     ///
     /// # Errors
-    /// Status of the request's completion.
+    /// The status with which the request completes.
     pub(super) fn translate(&self, work: &SendWork) -> Result<(Requests, PostedSend), Status> {
         let mut posted =
             PostedSend { signalled: work.signalled, ..PostedSend::failed(work, Status::Success) };
@@ -86,7 +86,7 @@ impl Regions<'_> {
     /// Returns the memory of a receive.
     ///
     /// # Errors
-    /// Status of the receive's completion.
+    /// The status with which the receive completes.
     pub(super) fn sink(&self, buffers: &SgeList) -> Result<SpanList<Memory>, Status> {
         let mut spans = ArrayVec::<_, MAX_SGES>::new();
         for sge in buffers.sges() {
@@ -94,7 +94,7 @@ impl Regions<'_> {
                 spans.push(self.span(sge, true)?);
             }
         }
-        // The layout bounds number and sum.
+        // `verbs_layout` bounds the number of SGEs and the sum of their lengths.
         SpanList::new(spans).map_err(|_| Status::LocalLength)
     }
 
@@ -120,7 +120,7 @@ impl Regions<'_> {
         Ok(Source::Gather(Box::new(spans)))
     }
 
-    /// Returns one Read for each SGE. A Read of no bytes names no sink (RFC 5040 §5.2.1).
+    /// Returns one Read for each SGE that is not empty. A Read of 0 bytes has no valid sink STag (RFC 5040 §5.2.1).
     fn reads(&self, remote: &Remote, sinks: &SgeList) -> Result<Requests, Status> {
         let (source_stag, mut source_to) = target(remote);
         let mut reads = Requests::new();
@@ -164,8 +164,8 @@ impl Regions<'_> {
         Ok(WorkRequest::Atomic { op, stag, to, cookie: COOKIE })
     }
 
-    /// Returns the memory of an SGE, if all its bytes are within a region that the QP may use. With `writable`, the
-    /// appliance may also write to it.
+    /// Returns the memory of an SGE. Refuses an SGE that is not within a region of the QP's protection domain, or with
+    /// `writable` not within a writable one.
     fn span(&self, sge: &Sge, writable: bool) -> Result<Span<Memory>, Status> {
         let entry = self.tables.stag(Stag(sge.lkey)).ok_or(Status::LocalProtection)?;
         let is_own = entry.pd == self.pd && entry.stream.is_none_or(|only| only == self.stream);
@@ -177,7 +177,7 @@ impl Regions<'_> {
     }
 }
 
-/// Returns the STag and the TO of the peer's memory.
+/// Returns STag and TO of the peer's memory.
 fn target(remote: &Remote) -> (Stag, TaggedOffset) {
     (Stag(remote.stag), TaggedOffset(remote.to))
 }

@@ -1,4 +1,5 @@
-//! The part of a turn that serves programs: doorbells, then QPs with descriptors, round robin, within the budget.
+//! The part of a worker's turn that serves programs, each within its budget: first doorbells, then QPs with
+//! descriptors, round robin.
 
 use base::Instant;
 use ddp::PostError;
@@ -14,10 +15,11 @@ use crate::io::PortIo;
 use crate::worker::flows::conn::{Stage, Stream};
 use crate::worker::{Core, Env};
 
-/// Maximum number of descriptors of each queue of a QP before the next QP is served.
+/// Maximum number of send descriptors taken from a QP before the next QP is served. For an ended QP, the bound applies
+/// to the flushed descriptors of both queues.
 const QUOTA: u32 = 16;
 
-/// Doorbells and words of doorbells that are processed before a burst of frames, besides those of the program's QPs.
+/// Maximum number of doorbells, and of words that contain them, processed before a burst of frames. Each QP adds four.
 const MIN_DOORBELLS: u32 = 64;
 
 impl<Io: PortIo> Core<Io> {
@@ -29,7 +31,7 @@ impl<Io: PortIo> Core<Io> {
         }
         let mut busy = false;
         for place in 0..self.env.programs.programs.len() {
-            // While it is served, the program is not in the table: the posts of its QPs need the rest of the worker.
+            // A program is taken out of the table while it is served, because its posts borrow the rest of the worker.
             let Some(mut program) = self.env.programs.take(place) else { continue };
             busy |= self.serve_program(&mut program, now);
             self.env.programs.restore(place, program);
@@ -37,8 +39,8 @@ impl<Io: PortIo> Core<Io> {
         busy
     }
 
-    /// Takes the receives that programs have posted. Called before frames are processed that were received before the
-    /// call: a message that was sent after its receive was posted finds the receive.
+    /// Takes the receives that programs have posted. Called after a burst of frames is received and before it is
+    /// processed, so that a message sent after its receive was posted finds the receive.
     #[inline]
     pub(in crate::worker) fn take_posted_receives(&mut self, now: Instant) {
         if !self.env.programs.is_empty() {
@@ -56,7 +58,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     fn take_receives_of(&mut self, program: &mut Program, now: Instant) {
-        // Enough for the doorbells of all QPs, with the words that contain them.
+        // Enough for the two doorbells of each QP, with the words that contain them.
         let mut budget = 4 * program.pairs.len() as u32 + MIN_DOORBELLS;
         while let Some(doorbell) = program.doorbells.next_queue(&mut budget) {
             let number = doorbell / 2;
@@ -80,7 +82,7 @@ impl<Io: PortIo> Core<Io> {
         let mut budget = program.budget;
         self.fail_pairs_of_failed_queues(program, now);
         while let Some(doorbell) = program.doorbells.next_queue(&mut budget) {
-            // A doorbell without QP is harmless.
+            // A doorbell without a QP has no effect.
             program.make_ready(doorbell / 2);
         }
         for _ in 0..program.ready.len() {
@@ -102,7 +104,8 @@ impl<Io: PortIo> Core<Io> {
         budget < program.budget
     }
 
-    /// Serves a QP until its rings are empty or `quota` is 0. Returns true if there may be more to take.
+    /// Serves a QP until its rings are empty, its queues are full, a fence waits or `quota` is 0. Returns true if
+    /// `quota` is 0: descriptors may remain.
     fn serve_pair(
         &mut self,
         pair: &mut QueuePair,
@@ -130,7 +133,7 @@ impl<Io: PortIo> Core<Io> {
         *quota == 0
     }
 
-    /// Fails the QPs that use a failed CQ.
+    /// Reports CQs that have failed, and fails the QPs that use them.
     fn fail_pairs_of_failed_queues(&mut self, program: &mut Program, now: Instant) {
         for (number, reason) in program.completions.take_failed() {
             let program_id = program.id;
@@ -154,8 +157,8 @@ impl<Io: PortIo> Core<Io> {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Gives the receives of the RQ to the stream, from the beginning of the connection on. Not charged to the budget: a
-    /// receive that waited here could be missing when its message arrives. Their number is bounded by the QP's maximum.
+    /// Posts the receives of the RQ to the stream, once it has a ULP. Receives are not charged to the budget, because a
+    /// waiting receive could be missing when its message arrives. The QP's maximum bounds their number.
     fn take_receives(
         &mut self,
         pair: &mut QueuePair,
@@ -174,7 +177,7 @@ impl<Io: PortIo> Env<Io> {
             match regions.sink(&work.buffers) {
                 Ok(spans) => match lower.post_receive(Receive { cookie: 0, spans }) {
                     Ok(()) => pair.push_receive(work.wr_id, None, completions),
-                    // The stream is ending: its end flushes the QP.
+                    // The stream is ending. Its end flushes the QP.
                     Err(_) => {
                         pair.push_receive(work.wr_id, Some(Status::Flushed), completions);
                     }
@@ -188,7 +191,7 @@ impl<Io: PortIo> Env<Io> {
         Ok(())
     }
 
-    /// Performs operations of the SQ on an established stream.
+    /// Posts the requests of the SQ to the stream, if it is established.
     fn take_sends(
         &mut self,
         pair: &mut QueuePair,
@@ -251,7 +254,7 @@ impl<Io: PortIo> Env<Io> {
         Ok(())
     }
 
-    /// Ends a QP because of what the program posted. The peer receives a Terminate or a reset.
+    /// Ends a QP because of an error of the program, and reports that. The peer receives a Terminate or a reset.
     fn fail_pair(
         &mut self,
         pair: &mut QueuePair,
@@ -269,7 +272,7 @@ impl<Io: PortIo> Env<Io> {
     }
 }
 
-/// Returns the next request of the SQ.
+/// Takes the next request of the SQ, if there is one.
 fn pop_send(pair: &mut QueuePair) -> Result<Option<SendWork>, QueuePairError> {
     let Some(units) = pair.sends.ring.pop().map_err(QueuePairError::SendQueue)? else {
         return Ok(None);
@@ -278,7 +281,7 @@ fn pop_send(pair: &mut QueuePair) -> Result<Option<SendWork>, QueuePairError> {
 }
 
 impl QueuePair {
-    /// Completes the descriptors of an ended QP as flushed, behind its posts.
+    /// Completes the descriptors of an ended QP as flushed, after its earlier posts.
     fn flush_rings(&mut self, completions: &mut CompletionQueues, quota: &mut u32) {
         if let Some(work) = self.sends.waiting.take() {
             self.push_send(PostedSend::failed(&work, Status::Flushed), completions);
@@ -288,7 +291,7 @@ impl QueuePair {
             && let Some(units) = self.sends.ring.pop_unless_broken()
         {
             *quota -= 1;
-            // A descriptor that cannot be read has no completion: its `wr_id` is not known.
+            // An invalid descriptor has no completion, because its `wr_id` is not known.
             if let Ok(work) = SendWork::decode(&units) {
                 self.push_send(PostedSend::failed(&work, Status::Flushed), completions);
             }

@@ -1,4 +1,4 @@
-//! Doorbells while the worker sleeps, and notifications of completions.
+//! Wake-ups of a sleeping worker by programs, and notifications of completions to programs.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -13,7 +13,7 @@ impl Programs {
         }
     }
 
-    /// Returns true if there are descriptors to take.
+    /// Returns true if a program has a ready QP, a failed CQ or a rung doorbell.
     #[inline]
     pub(in crate::worker) fn have_work(&self) -> bool {
         self.programs.iter().flatten().any(|program| {
@@ -23,7 +23,8 @@ impl Programs {
         })
     }
 
-    /// Prepares a sleep: from now on, programs wake the worker. Returns false if there are descriptors to take.
+    /// Prepares a sleep: from now on, programs wake the worker. Returns false if a program needs service before the
+    /// sleep.
     pub(in crate::worker) fn arm(&mut self) -> bool {
         let mut may_sleep = true;
         for program in self.programs.iter_mut().flatten() {
@@ -41,7 +42,7 @@ impl Programs {
         }
     }
 
-    /// Returns the descriptors that end a sleep.
+    /// Returns the file descriptors on which programs send wake-ups.
     pub(in crate::worker) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let programs = self.programs.iter().flatten();
         programs.filter(|program| program.can_wake).map(|program| program.wake.as_fd())

@@ -1,4 +1,4 @@
-//! Local programs: operations between two programs, errors of what they post, flushes, budgets and notifications.
+//! Local programs: operations between two programs, errors of their posts, flushes, budgets and notifications.
 
 mod hostile;
 mod mixes;
@@ -27,7 +27,7 @@ fn received(wr_id: u64, byte_len: u32, solicited: bool, carried: Carried) -> Com
 #[test]
 fn send_fills_posted_receives_in_order() {
     let mut programs = Programs::new(PairPlan::default());
-    // Posted before the connection: into two pieces, then into one.
+    // Receives posted before the connection: one of two pieces, then one of one piece.
     programs.b.receive(20, &[(0, 1000), (5000, 4000)]);
     programs.b.receive(21, &[(10_000, 100)]);
     programs.connect();
@@ -89,7 +89,7 @@ fn immediate_data_and_invalidation_are_in_the_completion() {
     b.receive(10, &[(0, 64)]);
     a.post(1, Operation::Immediate { data: *b"8 bytes!", solicited: true });
     assert_eq!(programs.completion(1), received(9, 0, true, Carried::Immediate(*b"8 bytes!")));
-    // The region of the peer becomes one of this stream alone, so that the peer may invalidate it.
+    // Binds b's region to the stream alone, so that the peer may invalidate its STag.
     let stream = programs.b_stream();
     let bind = |ticket| Command::BindStag { stag: here, stream: Some(stream), ticket };
     let ticket = programs.net.hosts[1].command(0, bind);
@@ -123,7 +123,7 @@ fn unsignalled_operation_has_no_completion_and_fence_waits_for_reads() {
     let quiet = |wr_id, operation| SendWork { wr_id, signalled: false, fence: false, operation };
     let sinks = a.list(&[(0, 100_000)]);
     a.post_work(&quiet(1, Operation::Read { remote: b.remote(0), sinks }));
-    // The Write sends the bytes that the Read has placed.
+    // The fenced Write sends the bytes that the Read has placed.
     let payload = a.gather(&[(0, 100_000)]);
     let operation = Operation::Write { remote: b.remote(200_000), payload };
     a.post_work(&SendWork { wr_id: 2, signalled: true, fence: true, operation });
@@ -252,7 +252,7 @@ fn removed_program_resets_its_streams_and_releases_its_memory() {
 fn receive_posted_after_the_message_arrived_at_the_port_is_found() {
     let mut programs = Programs::connected(PairPlan::default());
     programs.a.post(1, Operation::Send { payload: inline(b"early"), solicited: false });
-    // The first turn of both hosts: the frame is in the port of the second one.
+    // After one turn of both hosts, the frame is in the receive queue of the second host's port.
     programs.net.turn();
     programs.b.receive(9, &[(0, 64)]);
     assert_eq!(programs.completion(1), received(9, 5, false, Carried::Nothing));
@@ -289,7 +289,7 @@ fn doorbell_wakes_a_sleeping_worker_once() {
     assert_eq!(rung, [true, false]);
     assert_eq!(core.programs().descriptors().count(), 1);
     core.programs_mut().disarm();
-    // A program that has closed its end cannot end sleeps.
+    // The wake-ups of a program that has closed its end do not end sleeps.
     a.wake = None;
     core.programs_mut().disarm();
     assert_eq!(core.programs().descriptors().count(), 0);
@@ -310,7 +310,7 @@ fn changed_source_is_retransmitted_as_sent_if_copies_are_kept() {
         let remote = programs.b.remote(0);
         programs.a.post(1, Operation::Write { remote, payload });
         programs.net.run_until_idle();
-        // The program breaks its promise before the completion.
+        // The program changes the source before the completion.
         programs.a.write(0, &[2; 1000]);
         assert_eq!(programs.completion(0), sent(1, Opcode::Write, 0));
         let expected = if copy_sources { 1 } else { 2 };

@@ -1,4 +1,4 @@
-//! Local programs of test hosts: the program's ends of the queues, and memory of its arena.
+//! Local programs of test hosts: the program's ends of its queues, and its registered memory.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -26,14 +26,14 @@ use crate::memory::{Arena, Maps, Memory, QueueArea, ViewConfig};
 use crate::signal::Signal;
 
 pub(super) const PROGRAM: ProgramId = ProgramId(7);
-/// Address of a program's memory region, its TO.
+/// Address of the first byte of a program's memory region, which is also its TO.
 pub(super) const ADDRESS: u64 = 0x7f00_0000_1000;
-/// Bytes of a program's memory region.
+/// Size of a program's memory region, bytes.
 pub(super) const MEMORY: u64 = 1 << 20;
 const PORT: u16 = 4793;
 const LINE: u64 = 128;
 
-/// Properties of a QP and its CQ.
+/// Parameters of a test program with its QP and CQ.
 #[derive(Clone, Copy)]
 pub(super) struct PairPlan {
     pub(super) units: usize,
@@ -67,9 +67,9 @@ pub(super) struct TestProgram {
     pub(super) receives: ring::Producer<'static>,
     pub(super) completions: completion::Consumer<'static>,
     pub(super) bells: Ringer<'static>,
-    /// The program's end of the notifications.
+    /// The program's end of the socket for notifications.
     pub(super) channel: OwnedFd,
-    /// The program's end of the wake-ups.
+    /// The program's end of the socket for wake-ups; `None` once closed.
     pub(super) wake: Option<OwnedFd>,
     pub(super) stag: Stag,
     pub(super) memory: Memory,
@@ -158,7 +158,7 @@ impl TestProgram {
         Sge { address: ADDRESS + offset, len, lkey: self.stag.0 }
     }
 
-    /// Returns the destination at `offset` in the region, for the other program.
+    /// Returns the address at `offset` in the region, for Writes, Reads and atomics of the other program.
     pub(super) fn remote(&self, offset: u64) -> Remote {
         Remote { stag: self.stag.0, to: ADDRESS + offset }
     }
@@ -182,7 +182,7 @@ impl TestProgram {
         self.publish_sends();
     }
 
-    /// Posts units that need not be a descriptor.
+    /// Posts arbitrary units, not necessarily a valid descriptor.
     pub(super) fn post_units(&mut self, units: &[Unit]) {
         self.sends.push(units).unwrap();
         self.publish_sends();
@@ -205,14 +205,14 @@ impl TestProgram {
         self.bells.ring(self.id().receive_doorbell()).unwrap();
     }
 
-    /// Returns the next completion.
+    /// Takes the next completion, if there is one.
     pub(super) fn poll(&mut self) -> Option<Completion> {
         let completion = self.completions.poll().unwrap();
         self.completions.release();
         completion
     }
 
-    /// Requests a notification of the next completion.
+    /// Requests a notification of the next completion, or of the next solicited one.
     pub(super) fn arm(&mut self, request: Request) {
         self.completions.arm(request);
     }
@@ -234,7 +234,7 @@ impl TestProgram {
     }
 }
 
-/// Registers a memory region of a new arena with all rights.
+/// Registers a memory region of a new arena. Peers may read it, and if `writable` also write it and use atomics.
 pub(super) fn register(net: &mut Net, host: usize, stag: Stag, writable: bool) -> Memory {
     let arena = Arena::create("arena", MEMORY).unwrap();
     let config = ViewConfig { writable, lock: false };
@@ -261,7 +261,7 @@ pub(super) fn register(net: &mut Net, host: usize, stag: Stag, writable: bool) -
     memory
 }
 
-/// Two hosts with a program each.
+/// Two hosts with one program each.
 pub(super) struct Programs {
     pub(super) net: Net,
     pub(super) a: TestProgram,
@@ -286,7 +286,7 @@ impl Programs {
         programs
     }
 
-    /// Connects the QPs. Returns the streams.
+    /// Connects the QPs. Returns the streams of `a` and `b`.
     pub(super) fn connect(&mut self) -> (StreamId, StreamId) {
         let service = Service::Program(self.a.id());
         let endpoint = endpoint(self.transport);
@@ -327,13 +327,13 @@ impl Programs {
         (here, there)
     }
 
-    /// Runs until the program of host `host` has a completion.
+    /// Runs until the program of host `host` has a completion, and returns it.
     pub(super) fn completion(&mut self, host: usize) -> Completion {
         let program = if host == 0 { &mut self.a } else { &mut self.b };
         self.net.run_until("a completion", |_| program.poll())
     }
 
-    /// Runs until the program of host `host` has `count` completions.
+    /// Runs until the program of host `host` has had `count` completions, and returns them.
     pub(super) fn completions(&mut self, host: usize, count: usize) -> Vec<Completion> {
         (0..count).map(|_| self.completion(host)).collect()
     }

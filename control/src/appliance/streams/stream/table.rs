@@ -1,4 +1,4 @@
-//! All streams, by number, with their count by state.
+//! All streams, by number, and the number of streams in each state.
 
 use ddp::StreamId;
 
@@ -35,7 +35,7 @@ impl StreamTable {
         self.streams.get_mut(id)
     }
 
-    /// Inserts a stream, which replaces an earlier one of the same number.
+    /// Inserts a stream. Replaces a stream that has the same number.
     pub(in crate::appliance::streams) fn insert(&mut self, id: StreamId, stream: Stream) {
         self.counts[stream.state as usize] += 1;
         if let Some(old) = self.streams.insert(id, stream) {

@@ -1,4 +1,4 @@
-//! Calls about objects: memory regions, queues, their limits and refusals.
+//! Calls that create and remove objects (memory regions, channels, CQs, QPs), their limits and their refusals.
 
 use ddp::Access;
 
@@ -52,7 +52,7 @@ fn sessions_that_may_not_begin_are_refused_and_closed() {
     assert_eq!(third.refused(&mut rig, hello()), RefusalKind::Limit, "programs = 2");
     third.read();
     assert!(third.is_closed);
-    // A program that has ended makes room.
+    // A program that has ended does not count against the limit.
     first.hang_up(&mut rig);
     Client::attach(&mut rig, 6).hang_up(&mut rig);
     rig.refuse_next("AddProgram");
@@ -82,7 +82,7 @@ fn memory_region_is_the_programs_memory_at_its_address() {
     let mut byte = [0];
     ddp::RegionMemory::read(&entry.memory, entry.memory_offset + PAGE - 16, &mut byte);
     assert_eq!(&byte, b"x");
-    // Another domain of another program has another number at the workers.
+    // Protection domains of different programs have different numbers at the workers.
     let mut other = Client::attach(&mut rig, 2);
     let other_pd = other.create(&mut rig, Call::CreatePd);
     let other_stag = other.create(&mut rig, register(other_pd, LOCAL_ACCESS));
@@ -137,7 +137,7 @@ fn invalid_memory_regions_are_refused() {
     rig.assert_empty();
 }
 
-// A Send of the region may be in flight, and is transmitted again from it.
+// A Send from the region may be in flight: its retransmission reads the region.
 #[test]
 fn deregistration_is_answered_when_nothing_refers_to_the_memory() {
     let mut rig = Rig::new(PROGRAMS);

@@ -24,7 +24,7 @@ fn connect_registers_the_pair_then_opens_and_reports_the_stream() {
     };
     assert_eq!((*worker, *depths, &private_data[..]), (stream.worker(), DEPTHS, &b"welcome"[..]));
     assert_eq!(client.refused(&mut rig, connect(pair)), RefusalKind::Invalid, "once");
-    // The peer closes its direction: the appliance closes its own, once.
+    // When the peer closes its direction, the appliance closes its own direction once.
     for _ in 0..2 {
         rig.bench.event(Event::PeerClosed { stream, incomplete: false });
     }
@@ -114,7 +114,7 @@ fn impossible_connects_are_refused() {
     };
     for (call, kind) in [
         (connect(2), RefusalKind::NotFound),
-        // An address of the appliance itself, and one of no network.
+        // An address of the appliance itself, and an address without a route.
         (remote("10.0.0.1:7471"), RefusalKind::Unreachable),
         (remote("192.0.2.1:7471"), RefusalKind::Unreachable),
         (remote("10.0.0.9:0"), RefusalKind::Invalid),
@@ -155,7 +155,7 @@ fn impossible_connects_are_refused() {
         assert_eq!(client.refused(&mut rig, call.clone()), kind, "{call:?}");
     }
     rig.refuse_next("AddQueuePair");
-    // The other worker takes the first connect.
+    // Only the last worker refuses the QP. The connect may be at the other worker, which accepts the QP.
     let refused = client.call(&mut rig, connect(pair));
     assert!(refused.is_ok() || refused.is_err_and(|refusal| refusal.kind == RefusalKind::Invalid));
     client.hang_up(&mut rig);
@@ -238,7 +238,7 @@ fn pair_removed_while_it_connects_leaves_no_stream() {
     client.call(&mut rig, connect(pair)).unwrap();
     let (worker, opened) = rig.connects.pop().unwrap();
     client.call(&mut rig, Call::RemoveQueuePair { pair }).unwrap();
-    // A new QP has the number; the worker reports the stream of the old one.
+    // A new QP reuses the number. Then the worker reports the stream of the removed QP.
     assert_eq!(client.create(&mut rig, queue_pair(0, 0)), pair);
     client.call(&mut rig, connect(pair)).unwrap();
     rig.connects.insert(0, (worker, opened));
@@ -273,7 +273,7 @@ fn addresses_and_ports_of_listeners_are_checked_and_chosen() {
     assert!(local.port() >= 49152 && local.ip().is_unspecified());
     let mut other = Client::attach(&mut rig, 2);
     assert_eq!(other.refused(&mut rig, listen(local.port())), RefusalKind::InUse);
-    // The workers' listeners are those of TCP: the test's workers do not know SCTP's port space.
+    // The last worker refuses the listener, which is then removed from the other worker.
     rig.refuse_next("AddListener");
     assert_eq!(other.refused(&mut rig, listen(5000)), RefusalKind::InUse);
     assert!(rig.listeners(0).iter().all(|listener| listener.port != 5000), "removed again");

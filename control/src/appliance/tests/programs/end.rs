@@ -1,10 +1,10 @@
-//! The end of programs at each step, and of the appliance.
+//! The end of programs after each step, by the operator, and while the appliance drains.
 
 use super::*;
 
 type Step = fn(&mut Client, &mut Rig);
 
-/// Steps of a program; each creates something.
+/// Steps of a program. Each step creates an object, a connection or a connection request.
 const STEPS: [Step; 10] = [
     |client, rig| drop(client.call(rig, hello())),
     |client, rig| drop(client.call(rig, Call::CreatePd)),
@@ -42,7 +42,7 @@ fn nothing_is_left_of_a_program_that_ends_after_any_step() {
     }
 }
 
-/// Passes the calls of the steps without an answer of the workers between them, and hangs up.
+/// Makes the first calls of a list, of which the workers answer all but the last. Then the program hangs up.
 #[test]
 fn nothing_is_left_of_a_program_that_ends_before_the_workers_answer() {
     let calls = [
@@ -59,7 +59,7 @@ fn nothing_is_left_of_a_program_that_ends_before_the_workers_answer() {
         let mut rig = Rig::new(PROGRAMS);
         let mut client = Client::new(&rig, 1);
         for (at, call) in calls[..number].iter().enumerate() {
-            // All but the last are answered.
+            // The workers do not answer the last call.
             if at + 1 < number {
                 client.call(&mut rig, call.clone()).unwrap();
             } else {
@@ -165,7 +165,7 @@ fn programs_are_listed_ended_by_the_operator_and_logged() {
     client.read();
     assert!(client.is_closed);
     rig.settle();
-    // The session's thread reports the end afterwards.
+    // The session's thread reports the end of the session afterwards.
     client.hang_up(&mut rig);
     rig.assert_empty();
     for wanted in [

@@ -1,5 +1,5 @@
-//! Local programs: sessions against scripted workers. The workers keep what they are told to add, refuse what does not
-//! exist, and reset the streams of what is removed.
+//! Local programs: sessions against scripted workers. The workers record added objects, refuse to remove unknown ones,
+//! and reset the streams of removed QPs and programs.
 
 mod calls;
 mod connections;
@@ -49,7 +49,7 @@ const LOCAL_ACCESS: MemoryAccess = MemoryAccess {
     remote_atomic: false,
 };
 
-/// A program: its end of the socket, and the part of its session that runs beside the control thread.
+/// A program: its end of the socket, and the state of its session's thread, which the test plays.
 struct Client {
     id: ProgramId,
     socket: SessionSocket,
@@ -82,7 +82,7 @@ impl Client {
         Client { id, socket, outbox, preparer, next, replies, events, is_closed }
     }
 
-    /// Attaches a program.
+    /// Creates a program and attaches it.
     fn attach(rig: &mut Rig, id: u32) -> Client {
         let mut client = Client::new(rig, id);
         let answer = client.call(rig, hello());
@@ -94,7 +94,7 @@ impl Client {
     fn send(&mut self, rig: &Rig, call: Call) -> u32 {
         let id = self.next;
         self.next += 1;
-        // As over the socket.
+        // Encodes and decodes the call, as over the socket.
         let request = serde_json::to_string(&ProgramRequest { id, call }).unwrap();
         let ProgramRequest { id, call } = serde_json::from_str(&request).unwrap();
         self.outbox.count_call();
@@ -105,14 +105,14 @@ impl Client {
         id
     }
 
-    /// Calls, and lets the workers answer.
+    /// Makes a call, lets the workers answer, and returns the reply.
     fn call(&mut self, rig: &mut Rig, call: Call) -> Result<Answer, Refusal> {
         let id = self.send(rig, call);
         rig.settle();
         self.reply(id).expect("a reply")
     }
 
-    /// Returns the number of a created object.
+    /// Makes a call that creates an object. Returns its number or STag.
     fn create(&mut self, rig: &mut Rig, call: Call) -> u32 {
         match self.call(rig, call).unwrap() {
             Answer::Created { number } => number,
@@ -124,7 +124,7 @@ impl Client {
         }
     }
 
-    /// Returns the class of a call's refusal.
+    /// Makes a call that must be refused. Returns the kind of the refusal.
     fn refused(&mut self, rig: &mut Rig, call: Call) -> RefusalKind {
         match self.call(rig, call.clone()) {
             Err(refusal) => refusal.kind,
@@ -132,7 +132,7 @@ impl Client {
         }
     }
 
-    /// Reads all messages.
+    /// Reads all messages that have arrived.
     fn read(&mut self) {
         loop {
             match self.socket.receive::<Message>() {
@@ -148,7 +148,7 @@ impl Client {
         }
     }
 
-    /// Returns the reply to a request, if there is one.
+    /// Takes the reply to a request, if it has arrived.
     fn reply(&mut self, id: u32) -> Option<Result<Answer, Refusal>> {
         self.reply_with_descriptors(id).map(|(result, _)| result)
     }
@@ -177,14 +177,14 @@ impl Client {
         rig.settle();
     }
 
-    /// Creates a domain, a CQ and a QP.
+    /// Creates a protection domain, a CQ and a QP. Returns the number of the QP.
     fn create_pair(&mut self, rig: &mut Rig) -> u32 {
         let pd = self.create(rig, Call::CreatePd);
         let queue = self.create(rig, completion_queue());
         self.create(rig, queue_pair(pd, queue))
     }
 
-    /// Creates a QP and connects it with this stream.
+    /// Creates a QP and connects it. `stream`: number of its stream at the worker. Returns the number of the QP.
     fn connect(&mut self, rig: &mut Rig, stream: u64) -> u32 {
         let pair = self.create_pair(rig);
         assert_eq!(self.call(rig, connect(pair)), Ok(Answer::Done));

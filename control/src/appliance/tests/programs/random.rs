@@ -1,10 +1,11 @@
-//! Hostile sessions: random calls and events in random order. Each call has one reply, and nothing is left at the end.
+//! Hostile sessions: random calls and events in random order. Each call has one reply, and no object remains at the
+//! end.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// A random input.
+/// A random step of the test.
 #[derive(Clone, Debug)]
 enum Input {
     Call(Call),
@@ -19,7 +20,7 @@ enum Input {
 }
 
 fn call() -> impl Strategy<Value = Call> {
-    // Mostly numbers that exist.
+    // Mostly numbers of existing objects.
     let number = || prop_oneof![9 => 0u32..3, 1 => any::<u32>()];
     let access = any::<[bool; 4]>().prop_map(|[w, a, b, c]| MemoryAccess {
         local_write: w,
@@ -98,10 +99,10 @@ fn input() -> impl Strategy<Value = Input> {
     ]
 }
 
-/// Calls of [`begin`], and the hello.
+/// Number of calls of [`begin`], with the hello.
 const BEGIN: u32 = 6;
 
-/// Gives the program one object of each kind, so that most random calls find one.
+/// Creates a protection domain, a CQ, two QPs and a listener, so that most random calls find their objects.
 fn begin(rig: &mut Rig, client: &mut Client) {
     let pair = client.create_pair(rig);
     client.create(rig, queue_pair(0, 0));

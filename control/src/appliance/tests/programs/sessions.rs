@@ -1,4 +1,4 @@
-//! The socket and the threads of sessions.
+//! Sessions over the real socket, with their threads.
 
 use std::os::fd::AsFd;
 
@@ -8,7 +8,7 @@ use rustix::net::{SendFlags, SocketAddrUnix};
 use super::super::super::programs::server::BoundSocket;
 use super::*;
 
-/// A core that real sessions reach.
+/// A core with a running server, to whose socket the test connects.
 struct Served {
     bench: Bench,
     waker: Waker,
@@ -116,7 +116,7 @@ fn end_of_the_appliance_closes_the_sessions_and_removes_the_socket() {
     let program = served.connect();
     served.send(&program, 1, hello());
     assert!(served.receive(&program).is_some());
-    // A connection that has not said anything.
+    // A connection over which no message was sent.
     let silent = served.connect();
     let Served { bench, path, .. } = served;
     drop(bench);

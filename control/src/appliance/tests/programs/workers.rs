@@ -22,18 +22,21 @@ struct Worker {
     streams: BTreeMap<u64, Option<QueuePairId>>,
 }
 
-/// A core, its workers, and what the test has to do for them.
+/// A core with scripted workers, and the commands that the core has sent to them.
 pub(super) struct Rig {
     pub(super) bench: Bench,
     workers: Vec<Worker>,
-    /// Connects that are not finished.
+    /// Connects that are neither established nor failed, with their workers.
     pub(super) connects: Vec<(usize, Box<Connect>)>,
-    /// Credits returned.
+    /// Number of backlog credits that the core has returned.
     pub(super) credits: u32,
-    /// Private data of accepted and rejected streams.
+    /// Accepted streams, with the private data of the answer.
     pub(super) accepted: Vec<(u64, Vec<u8>)>,
+    /// Rejected streams, with the private data of the answer.
     pub(super) rejected: Vec<(u64, Vec<u8>)>,
+    /// Streams that the core has closed; true: with a reset.
     pub(super) closed: Vec<(u64, bool)>,
+    /// Name of the command that the last worker refuses next: see [`refuse_next`](Self::refuse_next).
     next_ticket_fails: Option<&'static str>,
 }
 
@@ -50,12 +53,12 @@ impl Rig {
         assert!(self.bench.sessions.as_ref().unwrap().forward(program, kind));
     }
 
-    /// Lets the last worker refuse the next command whose name contains `name`.
+    /// Lets the last worker refuse its next command whose name begins with `name`.
     pub(super) fn refuse_next(&mut self, name: &'static str) {
         self.next_ticket_fails = Some(name);
     }
 
-    /// Handles calls and commands until there are none.
+    /// Handles calls and commands until none are pending.
     pub(super) fn settle(&mut self) {
         loop {
             while self.bench.core.handle_programs(self.bench.now) {}
@@ -192,7 +195,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Fails the connects of removed QPs.
+    /// Fails the connects of removed QPs at the worker `at`.
     fn abandon_connects(&mut self, at: usize, is_meant: impl Fn(&QueuePairId) -> bool) {
         let is_abandoned = |(worker, connect): &mut (usize, Box<Connect>)| {
             *worker == at && is_of(&connect.service, &is_meant)
@@ -208,7 +211,7 @@ impl Rig {
         self.bench.close_stream(stream, reason);
     }
 
-    /// Establishes the oldest connect, with this number of the stream at its worker.
+    /// Establishes the oldest connect. `number`: number of the stream at its worker. Returns the stream.
     pub(super) fn establish_connect(&mut self, number: u64) -> StreamId {
         let (worker, connect) = self.connects.remove(0);
         let stream = (worker as u64) << 48 | number;
@@ -233,7 +236,7 @@ impl Rig {
         self.settle();
     }
 
-    /// Delivers a peer's request at the listener with this port at worker 0.
+    /// Reports a peer's request, with the given stream, at worker 0's listener on `port`.
     pub(super) fn request(&mut self, stream: u64, port: u16) {
         let found = self.workers[0].listeners.values().find(|listener| listener.port == port);
         let listener = found.expect("a listener").id;
@@ -288,7 +291,7 @@ impl Rig {
         self.workers[worker].listeners.values().map(AsRef::as_ref).collect()
     }
 
-    /// Checks that nothing of any program is left.
+    /// Checks that the core and the workers have no object of any program.
     pub(super) fn assert_empty(&mut self) {
         self.settle();
         for worker in &self.workers {
@@ -309,7 +312,7 @@ fn is_of(service: &Service, is_meant: impl Fn(&QueuePairId) -> bool) -> bool {
     matches!(service, Service::Program(id) if is_meant(id))
 }
 
-/// Reads a descriptor's bytes.
+/// Writes bytes at an offset of a file. Returns the number of written bytes.
 pub(super) fn write_at(file: &OwnedFd, bytes: &[u8], offset: u64) -> Result<usize, Errno> {
     rustix::io::pwrite(file, bytes, offset)
 }

@@ -1,4 +1,4 @@
-//! Posted receives of a stream, and the memory that the stream refers to.
+//! Posted receives of a stream, and the look-up of regions to which the stream holds references.
 //!
 //! A receive ends in exactly one event: [`Event::ReceivedInto`], [`Event::ImmediateInto`] or [`Event::ReceiveFlushed`].
 
@@ -8,8 +8,8 @@ use crate::memory::RegionMemory;
 use crate::rdmap::{Event, Receive};
 
 impl<M: RegionMemory> Stream<M> {
-    /// Posts a receive. The n-th Send or Immediate Data of the peer uses up the n-th receive. A Send is placed into the
-    /// receive's spans at arrival and may not be longer; Immediate Data is not placed, so that an empty list suffices.
+    /// Posts a receive. The n-th Send or Immediate Data of the peer consumes the n-th receive. A Send is placed into
+    /// the receive's spans at arrival and must not be longer. Immediate Data is not placed: an empty list suffices.
     ///
     /// # Errors
     /// [`PostError::OtherReceiveMode`] on a stream with pooled buffers, [`PostError::Full`], [`PostError::OutOfBounds`]
@@ -19,15 +19,16 @@ impl<M: RegionMemory> Stream<M> {
         self.ddp.post_receive(receive)
     }
 
-    /// Takes a region from the posted receives that use it: no byte is placed in it from now on. A message with payload
-    /// for such a receive is longer than the receive, and ends the stream. Takes time in proportion to their number.
+    /// Empties all posted receives that use a region: no byte is placed in the region from now on. A message with
+    /// payload for such a receive is too long and ends the stream. Takes time in proportion to the number of posted
+    /// receives.
     pub fn revoke_receives(&mut self, memory: &M) {
         self.ddp.revoke_receives(memory);
     }
 
-    /// True if a posted receive, or a source that is not acknowledged, is in this region: [`RegionMemory::is_same`].
-    /// Reads and atomics refer to this end's memory by STag only. Takes time in proportion to the lengths of the
-    /// stream's queues.
+    /// Returns true if a posted receive or an unacknowledged source is in this region ([`RegionMemory::is_same`]).
+    /// Reads and atomics do not count: they refer to this end's memory by STag only. Takes time in proportion to the
+    /// lengths of the stream's queues.
     pub fn uses_memory(&self, memory: &M) -> bool {
         self.ddp.uses_memory(memory)
             || self.operations.uses_memory(memory)
@@ -39,15 +40,16 @@ impl<M: RegionMemory> Stream<M> {
         self.ddp.holds_unfinished_state()
     }
 
-    /// Flushes posted receives once reception has ended. The peer's close flushes them before it is reported.
+    /// Flushes posted receives if reception has ended. After the peer's close, their events precede the event of the
+    /// close.
     pub(super) fn flush_ended_receives(&mut self) {
         if self.ended {
             self.flush_receives();
         }
     }
 
-    /// Flushes all posted receives: those of messages that were delivered to this stream and cannot be reported, then
-    /// the others, whose memory is released here.
+    /// Flushes all posted receives: first those of delivered messages that cannot be reported any more, then the
+    /// others, whose memory is released here.
     pub(super) fn flush_receives(&mut self) {
         let delivered = self.ddp.checks_mut().drain_delivered().map(|receive| receive.cookie);
         self.events.extend(delivered.map(|cookie| Event::ReceiveFlushed { cookie }));

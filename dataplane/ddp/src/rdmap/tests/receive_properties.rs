@@ -27,7 +27,7 @@ impl Rng {
 /// A byte of the model: its region, and its offset in the region.
 type Place = (usize, usize);
 
-/// The region's bytes as they must be, and where the next span begins.
+/// Expected bytes of both regions, and the first free offset in each.
 struct Model {
     regions: [Vec<u8>; 2],
     free: [usize; 2],
@@ -142,11 +142,11 @@ fn play(seed: u64, too_long: Option<usize>, steps: usize) -> Result<(), TestCase
         if rng.below(3) == 0 {
             post(&mut b, &mut posts);
         }
-        // Mostly near the gap, and also segments that have arrived.
+        // Mostly a segment at the gap or shortly behind it, possibly one that has arrived already.
         let key = (order + rng.below(12) as usize).min(parts.len() - 1);
         let key = if rng.below(3) == 0 { order } else { key };
         let part = &parts[key];
-        // A missing receive is an error only in order, which a unit test covers.
+        // A missing receive is an error only for a segment in order, which a unit test covers.
         while key == order && posts <= part.index {
             prop_assert!(post(&mut b, &mut posts));
         }
@@ -204,13 +204,13 @@ fn play(seed: u64, too_long: Option<usize>, steps: usize) -> Result<(), TestCase
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    // RFC 5041 §5.1.2, §5.3: any spans, messages, segments and order of arrival; the stream is cut anywhere.
+    // RFC 5041 §5.1.2, §5.3: any spans, messages, segments and order of arrival. The stream may fail after any arrival.
     #[test]
     fn messages_fill_their_receives_and_no_other_byte(seed in 1u64.., steps in 1usize..1500) {
         play(seed, None, steps)?;
     }
 
-    // RFC 5041 §7.1: a message that is too long ends the stream at its place.
+    // RFC 5041 §7.1: a message that is too long ends the stream after all earlier messages are delivered.
     #[test]
     fn too_long_message_flushes_its_receive_and_those_behind(
         seed in 1u64.., at in 0usize..20, steps in 1usize..3000,

@@ -1,17 +1,17 @@
-//! Posted receives: one message each, placed at arrival, and flushed in the order of posting.
+//! Posted receives: each takes one message, which is placed at arrival. Receives are flushed in the order of posting.
 
 use super::*;
 use crate::llp::Disposition::{Ignored, Placed, Refused};
 use crate::{Span, SpanList};
 
-/// Distance of the memory of two receives, bytes.
+/// Distance between the memory of consecutive receives, bytes.
 const STRIDE: u64 = 64;
 
 pub(super) fn posted(max_receives: u32) -> Config {
     Config { receives: ReceiveMode::Posted { max_receives }, ..config() }
 }
 
-/// Returns a stream with receives of these lengths, the n-th at `n * STRIDE` of the region with cookie `n`.
+/// Returns a stream with receives of these lengths. The n-th has cookie `n` and offset `n * STRIDE` in the region.
 fn end_with(lens: &[u32]) -> End {
     end_of(posted(8), lens)
 }
@@ -49,7 +49,7 @@ fn part(msn: u32, mo: u32, last: bool, payload: &[u8]) -> Vec<u8> {
     untagged_with(Opcode::Send, None, 0, msn, mo, last, payload)
 }
 
-/// Returns the flushed receives among the events, which must be the last events.
+/// Returns the cookies of flushed receives. The events of flushes must be the last ones.
 fn flushes(events: &[Event]) -> Vec<u64> {
     let cookie = |event: &Event| match event {
         Event::ReceiveFlushed { cookie } => Some(*cookie),
@@ -59,7 +59,7 @@ fn flushes(events: &[Event]) -> Vec<u64> {
     events[first..].iter().map(|event| cookie(event).expect("a flush behind a flush")).collect()
 }
 
-// RFC 5041 §5.1.2: the message of an MSN fills the buffer of that MSN.
+// RFC 5041 §5.1.2: a message fills the buffer that has its MSN.
 #[test]
 fn messages_fill_receives_in_order_of_posting() {
     let mut b = end_with(&[16, 0, 64]);
@@ -93,7 +93,7 @@ fn segments_beyond_a_gap_are_placed_at_arrival() {
     assert!(b.pool.high_water() == 0 && b.stream.posted_buffers() == 0);
 }
 
-// RFC 5041 §7.1 (3), (4): each message is checked with the length of its own receive.
+// RFC 5041 §7.1 (3), (4): each message is checked against the length of its own receive.
 #[test]
 fn message_is_checked_with_the_length_of_its_receive() {
     for (msn, mo, len, expected) in [
@@ -117,7 +117,8 @@ fn message_is_checked_with_the_length_of_its_receive() {
             let segment = part(msn, mo, false, &vec![7; len]);
             let disposition = b.input_at(key + u64::from(beyond), &segment);
             match expected {
-                // In order, a hole before the segment is allowed while the message is not complete.
+                // A segment that is next in the LLP's order may leave a hole before it in the message, until the last
+                // segment.
                 None => assert_eq!(disposition, Placed(len), "{case}"),
                 Some(numbers) => {
                     assert_eq!(disposition, Ignored, "{case}");
@@ -132,7 +133,7 @@ fn message_is_checked_with_the_length_of_its_receive() {
     }
 }
 
-// RFC 5041 §7.1 (2) and the note: without a receive an error in order, a refusal beyond a gap.
+// RFC 5041 §7.1 (2) and its note: without a receive, a segment in order is an error; one beyond a gap is refused.
 #[test]
 fn missing_receive_is_an_error_only_in_order() {
     let mut b = end_with(&[8]);
@@ -148,7 +149,7 @@ fn missing_receive_is_an_error_only_in_order() {
     assert_eq!(b.terminate_numbers(), (1, 2, 3));
 }
 
-// RFC 5041 §4.1, §5.2: the segments of a message tile it, and none follows the last.
+// RFC 5041 §4.1, §5.2: the segments of a message neither overlap nor leave holes, and none follows the last.
 #[test]
 fn segments_of_a_receive_tile_the_message() {
     let overlap = [part(1, 0, false, b"abc"), part(1, 2, true, b"c")];
@@ -165,7 +166,7 @@ fn segments_of_a_receive_tile_the_message() {
     }
 }
 
-// Ranges beyond the free ones take the worker's memory, which is returned.
+// A message in many ranges reserves range memory from the worker's pool, and returns it when complete.
 #[test]
 fn message_in_many_ranges_reserves_range_memory() {
     let len = 600u32;
@@ -184,7 +185,7 @@ fn message_in_many_ranges_reserves_range_memory() {
     assert_eq!(b.memory.to_vec()[100..700], bytes);
 }
 
-// A receive neither takes nor returns the buffers of other queues.
+// A receive neither takes nor returns pooled buffers of the other queues.
 #[test]
 fn receives_leave_the_accounts_of_pooled_queues_alone() {
     let mut b = end_with(&[8, 8]);
@@ -199,7 +200,7 @@ fn receives_leave_the_accounts_of_pooled_queues_alone() {
     assert_eq!(b.pool.in_use(), 0);
 }
 
-// RFC 7306 §6.3: Immediate Data uses up a receive and is not placed.
+// RFC 7306 §6.3: Immediate Data consumes a receive and is not placed.
 #[test]
 fn immediate_data_uses_up_a_receive_without_memory() {
     let mut b = end_with(&[0, 32, 0]);
@@ -221,7 +222,8 @@ fn immediate_data_uses_up_a_receive_without_memory() {
     assert_eq!(b.pool.in_use(), 0);
 }
 
-// RFC 7306 §6.3: exactly 8 bytes, in one or several segments. The receive of the wrong message is flushed first.
+// RFC 7306 §6.3: Immediate Data has exactly 8 bytes, in one or several segments. The receive of a message with another
+// length is flushed first.
 #[test]
 fn immediate_data_of_wrong_length_flushes_its_receive() {
     for len in [0, 7, 9, 100] {
@@ -246,7 +248,7 @@ fn immediate_data_of_wrong_length_flushes_its_receive() {
     }
 }
 
-// RFC 5040 §4.1: a message has one opcode. A Send's bytes must not be reported as Immediate Data, and the reverse.
+// RFC 5040 §4.1: a message has one opcode. A Send's bytes must not be reported as Immediate Data, nor the reverse.
 #[test]
 fn message_of_two_opcodes_is_refused() {
     let opcodes = [Opcode::Send, Opcode::Immediate];
@@ -267,12 +269,12 @@ fn message_of_two_opcodes_is_refused() {
     }
 }
 
-// RFC 6581 §9.2: the zero-length Send that signals readiness uses up no receive.
+// RFC 6581 §9.2: the zero-length Send that signals readiness consumes no receive.
 #[test]
 fn ready_to_receive_message_uses_up_no_receive() {
     let rtr = || Config { rtr_send: true, ..posted(8) };
     let ready = untagged(Opcode::Send, 0, 1, b"");
-    // Without a receive, then with one.
+    // The Send arrives without a posted receive, then with one.
     for lens in [&[][..], &[8]] {
         let mut b = end_of(rtr(), lens);
         assert_eq!(b.input(&ready), Placed(0));
@@ -300,7 +302,7 @@ fn ready_to_receive_message_uses_up_no_receive() {
     ));
 }
 
-// While the first message may or may not use up a receive, those behind it are refused beyond a gap.
+// Until it is decided whether the first message consumes a receive, later messages beyond a gap are refused.
 #[test]
 fn undecided_first_message_refuses_messages_behind_it() {
     let rtr = Config { rtr_send: true, ..posted(8) };
@@ -310,7 +312,8 @@ fn undecided_first_message_refuses_messages_behind_it() {
     assert_eq!(b.input_at(0, &first), Placed(0));
     assert_eq!(b.input_at(1, &second), Placed(3));
     assert_eq!(b.events(), [Event::ReadyToReceive, into(0, 3)]);
-    // The first message beyond a gap: an empty Write in the gap signals readiness.
+    // The first Send arrives beyond a gap, which an empty Write fills. With `peer_ready`, readiness was signalled
+    // before.
     for peer_ready in [false, true] {
         let mut b = end_of(rtr.clone(), &[]);
         assert_eq!(b.input_at(1, &first), Refused, "it may need a receive");
@@ -354,7 +357,7 @@ fn posts_of_receives_are_bounded_and_checked() {
     assert_eq!(b.events(), [into(0, 0), into(1, 0), into(2, 0)]);
 }
 
-// Every way in which a stream ends flushes each receive once, in order, and releases its memory.
+// Every kind of end of a stream flushes each receive once, in order, and releases its memory.
 #[test]
 fn end_of_the_stream_flushes_receives_in_order() {
     let wrong = tagged(Opcode::Write, Stag(1), 0, true, b"x");
@@ -374,7 +377,7 @@ fn end_of_the_stream_flushes_receives_in_order() {
         let mut b = end_with(&[8, 8, 8, 8]);
         b.input(&untagged(Opcode::Send, 0, 1, b"one"));
         b.input(&part(2, 0, false, b"tw"));
-        // A segment of the fourth message beyond a gap.
+        // Places a segment of the fourth message beyond a gap.
         let _disposition = b.input_at(9, &part(4, 0, false, b"four"));
         assert!(b.stream.uses_memory(&b.memory));
         end(&mut b);
@@ -386,7 +389,7 @@ fn end_of_the_stream_flushes_receives_in_order() {
             events.iter().filter(|event| matches!(event, Event::ReceiveFlushed { .. })).collect();
         assert_eq!(flushed, [&self::flushed(1), &self::flushed(2), &self::flushed(3)], "{way}");
         assert_eq!(b.receive(5, 8), Err(PostError::Closed), "{way}");
-        // Late segments place nothing and flush nothing.
+        // Segments that arrive after the end place no bytes and flush no receives.
         let _disposition = b.input_at(b.key, &part(2, 2, true, b"o"));
         let _disposition = b.input_at(b.key + 3, &untagged(Opcode::Send, 0, 3, b"xyz"));
         b.complete_order(20);
@@ -403,7 +406,7 @@ fn end_of_the_stream_flushes_receives_in_order() {
     }
 }
 
-// Messages that DDP has delivered behind one in error are flushed, before the receives without a message.
+// Messages that DDP has delivered after a message in error are flushed, before the receives without a message.
 #[test]
 fn delivered_messages_behind_an_error_are_flushed_in_order() {
     let mut b = end_with(&[8, 8, 8, 8]);
@@ -416,7 +419,7 @@ fn delivered_messages_behind_an_error_are_flushed_in_order() {
     assert_eq!(events[1], into(0, 3));
     assert!(matches!(events[2..4], [Event::Error(_), Event::Terminated { .. }]), "{events:?}");
     assert_eq!(flushes(&events), [1, 2, 3]);
-    // RFC 5040 §5.3: an STag that the peer may not invalidate.
+    // RFC 5040 §5.3: a Send with Invalidate names an STag that the peer may not invalidate.
     let mut b = end_with(&[8, 8]);
     b.input(&untagged_with(Opcode::SendInvalidate, Some(STAG), 0, 1, 0, true, b"x"));
     assert_eq!(flushes(&b.events()), [0, 1]);
@@ -436,7 +439,7 @@ fn invalidated_stag_is_reported_with_the_receive() {
     assert_eq!(b.events(), [expected]);
 }
 
-// Deregistration: each kind of reference to a region is found.
+// For deregistration, `uses_memory` must find each kind of reference to a region.
 #[test]
 fn references_to_a_region_are_found() {
     let (ours, other) = (VecMemory::new(64), VecMemory::new(64));
@@ -461,7 +464,7 @@ fn references_to_a_region_are_found() {
     a.post(WorkRequest::send(gather(&ours), Cookie::user(1)));
     a.stream.fail(Failure::LlpLost);
     assert!(!a.stream.uses_memory(&ours));
-    // A Read Response that waits, then one in flight.
+    // Two Read Responses refer to the region until they are sent and acknowledged.
     let mut a = End::new();
     let memory = a.memory.clone();
     for msn in [1, 2] {
@@ -472,7 +475,7 @@ fn references_to_a_region_are_found() {
     assert!(!a.stream.uses_memory(&memory));
 }
 
-// Memory of receives is freed with the last one, and a stream without them has none.
+// `shrink` frees the receive queue's memory after the last receive.
 #[test]
 fn idle_stream_without_receives_holds_no_memory_for_them() {
     let mut b = end_with(&[8]);

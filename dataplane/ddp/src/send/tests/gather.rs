@@ -1,10 +1,10 @@
-//! Messages that are gathered from spans: the same segments as from one region, and again at retransmission.
+//! Messages gathered from spans have the same segments as messages from one region, also at retransmission.
 
 use wire::crc32c::{Digest, Target};
 
 use super::*;
 
-/// Returns spans of these lengths in memory of their own, with the bytes of a message one after the other.
+/// Splits `data` into spans of these lengths, each in a region of its own. The last span takes all remaining bytes.
 fn scatter(data: &[u8], lens: &[usize], stable: bool) -> Vec<Span<VecMemory>> {
     let mut rest = data;
     let last = lens.len() - 1;
@@ -33,7 +33,7 @@ fn message(source: Source<VecMemory>, is_tagged: bool, cookie: u64) -> Message<V
     }
 }
 
-/// Returns the payload as the CRC path copies it, in two parts, with the digests.
+/// Returns the payload as `read_digested` copies it in two parts, and the CRC of each part.
 fn digested(stream: &S, out: &Outgoing, cut: usize) -> (Vec<u8>, [u32; 2]) {
     let mut bytes = vec![0xee; out.payload_len];
     let cut = cut.min(bytes.len());
@@ -46,14 +46,14 @@ fn digested(stream: &S, out: &Outgoing, cut: usize) -> (Vec<u8>, [u32; 2]) {
     (bytes, digests)
 }
 
-/// Returns header and payload of a segment as it is framed again.
+/// Returns header, payload and stability of a segment that is framed again for retransmission.
 fn reframed(stream: &S, out: &Outgoing) -> (Vec<u8>, Vec<u8>, bool) {
     let again = stream.reframe(out.token, out.payload_len);
     (again.header.bytes().to_vec(), payload(stream, &again), again.stable)
 }
 
 proptest! {
-    // RFC 5041 §5.2: the split into spans is invisible to the peer.
+    // RFC 5041 §5.2: the peer cannot observe the split into spans.
     #[test]
     fn any_spans_give_the_segments_of_one_region(
         len in 0usize..6000, is_tagged: bool, stable: bool, borrowed: bool, cut in 0usize..1500,
@@ -64,7 +64,7 @@ proptest! {
         let region = if stable { region.into_stable() } else { region };
         let (mut one, mut many) = (stream(), stream());
         one.post(message(Source::Region { memory: region, offset: 0, len: len as u32 }, is_tagged, 1)).unwrap();
-        // Messages with other sources before and behind it.
+        // Messages with other sources precede and follow the gathered one.
         many.start_messages_at(u32::MAX);
         let before = VecMemory::from_vec(vec![3; 10]);
         let other = |cookie| {
@@ -139,7 +139,7 @@ fn gather_outside_of_a_region_is_refused_at_post() {
     }
 }
 
-// One span that may change makes the message unstable, and so does the configuration.
+// A message is unstable if one of its spans may change, or if `copy_sources` is set.
 #[test]
 fn message_is_stable_if_all_its_spans_are() {
     let (fixed, shared) = (region(1), VecMemory::new(64));

@@ -1,4 +1,4 @@
-//! Programs that break the rules: each ends its own QP, and no other.
+//! Programs that violate the protocol of the queues or post invalid requests: only their own QPs end.
 
 use std::sync::atomic::Ordering;
 
@@ -15,7 +15,7 @@ use verbs_layout::{Unit, session};
 use super::*;
 use crate::api::{ProgramEvent, QueuePairError};
 
-/// Returns the event about the program of host 0.
+/// Returns the next event about the program of host 0.
 fn program_event(programs: &mut Programs) -> ProgramEvent {
     programs.net.run_until("an event about the program", |net| {
         net.hosts[0].take_event(|e| match e {
@@ -68,7 +68,7 @@ fn sge_outside_the_domain_fails_the_request_in_its_place() {
 }
 
 impl Programs {
-    /// Adds a region of another domain.
+    /// Adds a region of another protection domain at host 0, with STag 0x9000.
     fn add_foreign_region(&mut self) {
         let memory = self.a.memory.clone();
         let entry = ddp::StagEntry {
@@ -111,7 +111,7 @@ fn read_only_region_is_no_sink() {
         post(&mut programs.a, sge, ADDRESS);
         assert_eq!(programs.completion(0).status, Status::LocalProtection);
     }
-    // As a source it is allowed.
+    // A read-only region is allowed as a source.
     let mut programs = Programs::connected(PairPlan::default());
     register(&mut programs.net, 0, read_only, false);
     let remote = programs.b.remote(0);
@@ -177,7 +177,7 @@ fn broken_rules_end_the_pair_with_an_event() {
         let mut programs = Programs::connected(PairPlan::default());
         break_rule(&mut programs.a);
         assert_eq!(program_event(&mut programs), failed(reason));
-        // The peer learns of the end.
+        // The peer's QP ends, too.
         programs.b.receive(7, &[(0, 8)]);
         assert_eq!(programs.completion(1).status, Status::Flushed);
     }
@@ -225,7 +225,7 @@ fn refused_read_has_its_status() {
     assert_eq!(statuses, [(1, Status::RemoteAccess), (2, Status::Flushed)]);
 }
 
-/// A step of a hostile program.
+/// A step of a hostile program. `Word`: index and value of a word of the area to overwrite.
 #[derive(Clone, Debug)]
 enum Step {
     Units(Vec<Unit>),
@@ -263,13 +263,13 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Arbitrary words in all queues of a program: the worker does not panic, and the memory of the other program changes
-    /// only where its rights allow it.
+    /// Arbitrary words in all queues of a program: the worker does not panic, and a region of the other host without
+    /// access rights does not change.
     #[test]
     fn arbitrary_words_harm_no_other_program(steps in vec(step(), 1..60)) {
         let mut programs = Programs::connected(PairPlan { units: 16, budget: 8, ..PairPlan::default() });
         programs.b.write(0, &pattern(4096));
-        // A region of the other host that the hostile program's peer does not share.
+        // A region of the other host, whose access rights are removed below.
         let stag = ddp::Stag(0x6001);
         let guard = register(&mut programs.net, 1, stag, true);
         guard.write(0, &pattern(4096));

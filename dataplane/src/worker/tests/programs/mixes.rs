@@ -1,4 +1,5 @@
-//! Random mixes of all operations in both directions over a lossy path, against a model of completions and memory.
+//! Random mixes of Sends, Writes, Reads, FetchAdds and Immediate Data in both directions over a lossy path, compared
+//! with a model of completions and memory.
 //!
 //! ```text
 //!  memory of each program:  0         256 KiB      512 KiB      768 KiB      1 MiB
@@ -6,7 +7,7 @@
 //!                           | pattern |            | the peer   |            |
 //! ```
 //!
-//! Each operation has a slot of [`SLOT`] bytes in each part. Bytes outside the placed messages stay zero.
+//! Each operation has a slot of [`SLOT`] bytes in each of the four parts. Bytes outside placed messages stay zero.
 
 use verbs_layout::work::Remote;
 
@@ -15,10 +16,10 @@ use crate::api::Transport;
 
 const PART: u64 = 256 << 10;
 const SLOT: u64 = 4096;
-/// Operations of each program.
+/// Number of operations of each program.
 const OPERATIONS: u64 = PART / SLOT;
 
-/// Generator of a test's random numbers: xorshift64.
+/// Random number generator: xorshift64.
 struct Random(u64);
 
 impl Random {
@@ -30,17 +31,17 @@ impl Random {
     }
 }
 
-/// Expected state of one program.
+/// Expected memory and completions of one program.
 #[derive(Default)]
 struct Model {
     memory: Vec<u8>,
     sends: Vec<Completion>,
     receives: Vec<Completion>,
-    /// Messages sent by the other program: their bytes, and the flag Solicited Event.
+    /// Messages sent by the other program: bytes, Solicited Event flag, and Immediate Data if any.
     inbound: Vec<(Vec<u8>, bool, Carried)>,
 }
 
-/// Returns `len` bytes from `at` in up to three pieces, as offset and length.
+/// Splits `len` bytes from `at` on into three pieces, possibly empty. Returns offset and length of each.
 fn split(random: &mut Random, at: u64, len: u64) -> Vec<(u64, u32)> {
     let first = random.below(len + 1);
     let second = random.below(len - first + 1);
@@ -54,7 +55,7 @@ fn split(random: &mut Random, at: u64, len: u64) -> Vec<(u64, u32)> {
     .to_vec()
 }
 
-/// Posts a random operation of `a` with number `n`, and notes its effects.
+/// Posts a random operation of `a` with number `n`, and records its effects in the models.
 fn post(random: &mut Random, n: u64, a: &mut TestProgram, own: &mut Model, peer: &mut Model) {
     let slot = n * SLOT;
     let len = random.below(SLOT) + 1;
@@ -82,7 +83,7 @@ fn post(random: &mut Random, n: u64, a: &mut TestProgram, own: &mut Model, peer:
             (Operation::Write { remote: other(to), payload }, Opcode::Write, 0)
         }
         4 => {
-            // Sources are the same at both ends and do not change.
+            // The part of sources is the same at both ends and does not change.
             let to = 3 * PART + slot;
             own.memory[to as usize..(to + len) as usize].copy_from_slice(&bytes);
             let sinks = a.list(&split(random, to, len));
@@ -126,7 +127,7 @@ fn run(transport: Transport, seed: u64) {
         program.write(0, &pattern(PART as usize));
     }
     let [first, second] = &mut models;
-    // No turn between: the receives are posted before a worker takes the operations, which determine their lengths.
+    // The operations determine the lengths of the receives. No worker runs until both are posted.
     let mut loss = Random(seed ^ 0x5bd1 | 1);
     net.is_lost = Box::new(move |_, _| loss.below(100) < 3);
     for n in 0..OPERATIONS {

@@ -116,8 +116,8 @@ pub enum Call {
         /// Number of the QP.
         pair: u32,
     },
-    /// Opens a connection. Answered by [`Answer::Done`] when it begins. Then [`Event::Established`],
-    /// [`Event::Rejected`] or [`Event::ConnectFailed`] follows.
+    /// Opens a connection. Answered by [`Answer::Done`] before the connection is established. Then
+    /// [`Event::Established`], [`Event::Rejected`] or [`Event::ConnectFailed`] follows.
     Connect {
         /// Number of the QP.
         pair: u32,

@@ -1,7 +1,8 @@
 //! Listeners of a program, and the connection requests of their peers.
 //!
-//! A program's listener has one worker listener ([`ListenerConfig`]) for each address. Each worker listener has as many
-//! credits as the backlog. A stream takes a credit at its SYN and returns it when its request is answered or has ended.
+//! A program's listener has one worker listener ([`ListenerConfig`]) for each address. For each address, the workers
+//! share as many credits as the backlog. A stream takes a credit at its SYN, and returns it when its request is
+//! answered or has ended.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

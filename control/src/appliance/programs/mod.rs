@@ -1,8 +1,8 @@
 //! Local programs: their sessions, and the objects that they have created.
 //!
-//! A program connects to a Unix socket ([`server`]). Its session creates memory regions, queues and connections by calls
-//! (`verbs_session`); operations are posted to queues in shared memory, which the workers serve. The control thread keeps
-//! the tables of objects, checks each call against them, and sends commands to the workers.
+//! A program connects to a Unix socket ([`server`]). It creates memory regions, queues and connections by calls over
+//! the socket (`verbs_session`), and posts operations to queues in shared memory, which the workers serve. The control
+//! thread keeps the tables of objects, checks each call against them, and sends commands to the workers.
 //!
 //! ```text
 //!   domain <- memory region                        channel <- completion queue <- queue pair -> domain

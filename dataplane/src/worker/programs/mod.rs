@@ -33,7 +33,7 @@ use crate::worker::flows::conn::PairRef;
 /// The programs of a worker.
 #[derive(Default)]
 pub(in crate::worker) struct Programs {
-    /// Programs by place. `None`: a free place, or a program that is being served.
+    /// Programs, each at a constant place (index). `None`: a free place, or a program that is being served.
     programs: Vec<Option<Box<Program>>>,
 }
 

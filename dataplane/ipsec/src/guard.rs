@@ -316,11 +316,12 @@ impl Guard {
         };
         let (id, protection, strength) = (*id, *protection, *strength);
         match sa.open(buffer, at.clone(), now) {
-            Ok(EspOutput { packet, remaining: left, .. }) => {
+            Ok(EspOutput { packet, sequence, remaining: left }) => {
                 if left == Remaining::SoftExpired {
                     self.notices.push(Notice::SoftExpired(id));
                 }
-                self.check_opened(protection, spi, &buffer[packet.clone()], now)?;
+                let opened = Opened { protection, spi, sequence: sequence as u32 };
+                self.check_opened(opened, &buffer[packet.clone()], now)?;
                 self.counts.opened += 1;
                 self.counts.opened_bytes += packet.len() as u64;
                 Ok((packet, strength))
@@ -346,22 +347,20 @@ impl Guard {
     #[inline]
     fn check_opened(
         &mut self,
-        protection: Protection,
-        spi: u32,
+        opened: Opened,
         packet: &[u8],
         now: Instant,
     ) -> Result<(), IpsecDrop> {
         match self.flows.look_up_cached(packet, Direction::In) {
-            Some(Decision::Protect(asked)) if asked == protection => Ok(()),
-            _ => self.decide_opened(protection, spi, packet, now),
+            Some(Decision::Protect(asked)) if asked == opened.protection => Ok(()),
+            _ => self.decide_opened(opened, packet, now),
         }
     }
 
     #[inline(never)]
     fn decide_opened(
         &mut self,
-        protection: Protection,
-        spi: u32,
+        Opened { protection, spi, sequence }: Opened,
         packet: &[u8],
         now: Instant,
     ) -> Result<(), IpsecDrop> {
@@ -375,7 +374,7 @@ impl Guard {
             Decision::Protect(_) | Decision::Bypass => Denial::WrongProtection,
             Decision::Denied(denied) => denied,
         };
-        self.audit(denial.into(), Some(spi), packet, now);
+        self.audit_with(denial.into(), Some(spi), packet, now, |_| Some(sequence));
         Err(denial.into())
     }
 
@@ -500,13 +499,36 @@ impl Guard {
         !self.notices.is_empty()
     }
 
+    /// Reports the drop of a packet as received: an ESP packet, if it has an SPI.
     fn audit(&mut self, reason: IpsecDrop, spi: Option<u32>, packet: &[u8], now: Instant) {
+        self.audit_with(reason, spi, packet, now, |packet| {
+            spi.and_then(|_| esp::esp_sequence(packet))
+        });
+    }
+
+    /// Reports a drop. `sequence` is called only if the notice is not lost by the rate limit.
+    fn audit_with(
+        &mut self,
+        reason: IpsecDrop,
+        spi: Option<u32>,
+        packet: &[u8],
+        now: Instant,
+        sequence: impl FnOnce(&[u8]) -> Option<u32>,
+    ) {
         self.notices.audit(now, || {
-            let sequence = spi.and_then(|_| esp::esp_sequence(packet));
-            let flow = Flow::parse(packet, true);
+            let (flow, sequence) = (Flow::parse(packet, true), sequence(packet));
             Notice::Audit { reason, spi, flow, sequence }
         });
     }
+}
+
+/// SA and sequence number of an opened packet.
+#[derive(Clone, Copy)]
+struct Opened {
+    protection: Protection,
+    spi: u32,
+    /// Low 32 bits.
+    sequence: u32,
 }
 
 /// Returns true if no request was made in the last [`REQUEST_INTERVAL`]. Then records `now` as the time of the last

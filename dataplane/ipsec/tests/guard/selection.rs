@@ -39,17 +39,18 @@ fn protected_flow_never_passes_in_clear() {
 fn sa_carries_only_packets_its_policy_selects() {
     let (mut a, mut b) = pair(tunnel);
     // The peer sends packets of another policy, of no policy, or of a bypass policy through the tunnel.
-    for (clear, why) in [
-        (packet(6, 20, 2, 60), Denial::WrongProtection),
-        (packet(17, 1, 2, 60), Denial::WrongProtection),
-        (packet(6, 200, 2, 60), Denial::NoPolicy),
+    for (clear, why, number) in [
+        (packet(6, 20, 2, 60), Denial::WrongProtection, 1),
+        (packet(17, 1, 2, 60), Denial::WrongProtection, 2),
+        (packet(6, 200, 2, 60), Denial::NoPolicy, 3),
     ] {
         let mut buffer = vec![0; HEADROOM];
         buffer.extend(&clear);
         buffer.resize(buffer.len() + HEADROOM, 0);
         let out = a.seal(STRONG, &mut buffer, HEADROOM..HEADROOM + clear.len(), NOW).unwrap();
         assert_eq!(receive(&mut b, &buffer[out], NOW), Err(why.into()));
-        assert!(matches!(b.take_notice(), Some(Notice::Audit { spi: Some(1001), .. })));
+        let Some(Notice::Audit { spi, sequence, .. }) = b.take_notice() else { panic!("a notice") };
+        assert_eq!((spi, sequence), (Some(1001), Some(number)), "those of the ESP packet");
     }
 }
 

@@ -115,5 +115,8 @@ fn write_past_region_end_is_refused_there() {
     b.input(&tagged(Opcode::Write, STAG, LEN - 8, false, &[1; 8]));
     b.input(&tagged(Opcode::Write, STAG, LEN, true, &[1; 8]));
     assert_eq!(b.terminate_numbers(), (1, 1, 1));
+    let mut placed = [0; LEN as usize];
+    placed[LEN as usize - 8..].fill(1);
+    assert_eq!(b.memory.to_vec(), placed);
     assert_eq!(b.sink.to_vec(), [0; LEN as usize]);
 }

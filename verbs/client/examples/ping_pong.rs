@@ -5,7 +5,7 @@
 //! ping_pong SOCKET connect ADDRESS:PORT [COUNT]
 //! ```
 //!
-//! SOCKET is the appliance's socket for programs. Both sides may use the same appliance or different ones.
+//! SOCKET is the appliance's socket for programs. The two sides use different appliances.
 
 use std::error::Error;
 use std::io::Write;

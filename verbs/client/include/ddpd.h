@@ -8,10 +8,11 @@
  * thread's last error. All functions can be called by several threads; a handle must not be closed while another thread
  * uses it. Handles can be closed in any order: an object is removed when its handle is closed and no other object needs
  * it. NULL can be closed. Addresses are texts: "10.0.0.2:4000", "[2001:db8::2]:4000". Time-outs are milliseconds;
- * negative: none.
+ * negative: without a limit.
  *
  * Errors of all calls: -ECONNRESET the appliance has gone, -EPROTO it broke the protocol, -EPERM after fork, -EINVAL an
- * argument. Refusals of the appliance: -ENOENT, -EBUSY, -EDQUOT (a limit), -ENOMEM, -EACCES, -EHOSTUNREACH, -ESHUTDOWN.
+ * argument, -ETIMEDOUT. Refusals of the appliance: -ENOENT no such object, -EBUSY in use, -EDQUOT a limit, -ENOMEM, -EACCES
+ * not allowed, -EHOSTUNREACH no route, -ESHUTDOWN it is draining, -EPROTONOSUPPORT no common version.
  */
 #ifndef DDPD_H
 #define DDPD_H
@@ -49,7 +50,8 @@ struct ddpd_limits {
     uint16_t ord;
 };
 
-/* Opens a session at this socket. NULL: the path in DDPD_PROGRAMS_SOCKET, else /run/ddpd/programs.sock. */
+/* Opens a session at this socket. NULL: the path in DDPD_PROGRAMS_SOCKET, else /run/ddpd/programs.sock. Also -ENOENT and
+ * -ECONNREFUSED: no appliance; -EACCES: no right to open the socket. */
 int ddpd_open(const char *socket, ddpd_session **session);
 void ddpd_close(ddpd_session *session);
 int ddpd_get_limits(const ddpd_session *session, struct ddpd_limits *limits);
@@ -57,7 +59,7 @@ int ddpd_get_limits(const ddpd_session *session, struct ddpd_limits *limits);
 /* ---- Memory ---- */
 
 enum ddpd_access {
-    DDPD_LOCAL_WRITE = 1,   /* sink of Receives, Reads and atomics of this side; required by the next and the last */
+    DDPD_LOCAL_WRITE = 1,   /* sink of Receives, Reads and atomics of this side; required by DDPD_REMOTE_WRITE and DDPD_REMOTE_ATOMIC */
     DDPD_REMOTE_WRITE = 2,
     DDPD_REMOTE_READ = 4,
     DDPD_REMOTE_ATOMIC = 8
@@ -84,7 +86,7 @@ enum ddpd_opcode {
     DDPD_SEND_INVALIDATE = 2,
     DDPD_WRITE = 3,
     DDPD_READ = 4,
-    DDPD_LOCAL_INVALIDATE = 5,
+    DDPD_LOCAL_INVALIDATE = 5, /* not available: a post ends the QP */
     DDPD_COMPARE_SWAP = 7,
     DDPD_FETCH_ADD = 8,
     DDPD_IMMEDIATE = 9,
@@ -133,8 +135,9 @@ int ddpd_channel_fd(const ddpd_channel *channel);
 /* Waits for notifications and consumes them: 1, or 0 after the time-out. */
 int ddpd_channel_wait(const ddpd_channel *channel, int timeout_ms);
 
-/* A CQ has room for `entries` completions per worker of the appliance. It fails when it overflows. The channel may be
- * NULL. */
+/* A CQ has room for `entries` completions, 1 to `completions` of the limits. Incomplete posts of its queues, unsignalled
+ * ones included, and completions that were not polled must not be more: it fails when it overflows. Without a channel (NULL)
+ * only ddpd_cq_poll works. */
 int ddpd_cq_create(const ddpd_session *session, uint32_t entries, const ddpd_channel *channel, ddpd_cq **cq);
 void ddpd_cq_destroy(ddpd_cq *cq);
 uint32_t ddpd_cq_number(const ddpd_cq *cq);
@@ -178,12 +181,14 @@ struct ddpd_send {
 
 struct ddpd_receive {
     uint64_t wr_id;
-    const struct ddpd_sge *sges; /* at most 6 */
+    const struct ddpd_sge *sges; /* at most 6; NULL for messages without bytes */
     uint32_t sge_count;
     uint32_t reserved;
 };
 
-/* A QP has one connection. copy_sources: bytes of posts may change before their completion. */
+/* A QP has one connection. max_sends and max_receives: 1 to `posts` of the limits. copy_sources: 1 if the program changes
+ * bytes of posts before their completion, so that the appliance keeps copies; else 0. The destruction resets an open
+ * connection. */
 int ddpd_qp_create(const ddpd_domain *domain, const ddpd_cq *send_completions, const ddpd_cq *receive_completions,
                    uint32_t max_sends, uint32_t max_receives, int copy_sources, ddpd_qp **qp);
 void ddpd_qp_destroy(ddpd_qp *qp);
@@ -196,17 +201,20 @@ int ddpd_post_receive(const ddpd_qp *qp, const struct ddpd_receive *receive);
 
 enum ddpd_transport { DDPD_TCP = 0, DDPD_SCTP = 1 };
 
-/* Options of a connect, and of an accept, which has no address and transport. NULL: TCP, depths of 16, ten seconds. */
+/* Options of a connect, and of an accept, which has no address and transport. NULL: TCP, depths of 16, ten seconds. The
+ * fields of a structure have no defaults: with `ord` 0 no Read or atomic can be posted. */
 struct ddpd_connect_options {
     const char *local_address; /* without a port; NULL: the appliance chooses */
     const void *private_data;
     uint32_t private_data_len; /* at most 508 */
     uint32_t timeout_ms;       /* at least 1 */
     uint32_t transport;        /* enum ddpd_transport */
-    uint16_t ird;              /* Reads and atomics in flight: the peer's */
-    uint16_t ord;              /* and those of this side */
+    uint16_t ird;              /* Reads and atomics of the peer in flight, at most that of the limits */
+    uint16_t ord;              /* Reads and atomics of this side in flight, likewise */
 };
 
+/* Of a request: the peer's depths, 0 if it sent none, and its private data. Else: the depths in effect, and the private data
+ * of the peer's answer, none after an accept. */
 struct ddpd_connection {
     char local[64];
     char remote[64];
@@ -217,12 +225,15 @@ struct ddpd_connection {
     uint8_t private_data[508];
 };
 
-/* Connects and waits. -ECONNREFUSED: rejected by the peer's program, -ECONNABORTED, -EHOSTUNREACH. `connection` may be NULL. */
+/* Connects and waits. -ECONNREFUSED: the peer's program has rejected it; only the event after ddpd_start_connect has the
+ * private data of the rejection. -ECONNABORTED: it failed otherwise, for example without a listener. -EHOSTUNREACH.
+ * `connection` may be NULL. */
 int ddpd_connect(const ddpd_qp *qp, const char *remote, const struct ddpd_connect_options *options,
                  struct ddpd_connection *connection);
 /* Does not wait: an event follows. */
 int ddpd_start_connect(const ddpd_qp *qp, const char *remote, const struct ddpd_connect_options *options);
-/* Closes the connection in order and waits. */
+/* Closes the connection in order and waits for its end. Posts that are not complete may be flushed: wait for their
+ * completions before. */
 int ddpd_disconnect(const ddpd_qp *qp, int timeout_ms);
 int ddpd_start_disconnect(const ddpd_qp *qp);
 

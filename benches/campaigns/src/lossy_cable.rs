@@ -57,8 +57,8 @@ struct CableEnd {
 }
 
 impl LossyCable {
-    /// Opens the two devices and starts the thread.
-    pub(crate) fn start(devices: [&str; 2]) -> Result<LossyCable> {
+    /// Opens the two devices and starts the thread. `seed` determines which frames have faults.
+    pub(crate) fn start(devices: [&str; 2], seed: u64) -> Result<LossyCable> {
         let config = |device: &str| PortConfig {
             checksum: ChecksumMode::Software,
             rx_descriptors: 1024,
@@ -74,12 +74,14 @@ impl LossyCable {
             ..EalConfig::default()
         };
         let ports = PortFactory::new(Eal::start(&eal)?);
-        let open = |config: &PortConfig| -> Result<CableEnd> {
+        let open = |index: u64, config: &PortConfig| -> Result<CableEnd> {
             let mut port = ports.open(config)?;
             let queue = port.take_queues().pop().context("a port without a queue")?;
-            Ok(CableEnd { queue, _port: port, faults: FaultyLink::new(Config::default()) })
+            // With equal seeds, the faults of the two directions would coincide.
+            let seed = seed.wrapping_mul(2).wrapping_add(index);
+            Ok(CableEnd { queue, _port: port, faults: FaultyLink::new(Config::seeded(seed)) })
         };
-        let ends = [open(&all[0])?, open(&all[1])?];
+        let ends = [open(0, &all[0])?, open(1, &all[1])?];
         let wanted = Arc::new(Mutex::new(Config::default()));
         let counted = Arc::new(Mutex::new([Counters::default(); 2]));
         let over = Arc::new(AtomicBool::new(false));
@@ -134,11 +136,8 @@ fn forward(
             && *wanted != current
         {
             current = wanted.clone();
-            for (index, end) in ends.iter_mut().enumerate() {
-                // Different seeds, so that the two directions lose different frames.
-                let seed = current.seed.wrapping_mul(2).wrapping_add(index as u64);
-                end.faults.set_config(Config { seed, ..current.clone() });
-            }
+            // The random sequences of the ends continue.
+            ends.iter_mut().for_each(|end| end.faults.set_config(current.clone()));
         }
         let mut moved = 0;
         for index in 0..2 {

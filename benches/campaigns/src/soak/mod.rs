@@ -120,7 +120,7 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
     let [near, far] = &arguments.between[..] else { anyhow::bail!("--between takes two devices") };
     let directory = tempfile::tempdir()?;
     let place = arguments.location.environment(directory.path());
-    let lossy = LossyCable::start([near, far])?;
+    let lossy = LossyCable::start([near, far], arguments.seed)?;
     let target = appliances::start_target(&place)?;
     target.wait_for_links()?;
     let peer = appliances::start_peer(&place)?;

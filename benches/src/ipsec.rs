@@ -1,5 +1,5 @@
-//! IPsec configuration of the rows with IPsec: AES-GCM-128 with ESN in transport mode, as in `[ipsec]` of both
-//! configuration files. The keys are generated in this file, not read from key files.
+//! IPsec configuration of the rows with IPsec: AES-GCM-128 with ESN in transport mode, as in the configuration files of
+//! both ends. The keys are derived from the SPIs here: the key files that the configuration names are not read.
 
 use std::sync::Arc;
 

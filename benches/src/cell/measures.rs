@@ -255,8 +255,9 @@ fn measure_set_up(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<(
 /// Length of an A or B slice.
 const SLICE: Duration = Duration::from_millis(10);
 
-/// Alternates two streams between the same workers in A/B slices. Each ratio compares two adjacent slices, in the order
-/// AB as often as BA. The row is the median ratio, so a slice in which the host preempts a core has no influence.
+/// Alternates two streams between the same workers in A/B slices. The row is the median of `cell` / `beside`, each
+/// ratio of two adjacent slices, in the order AB as often as BA. A slice in which the host preempts a core thus hardly
+/// changes it.
 fn measure_slices(cell: &Cell, beside: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
     rig.add_endpoint(&beside.rig)?;
     rig.open_with(0, 1)?;

@@ -14,7 +14,7 @@ pub struct Explanation {
     pub remedy: &'static str,
 }
 
-/// Declares an enum without fields whose values each have an [`Explanation`]: the doc comment is the meaning. Name,
+/// Declares an enum without fields whose values each have an [`Explanation`]: the doc comment becomes `meaning`. Name,
 /// cause and remedy are in the attribute `explain`. Generates `ALL`, `explanation` and `name`.
 ///
 /// ```

@@ -42,7 +42,7 @@ impl Pass for Avx2 {
     ) -> (u32, u16) {
         debug_assert!(len >= Self::MIN_LEN && (!SUM || len <= MAX_SUM_LEN));
         let lanes = len.div_ceil(LANE);
-        // Zero bytes in front of the message in the head, 0 to 15.
+        // Number of zeros before the message in lane 0, 0 to 15.
         let lead = lanes * LANE - len;
         // Lane 0 may begin in front of the message: these pointers access the other lanes only.
         let (from, to) = (src.wrapping_sub(lead), dst.wrapping_sub(lead));

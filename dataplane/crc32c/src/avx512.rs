@@ -60,7 +60,7 @@ impl Pass for Avx512 {
     ) -> (u32, u16) {
         debug_assert!(len >= Self::MIN_LEN && (!SUM || len <= MAX_SUM_LEN));
         let vectors = len.div_ceil(VECTOR);
-        // Zero bytes in front of the message in the head, 0 to 63.
+        // Number of zeros before the message in the first vector, 0 to 63.
         let lead = vectors * VECTOR - len;
         let mask = !0u64 << lead;
         // Both may point in front of the message. For the head, the mask limits accesses to the message.

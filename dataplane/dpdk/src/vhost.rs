@@ -202,7 +202,8 @@ impl Queue {
 }
 
 impl Kick {
-    /// Replaces the duplicate in `epoll`. A new descriptor that cannot be polled is dropped.
+    /// Watches `fd`, a duplicate of the frontend's kick descriptor, in `epoll` instead of the previous one. If `epoll`
+    /// refuses `fd`, it is dropped.
     fn replace(&mut self, epoll: &OwnedFd, fd: Option<OwnedFd>, changes_seen: u64) {
         if let Some(old) = self.fd.take() {
             let deleted = epoll::delete(epoll, &old);

@@ -126,8 +126,8 @@ fn timeout_slow_start_millis<S: Setup<Host: Window> + Clone>(
     took
 }
 
-// Seven round trips of 0.2 ms let the window grow from 10 to 1000 segments by doubling; SCTP begins with three. The
-// receiver adds up to 20 µs to each round trip.
+// By doubling, the window grows from 10 to 1000 segments in seven round trips of 0.2 ms. SCTP begins with three packets
+// and needs nine round trips. The receiver adds up to 20 µs to each round trip.
 #[test]
 fn stretch_acks_do_not_slow_initial_slow_start() {
     for segments in [32, 44] {

@@ -87,7 +87,7 @@ pub(crate) fn ulpdu(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (seed.wrapping_mul(131) ^ i.wrapping_mul(7) ^ (i >> 8)) as u8).collect()
 }
 
-/// Returns a configuration with a large hold limit.
+/// Returns a configuration with a hold limit of 16 MiB, which no test reaches.
 pub(crate) fn large_hold_config() -> Config {
     Config { hold_limit: 1 << 24, ..Config::default() }
 }

@@ -26,7 +26,7 @@ impl Default for Keepalive {
     }
 }
 
-/// Bounds of the retransmission time-out (RFC 6298).
+/// Initial, minimum and maximum retransmission time-out (RFC 6298).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rto {
     /// Value before the first measurement; 1 s by RFC 6298 §2.1.
@@ -140,7 +140,7 @@ impl Default for AckConfig {
 /// Parameters of TCP connections. Many connections share one value, which never changes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
-    /// Bounds of the retransmission time-out.
+    /// Initial, minimum and maximum retransmission time-out.
     pub rto: Rto,
     /// Time limits of connections whose peer does not answer, and of closing connections.
     pub limits: Limits,

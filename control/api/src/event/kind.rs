@@ -7,7 +7,7 @@ use crate::StreamId;
 use crate::spec::bytes;
 
 /// Declares the kinds of events and an [`Explanation`](base::explain::Explanation) of each kind. The doc comment of a
-/// kind is the meaning in its explanation.
+/// kind becomes its `meaning`.
 macro_rules! explained_events {
     (
         $(#[$attribute:meta])*

@@ -27,7 +27,7 @@ const BLOCK_OVERHEAD: u64 = 256;
 /// Time resolution: 10^-9 s.
 const NANOSECONDS: u8 = 9;
 
-/// Parameters of a capture.
+/// Port, filter, limits and start time of a capture.
 pub(super) struct CaptureParams {
     /// Name of the port.
     pub(super) name: String,

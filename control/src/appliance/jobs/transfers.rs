@@ -176,7 +176,8 @@ impl Transfers {
         Ok(id)
     }
 
-    /// Handles the opened source and its window of memory, or the failure of either.
+    /// Handles the loader's result for a put: the open source with the memory for its slots (see
+    /// [`puts`](super::puts)), or an error. Then the stream is used or opened.
     pub(super) fn on_staged(
         &mut self,
         id: u64,

@@ -303,7 +303,7 @@ impl Programs {
         }
     }
 
-    /// Returns an attached program.
+    /// Returns the program `id`. Refuses the call if its session is not open.
     fn open(&mut self, id: ProgramId) -> Result<&mut Program, Refusal> {
         let program = self.programs.get_mut(&id).filter(|program| program.is_open());
         program.ok_or_else(|| invalid("the session is not open"))

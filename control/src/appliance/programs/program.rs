@@ -77,7 +77,8 @@ pub(super) struct Region {
 pub(super) enum RegionPhase {
     Adding,
     Active,
-    /// `request`: the call to answer.
+    /// The workers remove the region. `request`: the call to answer when its memory is free; `None` if no call removes
+    /// the region.
     Removing {
         request: Option<u32>,
     },

@@ -54,7 +54,7 @@ struct End {
     receives: u64,
 }
 
-/// Two ends, with the ULP `KIND` above them.
+/// Two ends in memory. `KIND` is their ULP: `DDP`, `RDMAP`, or `RECEIVES` (RDMAP with posted receives).
 pub(super) struct MemoryPair<const KIND: u8> {
     ends: [End; 2],
     network: VecDeque<(Side, Unit)>,

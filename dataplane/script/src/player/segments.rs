@@ -2,8 +2,8 @@
 //!
 //! Values adopted from the host: its initial sequence number from its SYN, and the private data of an MPA Reply if the
 //! script leaves them open. The length of the private data shifts all later positions in the stream. If the private
-//! data are an advertisement (`docs/protocol.md`, section 2), segments of the script for STag 16 go to its first
-//! region: they get the STag of the region, and the base TO is added to their TO.
+//! data are an advertisement (`docs/protocol.md`, section 2), STag 16 and TO 0 of the script stand for the first
+//! advertised region: segments to STag 16 get the region's STag, and its base TO is added to their TO.
 //!
 //! Permitted deviations from the script:
 //! - acknowledgements and window updates that the script does not list;

@@ -69,7 +69,7 @@ pub struct Step {
     pub action: Action,
 }
 
-/// Time of a step.
+/// Time at which a [`Step`] takes place or is expected: absolute, relative to the previous step, or any.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StepTime {
     /// Time since the start.
@@ -121,7 +121,7 @@ pub struct PacketLine {
     pub chunks: Vec<ChunkLine>,
 }
 
-/// A chunk of an SCTP packet in a line.
+/// A chunk in the line of an SCTP packet.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ChunkLine {
     /// Chunk type: `INIT`, `DATA`, ...

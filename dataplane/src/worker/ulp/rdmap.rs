@@ -174,8 +174,8 @@ impl<Io: PortIo> Env<Io> {
         self.make_ready(stream);
     }
 
-    /// Handles the peer's close of its direction. A stream that a service handles is closed once all its answers are
-    /// posted (RFC 5041 §6.2.1). The control thread closes other streams.
+    /// Handles the peer's close of its direction. A stream with the service `Echo` or `Sink` is closed once its answers
+    /// are posted (RFC 5041 §6.2.1). The control thread closes other streams.
     #[cold]
     pub(in crate::worker) fn handle_peer_close(&mut self, stream: &mut Stream<'_>, now: Instant) {
         if !matches!(stream.conn.service, ServiceKind::Echo | ServiceKind::Sink) {

@@ -114,7 +114,7 @@ fn smaller_path_mtu_shrinks_new_fpdus() {
     assert!(net.a.ep().params().is_some_and(|p| p.mulpdu < 600));
 }
 
-/// §7.3 of MPA's first draft: a small message does not wait for the acknowledgement of an earlier one.
+/// draft-culley-iwarp-mpa-03 §7.3: a small message does not wait for the acknowledgement of an earlier one.
 #[test]
 fn small_message_is_sent_without_nagle_delay() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());

@@ -234,7 +234,7 @@ impl ReceivedMarker {
         if !framing.is_marker(target) {
             return Some(target);
         }
-        // §7.1 of MPA's first draft counts "from the beginning of the FPDU", which may be a marker in front of the
+        // draft-culley-iwarp-mpa-03 §7.1 counts "from the beginning of the FPDU", which may be a marker in front of the
         // length field. A length field is never located on a marker, so the two readings cannot be confused.
         checks.draft_pointers.then_some(target + MARKER_LEN as u64)
     }

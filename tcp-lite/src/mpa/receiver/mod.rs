@@ -1,4 +1,4 @@
-//! Reassembles ULPDUs from bytes that arrive in any order (RFC 5044 §6, §7.4.1 of the first draft).
+//! Reassembles ULPDUs from bytes that arrive in any order (RFC 5044 §6, draft-culley-iwarp-mpa-03 §7.4.1).
 //!
 //! ```text
 //!        next                gap              gap

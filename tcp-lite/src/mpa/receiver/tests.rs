@@ -1,4 +1,4 @@
-//! Tests of the receiver: the cases of §7.4.1 of MPA's first draft and of RFC 5044 §6 and §8, in and out of order.
+//! Tests of the receiver: the cases of draft-culley-iwarp-mpa-03 §7.4.1 and of RFC 5044 §6 and §8, in and out of order.
 
 use super::*;
 use crate::mpa::testing::{Collector, Stream, large_hold_config, ulpdu};
@@ -96,7 +96,7 @@ pub(super) fn stream(markers: bool, lens: &[usize]) -> Stream {
     stream
 }
 
-/// §7.4.1 of MPA's first draft, first case: each segment is one FPDU.
+/// draft-culley-iwarp-mpa-03 §7.4.1, first case: each segment is one FPDU.
 #[test]
 fn aligned_fpdu_is_placed_in_and_out_of_order() {
     let stream = stream(true, &[1000, 1000, 1000]);
@@ -116,7 +116,7 @@ fn aligned_fpdu_is_placed_in_and_out_of_order() {
     assert_eq!((stats.held_max, stats.alignment_lost), (0, 0));
 }
 
-/// §7.4.1 of MPA's first draft, second case: several FPDUs in one segment.
+/// draft-culley-iwarp-mpa-03 §7.4.1, second case: several FPDUs in one segment.
 #[test]
 fn packed_fpdus_are_placed_in_and_out_of_order() {
     let stream = stream(true, &[1400, 200, 300, 400, 200, 250, 260]);
@@ -132,7 +132,7 @@ fn packed_fpdus_are_placed_in_and_out_of_order() {
     assert_eq!(bench.stats().held, 0);
 }
 
-/// §7.4.1 of MPA's first draft, third and fourth case: an FPDU in two segments, received in either order.
+/// draft-culley-iwarp-mpa-03 §7.4.1, third and fourth case: an FPDU in two segments, received in either order.
 #[test]
 fn incomplete_fpdu_waits_for_its_rest() {
     let stream = stream(true, &[1000, 1000]);
@@ -153,7 +153,8 @@ fn incomplete_fpdu_waits_for_its_rest() {
     assert_eq!(bench.stats().alignment_lost, 2, "the second and the third began inside an FPDU");
 }
 
-/// §7.4.1 of MPA's first draft, fifth case: the tail of an FPDU, a whole FPDU, and the head of another in one segment.
+/// draft-culley-iwarp-mpa-03 §7.4.1, fifth case: the tail of an FPDU, a whole FPDU, and the head of another in one
+/// segment.
 #[test]
 fn unaligned_segment_beyond_a_gap_places_whole_fpdus() {
     let stream = stream(true, &[700, 700, 700, 700]);
@@ -511,7 +512,7 @@ fn pad_and_reserved_bits_are_ignored() {
     assert_eq!(bench.handed_up(&stream), [0, 1, 2]);
 }
 
-/// §7.1 of MPA's first draft allows FPDUPTR to count from a marker in front of the length field.
+/// draft-culley-iwarp-mpa-03 §7.1 allows FPDUPTR to count from a marker in front of the length field.
 #[test]
 fn revision_zero_accepts_draft_fpduptr() {
     let build = |from_marker| {

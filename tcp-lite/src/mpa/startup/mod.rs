@@ -1,4 +1,4 @@
-//! The Startup Phase (RFC 5044 §7.1, §8.1 of the first draft): both roles, sans-IO.
+//! The Startup Phase (RFC 5044 §7.1, draft-culley-iwarp-mpa-03 §8.1): both roles, sans-IO.
 //!
 //! ```text
 //!  initiator (first draft: passive)          responder (first draft: active)

@@ -86,8 +86,8 @@ fn revision_one_startup_completes() {
     assert_eq!(there, Ok((27, Some(Progress::Accepted { params, private_data }))));
 }
 
-/// RFC 5044 §7.1.1, §8.1 of the first draft: bit C of either end turns CRCs on in both directions. Bit M requests
-/// markers from the other end only. The peer's frames are written by the test.
+/// RFC 5044 §7.1.1, draft-culley-iwarp-mpa-03 §8.1: bit C of either end turns CRCs on in both directions. Bit M
+/// requests markers from the other end only. The peer's frames are written by the test.
 #[test]
 fn crc_is_on_if_either_end_requests_it() {
     const M: u8 = 0x80;
@@ -146,7 +146,7 @@ fn revision_zero_startup_completes() {
     assert_eq!(params.revision, Revision::Zero);
 }
 
-/// §8.1 of MPA's first draft: one Start Key is sent in each direction.
+/// draft-culley-iwarp-mpa-03 §8.1: one Start Key is sent in each direction.
 #[test]
 fn start_key_startup_completes() {
     let mut passive = new_initiator(&config_with_revision(Revision::Draft), &[]).expect("it fits");
@@ -154,7 +154,7 @@ fn start_key_startup_completes() {
     let mut active = Startup::responder(&config());
     let request = accept_request(&mut active, passive.output());
     assert_eq!(request, plain_request(Revision::Draft, b""));
-    // §8.1 of the first draft, rule 2: the key is sent after the peer's key was received and validated.
+    // draft-culley-iwarp-mpa-03 §8.1, rule 2: the key is sent after the peer's key was received and validated.
     assert_eq!(active.output(), []);
     // A Start Key has no room for private data.
     let too_long = PrivateDataTooLong { len: 1, limit: 0 };
@@ -168,7 +168,7 @@ fn start_key_startup_completes() {
     assert_eq!(too_long, Err(PrivateDataTooLong { len: 1, limit: 0 }));
 }
 
-/// §8.1 of MPA's first draft has no reject: the responder sends nothing.
+/// draft-culley-iwarp-mpa-03 §8.1: there is no reject, so the responder sends nothing.
 #[test]
 fn start_key_cannot_be_rejected() {
     let mut active = Startup::responder(&config());
@@ -303,7 +303,7 @@ fn unsupported_revision_is_refused() {
     assert_eq!(request_error(&one, DRAFT_MC), rev(0));
     let zero = Config { revisions: Revisions { zero: true, ..none }, ..config() };
     assert_eq!(request_error(&zero, &request(0xc0, 1, &[])), rev(1));
-    // §8.1.1 of the first draft: Rev of a Start Key is 0.
+    // draft-culley-iwarp-mpa-03 §8.1.1: Rev of a Start Key is 0.
     assert_eq!(request_error(&config(), b"MPA ident frame\xc1"), rev(1));
     // RFC 5044 §C.2.5: a reply may fall back to revision 0, if the configuration allows it, but not to a later
     // revision.

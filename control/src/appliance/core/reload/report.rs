@@ -58,7 +58,8 @@ impl Core {
 
     /// Makes the file the running configuration, except for keys that need a restart.
     pub(super) fn adopt_file(&mut self, file: Config) {
-        // Regions take the order of the file, but keep their running values where the reload did not apply the file's.
+        // Regions: order of the file, running values. These differ from the file's where the reload did not apply them.
+        // Regions that are not live are omitted.
         let running = self.running_from_file();
         let facts = &mut self.env.context.config;
         facts.regions = file

@@ -108,7 +108,7 @@ fn is_whole(chunk: &Data<'_>) -> bool {
     chunk.header.begin && chunk.header.end
 }
 
-/// Effect of the chunks processed so far of the current packet.
+/// Effects of the current packet's chunks that have been processed.
 #[derive(Clone, Copy, Debug, Default)]
 struct PacketEffect {
     has_new_data: bool,

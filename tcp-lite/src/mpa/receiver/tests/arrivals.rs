@@ -97,7 +97,7 @@ fn locatable_fpdus(stream: &Stream, taken: &[bool]) -> Vec<usize> {
 }
 
 proptest! {
-    /// §7.4.1 of MPA's first draft, for any segmentation and any order.
+    /// draft-culley-iwarp-mpa-03 §7.4.1, for any segmentation and any order.
     #[test]
     fn any_arrival_order_hands_up_the_same_ulpdus(arrival in arbitrary_arrivals()) {
         let mut bench = Bench::new(&arrival.stream, &large_hold_config());

@@ -1,5 +1,5 @@
-//! The TAP driver's software segmentation (librte_gso) segments large packets. A packet socket on the interface
-//! receives the original segments.
+//! The port merges segments into large packets, and the TAP driver splits them in software (librte_gso). A packet
+//! socket on the interface receives the segments as they were before the merge, with checksums.
 
 mod port_common;
 

@@ -40,7 +40,7 @@ impl<'s, 'i> Section<'s, 'i> {
         self.table.is_some_and(|table| table.contains_key(key))
     }
 
-    /// Returns the key's value; `None` if it is absent, or wrong and reported.
+    /// Returns the key's value. Returns `None` if the key is absent, or if its value is wrong, which is then reported.
     pub(super) fn optional<T>(&mut self, key: &'static str, rule: impl ParseValue<T>) -> Option<T> {
         let value = self.value_once(key)?;
         match rule.parse(value.get_ref()) {
@@ -52,7 +52,8 @@ impl<'s, 'i> Section<'s, 'i> {
         }
     }
 
-    /// Returns the key's value, or `default` if the key is absent, or wrong and reported.
+    /// Returns the key's value. Returns `default` if the key is absent, or if its value is wrong, which is then
+    /// reported.
     pub(super) fn or_default<T>(
         &mut self,
         key: &'static str,

@@ -128,8 +128,8 @@ impl Guard {
         }
     }
 
-    /// Sets the anti-replay windows of ended SAs, which are shared with the other workers' guards. Must be called
-    /// before any SA is added.
+    /// Sets the store of the anti-replay windows of ended SAs, shared by the guards of all workers. An SA that is added
+    /// again continues with its window. Must be called before any SA is added.
     pub fn share_windows(&mut self, windows: ReplayWindows) {
         self.windows = windows;
     }

@@ -134,8 +134,9 @@ fn tcp_transfers_complete_at_five_percent_loss() {
     run_all(5.0);
 }
 
-/// Transfers at the minimum MSS, and at values up to the length of the smallest FPDU. An FPDU larger than the MSS takes
-/// several segments, and no segment exceeds the announced MSS (RFC 9293 §3.7.1, RFC 5044 §4.5).
+/// Transfers at the minimum MSS (48), and at values up to the length of an FPDU with the minimum MULPDU (128 bytes, RFC
+/// 5044 §4.5) and TCP's options. An FPDU larger than the MSS takes several segments, and no segment exceeds the
+/// announced MSS (RFC 9293 §3.7.1).
 #[test]
 fn fpdus_larger_than_least_mss_are_transferred() {
     for mss in [48, 49, 87, 88, 128, 148] {

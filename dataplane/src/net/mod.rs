@@ -79,7 +79,7 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Appends the frame that `write` appends to the buffer, to be sent on `port`.
+    /// Queues a frame for `port`. `write` appends its bytes to the buffer.
     pub fn push_frame(&mut self, port: usize, write: impl FnOnce(&mut Vec<u8>)) {
         let begin = self.bytes.len();
         write(&mut self.bytes);

@@ -287,9 +287,9 @@ impl Reassembly {
         PeerKey { hash: self.hasher.hash(&id.bytes()), id }
     }
 
-    /// Evicts the oldest packets until `cost` more bytes fit, and one more packet if `one_more` is true. Returns the
-    /// number of evicted packets. A peer that would exceed its share is refused, so that it cannot evict the packets of
-    /// others.
+    /// Evicts the oldest packets until there is room for `cost` more bytes and, if `one_more`, for a new packet.
+    /// Returns the number of evicted packets. A peer that would exceed its share is refused, so that it cannot evict
+    /// the packets of others.
     fn make_room(&mut self, peer: PeerKey, cost: usize, one_more: bool) -> Result<u64, DropReason> {
         let of_peer = self.peers.find(peer.hash, |p| p.id == peer.id);
         let Usage { packets, bytes } = of_peer.map_or(Usage::NONE, |p| p.usage);

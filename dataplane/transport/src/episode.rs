@@ -21,8 +21,8 @@
 //! duplicate. Such an episode is undone only if timestamps or F-RTO prove it spurious.
 //!
 //! Before the first round-trip measurement, after a time-out of the first flight, there is no shortest round trip.
-//! Then D-SACKs are proof if all of them are credited (A.4) and none came with the first report of its range
-//! (A.1).
+//! Then D-SACKs are proof only if each one credits a range (A.4), and none arrives in an acknowledgement that is the
+//! first to report a retransmitted segment as received (A.1).
 //!
 //! An episode is stored in a `Box`, because a connection without losses has none. Memory is bounded by
 //! [`MAX_AWAITING_DSACK`].

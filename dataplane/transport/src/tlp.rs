@@ -88,7 +88,7 @@ pub struct TlpAck {
 /// Outcome of a probe (RFC 8985 §7.4.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TlpOutcome {
-    /// Undecided, or nothing was lost.
+    /// Undecided, or no loss.
     NoRepair,
     /// The probe repaired the loss of the last segment. Congestion control must react.
     Repaired,
@@ -247,8 +247,8 @@ mod tests {
         assert!(tlp.may_probe());
     }
 
-    // RFC 8985 §7.4.2: nothing was lost if the probe was new data, or after a D-SACK or a duplicate acknowledgement
-    // without SACK.
+    // RFC 8985 §7.4.2: a probe detects no loss if it carried new data, or if a D-SACK or a duplicate acknowledgement
+    // without SACK shows that both copies arrived.
     #[test]
     fn probe_and_original_delivered_is_no_loss() {
         assert_eq!(tail_loss_with_probe(false).on_ack(ack(101)), TlpOutcome::NoRepair);

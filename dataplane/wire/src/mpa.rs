@@ -214,7 +214,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Frame<T> {
         self.set_flag(field::REJECT, on);
     }
 
-    /// Sets or clears the S bit (enhanced set-up, RFC 6581 §9).
+    /// Sets or clears the S bit (enhanced set-up, RFC 6581 §6).
     pub fn set_enhanced(&mut self, on: bool) {
         self.set_flag(field::ENHANCED, on);
     }

@@ -51,8 +51,8 @@ enum SendOutcome {
 
 impl Connection {
     /// Writes the segments that are due: a SYN or a reset, retransmissions, new data as far as the windows allow,
-    /// probes, and usually at most one acknowledgement. Several are sent to a peer without SACK, which counts
-    /// duplicates, and with DCTCP after changes of the CE mark (RFC 8257 §3.2).
+    /// probes, and usually at most one acknowledgement. Several acknowledgements are sent if the peer has no SACK and
+    /// counts duplicates, or with DCTCP if the CE mark has changed (RFC 8257 §3.2).
     pub fn poll_transmit<U: SegmentSource + SpanSink>(
         &mut self,
         now: Instant,

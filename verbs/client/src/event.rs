@@ -14,7 +14,7 @@ use crate::session::Session;
 pub enum Event {
     /// A peer requests a connection.
     Incoming(ConnectionRequest),
-    /// An event of a queue pair.
+    /// The connection of a queue pair has changed, or the queue pair has failed.
     Pair {
         /// Number of the QP.
         pair: u32,

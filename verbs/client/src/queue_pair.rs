@@ -103,7 +103,7 @@ pub struct Connection {
     pub private_data: Vec<u8>,
 }
 
-/// An event of a queue pair (QP).
+/// Change of the connection of a queue pair (QP), or failure of the QP.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PairEvent {
     /// The connection is established.

@@ -158,7 +158,7 @@ explained_events! {
             layer: String,
             /// Error code as in the specification of the layer, such as `1/02`.
             code: String,
-            /// Field, expected and received value, one sentence.
+            /// Sentence that names the field, the expected and the received value.
             reason: String,
         },
         /// An RDMAP Terminate was sent or received. The stream ends.

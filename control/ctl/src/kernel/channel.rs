@@ -262,7 +262,8 @@ fn may_send(initiator: bool, op: &FullOperation) -> bool {
     initiator || op.receiver.stats().fpdus > 0
 }
 
-/// Minimum size of the buffer for a segment, bytes. The smallest FPDU fits, even if the kernel's MSS is smaller.
+/// Minimum size of the buffer for a segment, bytes. An FPDU with the minimum MULPDU (128 bytes, RFC 5044 §4.5) fits,
+/// even if the kernel's MSS is smaller.
 const MIN_SEGMENT: usize = 256;
 
 /// Returns the last message that reports a DDP error.

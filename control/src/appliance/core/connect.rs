@@ -233,7 +233,7 @@ impl Core {
         true
     }
 
-    /// Aborts a stream that a peer of the other ULP has accepted, before any data is sent.
+    /// Aborts a stream that the peer accepted with the other ULP, before any data is sent.
     fn abort_wrong_ulp(
         &mut self,
         id: StreamId,

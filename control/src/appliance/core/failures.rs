@@ -11,7 +11,7 @@ use ddp::{UlpKind, advert};
 use super::accept::ulp_label;
 use crate::appliance::pending::CONNECT_TIMEOUT;
 
-/// Returns the error of a failed open, with a hint. The text of a peer's reject is quoted.
+/// Returns the error of a failed connect, with a hint. The text of a peer's reject is quoted.
 pub(super) fn connect_error(spec: &ConnectSpec, reason: &ConnectError) -> ApiError {
     let refusal = refusal_of(reason);
     let quoted = refusal.as_ref().map(|refusal| format!(": {refusal}")).unwrap_or_default();
@@ -62,7 +62,8 @@ pub(super) fn is_other_ulp(spec: &ConnectSpec, private_data: &[u8]) -> bool {
     advert::ulp(private_data).is_some_and(|theirs| theirs != ulp_kind(spec))
 }
 
-/// Returns the error of an open that a peer of the other ULP has accepted.
+/// Returns the error of a connect that the peer accepted with the other ULP (bare DDP instead of RDMAP, or the
+/// reverse).
 pub(super) fn wrong_ulp_error(spec: &ConnectSpec) -> ApiError {
     let own_ulp = ulp_kind(spec);
     let peer_ulp = match own_ulp {

@@ -9,7 +9,7 @@ use ddp::StreamId;
 use crate::appliance::counters::{HeldBytes, Sums, Totals, held_bytes};
 use crate::appliance::pending::StreamList;
 
-/// Totals of streams and associations.
+/// Counter totals of ended streams and associations, and of live ones while a count is in progress.
 #[derive(Debug)]
 pub(super) struct StreamCounts {
     /// Totals of ended streams and associations, per worker.

@@ -67,7 +67,7 @@ pub(super) struct Streams {
     stalls: Stalls,
     /// Untagged messages that are being appended to files.
     appending: Appends,
-    /// Totals of streams and associations, per worker.
+    /// Counter totals of ended and live streams and associations, per worker.
     counting: StreamCounts,
 }
 

@@ -13,14 +13,14 @@ deliver_to = "file"
 path = "PATH"
 "#;
 
-/// Returns a core with a queue that delivers to this file, and an established stream.
+/// Returns a bench with a queue that delivers to this file, and an established stream.
 fn queue(path: &str) -> Bench {
     let mut bench = bench_with(&format!("{BASIC}{}", QUEUE.replace("PATH", path)));
     bench.accept_stream(1, "10.0.0.2");
     bench
 }
 
-/// Returns a core whose region `own` is backed by a file, and an established stream.
+/// Returns a bench whose region `own` is backed by a file, and an established stream.
 fn region(fsync: &str) -> Bench {
     let own = format!("name = \"own\"\npath = \"DIR/region\"\nfsync = \"{fsync}\"");
     let mut bench = bench_with(&BASIC.replace("name = \"own\"", &own));
@@ -144,7 +144,7 @@ fn unwritable_region_file_fails_streams_that_wrote_to_it() {
     }
 }
 
-/// Returns a core with a stream whose close waits: its message is in the queue's file, but the file writer's report of
+/// Returns a bench with a stream whose close waits: its message is in the queue's file, but the file writer's report of
 /// the flush is not handled yet.
 fn bench_awaiting_flush() -> Bench {
     let mut bench = queue("DIR/queue");

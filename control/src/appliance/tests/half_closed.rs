@@ -19,7 +19,7 @@ fn untagged(data: &[u8]) -> Event {
     Event::Untagged { stream: FIRST_STREAM, qn, msn, data: data.to_vec(), rsvd_ulp: [0; 5] }
 }
 
-/// Returns a core with a bare DDP listener whose queue has these keys, and an established stream.
+/// Returns a bench with a bare DDP listener whose queue has these keys, and an established stream.
 fn with_queue(keys: &str) -> Bench {
     let queue = "[[listener.queue]]\nqn = 0\nbuffers = 4\nbuffer_size = \"1 KiB\"\n";
     let mut bench = bench_with(&format!("{BASIC}{queue}{keys}"));

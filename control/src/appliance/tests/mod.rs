@@ -123,19 +123,19 @@ fn bench() -> Bench {
     bench_with(BASIC)
 }
 
-/// Returns a core whose workers have acknowledged the configuration.
+/// Returns a bench whose workers have acknowledged the configuration.
 fn bench_with(text: &str) -> Bench {
     let mut bench = fresh_bench(text);
     bench.acknowledge();
     bench
 }
 
-/// Returns a core whose workers have not answered any command yet.
+/// Returns a bench whose workers have not answered any command yet.
 fn fresh_bench(text: &str) -> Bench {
     bench_with_maps(text, Maps::default())
 }
 
-/// Returns a core like [`fresh_bench`]'s, whose regions and jobs may take the mappings of `maps`.
+/// Returns a bench like [`fresh_bench`], whose regions and jobs may take the mappings of `maps`.
 fn bench_with_maps(text: &str, maps: Maps) -> Bench {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("ddpd.toml");

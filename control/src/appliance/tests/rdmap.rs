@@ -76,7 +76,7 @@ pub(super) fn establish_with_reads(bench: &mut Bench, offers: &[Advertised], agr
     bench.establish_stream_with(OPENED.0, "10.0.0.9", ticket, offers, StreamParams::Tcp(params));
 }
 
-/// Returns a core with an established stream [`OPENED`].
+/// Returns a bench with an established stream [`OPENED`].
 pub(super) fn connected_bench(offers: &[Advertised]) -> Bench {
     let mut bench = bench();
     let _pending = bench.call(Request::Connect(rdmap_spec()));

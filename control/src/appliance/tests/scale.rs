@@ -13,7 +13,7 @@ use super::*;
 const NUMBERS: [usize; 3] = [100, 1_000, 100_000];
 const MANY: usize = NUMBERS[2];
 
-/// A core with limits for [`MANY`] objects and one listener, `in`.
+/// Configuration with limits for [`MANY`] objects and one listener, `in`.
 const LARGE: &str = concat!(
     host!(),
     r#"

@@ -34,7 +34,7 @@ fn posted_ticket(bench: &mut Bench) -> Ticket {
     *ticket
 }
 
-/// Returns a core with the opened stream 5.
+/// Returns a bench with the opened stream 5.
 fn bench_with_stream() -> Bench {
     let mut bench = bench();
     let _pending = bench.call(Request::Connect(spec()));

@@ -115,7 +115,7 @@ pub(crate) const START_FRAME: &[Field] = &[
     field("PD_Length", 144, 16),
 ];
 
-/// Enhanced data (RFC 6581 §6), after the fields of a Request or Reply Frame.
+/// Enhanced data (RFC 6581 §9), after the fields of a Request or Reply Frame.
 pub(crate) const ENHANCED: &[Field] = &[
     field("A", 160, 1),
     field("B", 161, 1),

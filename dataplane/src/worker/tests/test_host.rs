@@ -46,10 +46,10 @@ type VerdictFn = Box<dyn FnMut(&[u8]) -> RxChecksum>;
 
 /// A host: workers on one port with one interface.
 pub(super) struct Host {
-    /// Key length, in bits, of the IPsec encryption that later listeners require; 0 for integrity only, `None` for no
-    /// protection.
+    /// Key length, in bits, of the IPsec encryption that listeners created from now on require; 0 for integrity only,
+    /// `None` for no protection.
     pub(super) require: Option<u16>,
-    /// Peers that later listeners admit.
+    /// Peer filter of listeners created from now on.
     pub(super) peers: Arc<api::PeerFilter>,
     pub(super) cores: Vec<Core<TestIo>>,
     pub(super) handles: Vec<WorkerHandle>,

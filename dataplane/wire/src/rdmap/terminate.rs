@@ -171,7 +171,7 @@ impl TerminateRepr {
     }
 
     /// Returns a short description of the error for operators (RFC 5040 figure 9, RFC 5041 §7.2, RFC 5044 §8, RFC 6581
-    /// §9).
+    /// §8).
     pub fn description(&self) -> &'static str {
         describe(self.layer, self.error_type, self.code).unwrap_or("unknown error")
     }

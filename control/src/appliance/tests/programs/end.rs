@@ -42,7 +42,7 @@ fn nothing_is_left_of_a_program_that_ends_after_any_step() {
     }
 }
 
-/// Makes the first calls of a list, of which the workers answer all but the last. Then the program hangs up.
+/// For each prefix of the calls: the workers answer all calls but the last, then the program hangs up.
 #[test]
 fn nothing_is_left_of_a_program_that_ends_before_the_workers_answer() {
     let calls = [

@@ -145,7 +145,8 @@ fn sack_block_storm_does_not_slow_other_streams() {
                 s.options.sack.clear();
                 for _ in 0..3 {
                     n = n.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                    // Blocks of up to two bytes, spread over the window; some are outside the window or empty.
+                    // Blocks of at most two bytes, in the first 1 MiB from SEG.ACK on; some are empty or beyond
+                    // SND.NXT.
                     let left = s.ack.0.wrapping_add(n >> 12);
                     let block = (SeqNumber(left), SeqNumber(left.wrapping_add(n % 3)));
                     s.options.sack.push(block);

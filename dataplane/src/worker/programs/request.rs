@@ -19,6 +19,9 @@ const COOKIE: Cookie = Cookie::user(0);
 /// RDMAP operations of one descriptor. A Read has one for each SGE, as a Read Request has one sink (RFC 5040 §4.4).
 pub(super) type Requests = ArrayVec<WorkRequest<Memory>, MAX_SGES>;
 
+/// Memory of the SGEs of one descriptor.
+type Spans = ArrayVec<Span<Memory>, MAX_SGES>;
+
 /// Access of a QP to the memory regions of its protection domain.
 #[derive(Clone, Copy)]
 pub(super) struct Regions<'a> {
@@ -79,7 +82,6 @@ impl Regions<'_> {
                 return Err(Status::LocalQpOperation);
             }
         }
-        posted.parts = requests.len() as u8;
         Ok((requests, posted))
     }
 
@@ -88,14 +90,7 @@ impl Regions<'_> {
     /// # Errors
     /// The status with which the receive completes.
     pub(super) fn sink(&self, buffers: &SgeList) -> Result<SpanList<Memory>, Status> {
-        let mut spans = ArrayVec::<_, MAX_SGES>::new();
-        for sge in buffers.sges() {
-            if sge.len > 0 {
-                spans.push(self.span(sge, true)?);
-            }
-        }
-        // `verbs_layout` bounds the number of SGEs and the sum of their lengths.
-        SpanList::new(spans).map_err(|_| Status::LocalLength)
+        span_list(self.spans(buffers, true)?)
     }
 
     fn source(&self, payload: &Payload) -> Result<Source<Memory>, Status> {
@@ -103,21 +98,20 @@ impl Regions<'_> {
             Payload::Inline(inline) => return Ok(Source::Bytes(Arc::from(inline.bytes()))),
             Payload::Gather(list) => list,
         };
-        let mut sges = list.sges().iter().filter(|sge| sge.len > 0);
-        let Some(first) = sges.next() else { return Ok(Source::Bytes(Arc::default())) };
-        let first = self.span(first, false)?;
-        let Some(second) = sges.next() else {
-            let Span { memory, offset, len } = first;
-            return Ok(Source::Region { memory, offset, len });
-        };
-        let mut spans = ArrayVec::<_, MAX_SGES>::new();
-        spans.push(first);
-        spans.push(self.span(second, false)?);
-        for sge in sges {
-            spans.push(self.span(sge, false)?);
+        let mut spans = self.spans(list, false)?;
+        if spans.len() > 1 {
+            return Ok(Source::Gather(Box::new(span_list(spans)?)));
         }
-        let spans = SpanList::new(spans).map_err(|_| Status::LocalLength)?;
-        Ok(Source::Gather(Box::new(spans)))
+        Ok(match spans.pop() {
+            Some(Span { memory, offset, len }) => Source::Region { memory, offset, len },
+            None => Source::Bytes(Arc::default()),
+        })
+    }
+
+    /// Returns the memory of each SGE that is not empty.
+    fn spans(&self, list: &SgeList, writable: bool) -> Result<Spans, Status> {
+        let sges = list.sges().iter().filter(|sge| sge.len > 0);
+        sges.map(|sge| self.span(sge, writable)).collect()
     }
 
     /// Returns one Read for each SGE that is not empty. A Read of 0 bytes has no valid sink STag (RFC 5040 §5.2.1).
@@ -180,4 +174,9 @@ impl Regions<'_> {
 /// Returns STag and TO of the peer's memory.
 fn target(remote: &Remote) -> (Stag, TaggedOffset) {
     (Stag(remote.stag), TaggedOffset(remote.to))
+}
+
+fn span_list(spans: Spans) -> Result<SpanList<Memory>, Status> {
+    // `verbs_layout` bounds the number of SGEs and the sum of their lengths.
+    SpanList::new(spans).map_err(|_| Status::LocalLength)
 }

@@ -230,7 +230,6 @@ impl<Io: PortIo> Env<Io> {
                 }
             };
             let mut refused = None;
-            posted.parts = 0;
             for request in requests {
                 match lower.post_rdmap(request) {
                     Ok(()) => posted.parts += 1,

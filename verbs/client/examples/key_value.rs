@@ -5,7 +5,7 @@
 //! key_value SOCKET get ADDRESS:PORT KEY ...
 //! ```
 //!
-//! The server ends after CLIENTS clients. The private data of each accept describes the table:
+//! The server exits after it has served CLIENTS clients. The private data of each accept describes the table:
 //!
 //! ```text
 //!  byte 0      4          12
@@ -23,7 +23,7 @@ use verbs_client::{
     QueuePair, QueuePairConfig, Remote, Session, Status, Transport, post,
 };
 
-/// Bytes of a slot.
+/// Size of a slot in bytes.
 const SLOT: usize = 64;
 const SLOTS: u32 = 256;
 const TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));

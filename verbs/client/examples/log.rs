@@ -18,9 +18,9 @@ use verbs_client::{
     MemoryRegion, QueuePair, QueuePairConfig, Remote, SendWork, Session, Status, Transport, post,
 };
 
-/// Bytes of the ring.
+/// Size of the ring in bytes.
 const ROOM: usize = 4096;
-/// Largest number of lines in flight.
+/// Maximum lines in flight.
 const LINES: u32 = 8;
 const TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
 

@@ -17,7 +17,7 @@ use verbs_client::{
 };
 
 const MESSAGE: &[u8] = b"ping";
-/// Bytes of the receive buffer, which holds one message.
+/// Size of the receive buffer in bytes: room for one message.
 const ROOM: usize = 64;
 const TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
 

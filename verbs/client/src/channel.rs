@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::link::wait;
 use crate::session::Session;
 
-/// Largest number of notifications that one `recv` takes from the socket: each is one byte.
+/// Maximum notifications that one `recv` takes from the socket. A notification is one byte.
 const MAX_DRAINED: usize = 512;
 
 /// A channel for the notifications of completion queues. Clones refer to the same channel.
@@ -105,7 +105,7 @@ impl AsFd for CompletionChannel {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Each CQ of the channel holds a clone, so that all are removed already. Errors after the session's end are
+        // Each CQ of the channel holds a clone, so all CQs are already removed. Errors after the session's end are
         // ignored: the appliance has then removed the channel.
         let _ = self.session.link().call_done(Call::RemoveChannel { channel: self.number });
     }

@@ -18,10 +18,10 @@ use crate::lock::lock;
 use crate::mapping::{Area, CompletionConsumer, MappingError};
 use crate::session::Session;
 
-/// Largest number of events of a CQ that the program has not taken. One more is a violation of the protocol.
+/// Maximum events of a CQ that the program has not taken. A further event is a protocol violation.
 const MAX_EVENTS: usize = 2;
 
-/// A completion to initialise arrays for [`CompletionQueue::poll`]. It belongs to no operation.
+/// Initial value for the array passed to [`CompletionQueue::poll`]. Belongs to no operation.
 pub const NO_COMPLETION: Completion = Completion {
     wr_id: 0,
     status: Status::General,
@@ -240,9 +240,8 @@ impl Drop for Inner {
         if link.is_forked() {
             return;
         }
-        // The mailbox is closed before the call, because the appliance may reuse the CQ's number at once. The QPs of
-        // the CQ are removed already. Errors after the session's end are ignored: the appliance has then removed the
-        // CQ.
+        // Closes the mailbox before the call, because the appliance may reuse the CQ's number at once. The QPs of the
+        // CQ are already removed. Errors after the session's end are ignored: the appliance has then removed the CQ.
         link.inbox.close(Key::Queue(self.number));
         let _ = link.call_done(Call::RemoveCompletionQueue { queue: self.number });
     }

@@ -42,7 +42,7 @@ impl ProtectionDomain {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Each QP and region of the domain holds a clone, so that all are removed already. Errors after the session's
+        // Each QP and region of the domain holds a clone, so all are already removed. Errors after the session's
         // end are ignored: the appliance has then removed the domain.
         let _ = self.session.link().call_done(Call::RemovePd { pd: self.number });
     }

@@ -15,7 +15,7 @@ use verbs_session::message::Event;
 use crate::error::Error;
 use crate::lock::lock;
 
-/// The object that an event is about, with its number.
+/// The object of an event, with its number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Key {
     Pair(u32),
@@ -27,7 +27,7 @@ pub(crate) enum Key {
 #[derive(Debug)]
 pub(crate) struct Inbox {
     state: Mutex<State>,
-    /// Notified when an event is added that the session can take, and at the session's end.
+    /// Notified at each event that the session can take, and at the session's end.
     any: Condvar,
     ready: OwnedFd,
 }
@@ -35,21 +35,21 @@ pub(crate) struct Inbox {
 #[derive(Debug, Default)]
 struct State {
     ended: Option<Arc<str>>,
-    /// Number that the next event gets: numbers are in order of arrival.
+    /// Number of the next event. Numbers increase in order of arrival.
     next: u64,
     /// Objects of all queued events, by the events' numbers.
     order: BTreeMap<u64, Key>,
     mailboxes: HashMap<Key, Mailbox>,
     /// Numbers of the connection requests that the program has taken and not answered.
     requests: HashSet<u64>,
-    /// Number of events whose object did not exist.
+    /// Events received for objects that did not exist.
     unmatched: u64,
 }
 
 #[derive(Debug)]
 struct Mailbox {
     events: VecDeque<(u64, Event)>,
-    /// Largest length of `events`.
+    /// Maximum length of `events`.
     limit: usize,
     /// True while a `connect` or `accept` waits for its event. The next event is then stored in `outcome`, where the
     /// session cannot take it.
@@ -90,7 +90,7 @@ impl Inbox {
                 state.order.remove(&number);
             }
         }
-        self.show(&state);
+        self.update_eventfd(&state);
     }
 
     /// Adds an event to the mailbox of its object. [`Event::RequestEnded`] is not queued: it withdraws the connection
@@ -103,7 +103,7 @@ impl Inbox {
         let state = &mut *guard;
         if let Event::RequestEnded { request } = event {
             state.withdraw(request);
-            self.show(state);
+            self.update_eventfd(state);
             return Ok(());
         }
         let key = key(&event);
@@ -124,7 +124,7 @@ impl Inbox {
         mailbox.events.push_back((number, event));
         state.order.extend(key.map(|key| (number, key)));
         self.any.notify_one();
-        self.show(state);
+        self.update_eventfd(state);
         Ok(())
     }
 
@@ -137,7 +137,7 @@ impl Inbox {
         }
         self.any.notify_all();
         state.mailboxes.values().for_each(|mailbox| mailbox.changed.notify_all());
-        self.show(&state);
+        self.update_eventfd(&state);
     }
 
     /// Returns the reason of the session's end, or `None` while the session is open.
@@ -155,7 +155,7 @@ impl Inbox {
         let mut state = lock(&self.state);
         loop {
             if let Some(event) = state.pop(key) {
-                self.show(&state);
+                self.update_eventfd(&state);
                 return Ok(Some(event));
             }
             let mailbox = state.mailboxes.get(&key);
@@ -173,7 +173,7 @@ impl Inbox {
         loop {
             while let Some((_, &key)) = state.order.first_key_value() {
                 if let Some(event) = state.pop(key) {
-                    self.show(&state);
+                    self.update_eventfd(&state);
                     return Ok(Some(event));
                 }
             }
@@ -251,8 +251,8 @@ impl Inbox {
         Ok(Some(state))
     }
 
-    /// Makes the eventfd readable if an event can be taken or the session has ended, else not readable.
-    fn show(&self, state: &State) {
+    /// Makes the eventfd readable if and only if an event can be taken or the session has ended.
+    fn update_eventfd(&self, state: &State) {
         // The eventfd is non-blocking and errors are ignored. A write fails only if the counter is at its maximum, and
         // a read only if it is 0: the descriptor already has the right state.
         if state.order.is_empty() && state.ended.is_none() {

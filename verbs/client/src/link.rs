@@ -165,8 +165,8 @@ impl Link {
         Error::Disconnected(self.inbox.ended().unwrap_or_else(|| "closed".into()))
     }
 
-    /// Adds the queues of a new QP to those that the receiving thread establishes and ends. Returns false if the number
-    /// is in use.
+    /// Registers the queues of a new QP with the receiving thread, which establishes and ends them. Returns false if
+    /// the number is in use.
     pub(crate) fn add_pair(&self, number: u32, queues: &Arc<PairQueues>) -> bool {
         let mut pairs = lock(&self.pairs);
         let is_new = !pairs.contains_key(&number);
@@ -195,7 +195,7 @@ impl Link {
         if pending.ended {
             return Err(self.disconnected());
         }
-        // Numbers wrap around: skips those of calls that still wait.
+        // Numbers wrap. Skips the numbers of calls that still wait.
         let id = loop {
             pending.next_id = pending.next_id.wrapping_add(1);
             if !pending.calls.contains_key(&pending.next_id) {

@@ -113,7 +113,7 @@ impl Drop for Inner {
         if link.is_forked() {
             return;
         }
-        // The mailbox is closed before the call, because the appliance may reuse the listener's number at once.
+        // Closes the mailbox before the call, because the appliance may reuse the listener's number at once.
         link.inbox.close(Key::Listener(self.number));
         // Errors after the session's end are ignored: the appliance has then removed the listener.
         let _ = link.call_done(Call::StopListening { listener: self.number });

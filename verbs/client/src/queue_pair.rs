@@ -20,7 +20,7 @@ use crate::link::Link;
 use crate::mapping::{Area, MappingError, RingProducer};
 use crate::queues::{Direction, PairQueues};
 
-/// Largest number of events of a QP that the program has not taken. One more is a violation of the protocol.
+/// Maximum events of a QP that the program has not taken. A further event is a protocol violation.
 const MAX_EVENTS: usize = 4;
 /// Time that `connect` waits beyond the connection's time-out for the appliance's event.
 const GRACE: Duration = Duration::from_secs(5);
@@ -53,7 +53,7 @@ struct Inner {
     /// True once a connect or an accept was requested that the appliance did not refuse.
     used: AtomicBool,
     domain: ProtectionDomain,
-    /// CQs of the QP, held so that they are removed after it.
+    /// CQs of the QP. The references keep them until the QP is removed.
     _completions: [CompletionQueue; 2],
 }
 
@@ -212,7 +212,7 @@ impl QueuePair {
     /// Posts operations in order, with one doorbell. No operation of another thread is posted between them.
     ///
     /// # Errors
-    /// As [`post_send`](Self::post_send), for the first refused post. The posts before it are accepted, those after it
+    /// As [`post_send`](Self::post_send), for the first refused post. Earlier posts are accepted. Later posts
     /// are not tried.
     pub fn post_sends(&self, works: &[SendWork]) -> Result<(), PostError> {
         let works = works.iter().map(SendWork::encode);
@@ -232,7 +232,7 @@ impl QueuePair {
     /// Posts receives in order, with one doorbell.
     ///
     /// # Errors
-    /// As [`post_send`](Self::post_send), for the first refused post. The posts before it are accepted, those after it
+    /// As [`post_send`](Self::post_send), for the first refused post. Earlier posts are accepted. Later posts
     /// are not tried.
     pub fn post_receives(&self, works: &[ReceiveWork]) -> Result<(), PostError> {
         let works = works.iter().map(ReceiveWork::encode);
@@ -405,7 +405,7 @@ impl Drop for Inner {
             return;
         }
         self.queues.end(&Error::State("the queue pair was removed"));
-        // This side's state is removed before the call, because the appliance may reuse the QP's number at once.
+        // Removes this side's state before the call, because the appliance may reuse the QP's number at once.
         link.remove_pair(self.number);
         link.inbox.close(Key::Pair(self.number));
         // Errors after the session's end are ignored: the appliance has then removed the QP.

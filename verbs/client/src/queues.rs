@@ -2,7 +2,7 @@
 //!
 //! Descriptors can be written to the rings before the connection is established, but the worker is known only
 //! afterwards. [`PairQueues::establish`] then rings both doorbells once for earlier posts, and each later post rings
-//! the doorbell of its queue. A post and `establish` hold the queue's lock, so that one of them rings for each
+//! the doorbell of its queue. A post and `establish` hold the queue's lock, so exactly one of them rings for each
 //! descriptor.
 
 use std::os::fd::OwnedFd;

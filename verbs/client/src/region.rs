@@ -32,8 +32,7 @@ struct Pages {
     start: u64,
     /// Length in bytes, a multiple of the page size.
     len: u64,
-    /// True after a failed deregistration: the appliance may still access the pages, so that they are never allocated
-    /// again.
+    /// True after a failed deregistration. The appliance may still access the pages, so they are never allocated again.
     withheld: AtomicBool,
 }
 
@@ -90,8 +89,7 @@ impl Drop for Pages {
         if self.withheld.load(Ordering::Relaxed) || link.is_forked() || link.is_ended() {
             return;
         }
-        // The next buffer must read as zeros. Pages whose contents could not be discarded are therefore never allocated
-        // again.
+        // The next buffer must read as zeros. Pages that could not be discarded are therefore never allocated again.
         if link.arena.discard(self.start as usize, self.len as usize).is_ok() {
             lock(&link.ranges).put(self.start..self.start + self.len);
         }

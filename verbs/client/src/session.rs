@@ -42,8 +42,8 @@ pub struct Session {
     shared: Arc<Shared>,
 }
 
-/// Owner of the link and the receiving thread. The thread holds only the link, so that the drop of the last session
-/// ends it.
+/// Owner of the link and the receiving thread. The thread holds only the link, so the drop of the last session ends the
+/// thread.
 #[derive(Debug)]
 struct Shared {
     link: Arc<Link>,
@@ -92,7 +92,7 @@ impl Session {
             call: "starting a thread",
             error: rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN),
         })?;
-        // The cell is new and therefore empty, so that `set` succeeds.
+        // The cell is new and therefore empty, so `set` succeeds.
         let _ = shared.thread.set(thread);
         Ok(Session { shared })
     }
@@ -107,7 +107,7 @@ impl Session {
         &self.link().welcome.devices
     }
 
-    /// Returns the number that the appliance has given this program.
+    /// Returns the number that the appliance has assigned to this program.
     pub fn program(&self) -> u32 {
         self.link().welcome.program
     }
@@ -127,7 +127,7 @@ impl Session {
         self.link().inbox.ended()
     }
 
-    /// Returns the number of received events whose object did not exist, for example because it was just removed.
+    /// Returns the number of events received for objects that did not exist, for example just removed ones.
     pub fn unmatched_events(&self) -> u64 {
         self.link().inbox.unmatched()
     }

@@ -83,7 +83,7 @@ pub struct Producer<'a> {
     entries: Entries<'a>,
     /// Index of the next entry to write.
     next: u64,
-    /// Index after the last entry written that satisfies [`Request::Solicited`].
+    /// Index after the last written entry that satisfies [`Request::Solicited`].
     solicited: u64,
     /// The consumer's index, as last loaded.
     released: u64,

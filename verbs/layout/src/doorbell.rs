@@ -120,7 +120,7 @@ impl<'a> Scanner<'a> {
 
     /// Returns the number of the next queue whose doorbell was rung, and charges `budget`. The number is below
     /// [`QUEUES`], but the program may not have such a queue. Returns `None` if no other doorbell was rung, or if
-    /// `budget` is used up. The next call continues at this place, so that all queues are visited in turn.
+    /// `budget` is used up. The next call resumes after this queue, so the scan visits all queues.
     pub fn next_queue(&mut self, budget: &mut u32) -> Option<u32> {
         let mut idle = 0;
         loop {
@@ -151,7 +151,8 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Returns true if a doorbell may have been rung. Takes no line from the program.
+    /// Returns true if a doorbell may have been rung. Only loads words, so the cache lines stay shared with the
+    /// program.
     pub fn is_rung(&self) -> bool {
         self.rung != 0
             || self.named != 0

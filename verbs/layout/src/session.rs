@@ -1,4 +1,4 @@
-//! Header of an area: a piece of shared memory that holds the queues or the doorbells of a session.
+//! Header of an area: the shared memory that holds the queues or the doorbells of a session.
 //!
 //! The appliance creates an area and writes the header. The program maps the area and checks the header, so that two
 //! builds with different layouts do not share memory. The messages of the session give the offset of each structure.
@@ -74,7 +74,7 @@ pub enum AreaError {
     /// The memory is not an area: it does not begin with [`MAGIC`].
     #[error("not an area of a session: it begins with {0:#018x}")]
     Magic(u64),
-    /// The version of the area is not one that this crate supports.
+    /// This crate does not support the version of the area.
     #[error("version {0} of the layout; versions {OLDEST} to {VERSION} can be used")]
     Version(u64),
     /// The area's length differs from the mapped memory.

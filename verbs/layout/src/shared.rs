@@ -87,8 +87,8 @@ impl<'a> Entries<'a> {
     }
 }
 
-/// Returns `index`, which was read from the other side, if it is valid: at most `most` beyond `base`, and not behind
-/// `last`, the value read before.
+/// Validates `index`, read from the other side: at most `most` beyond `base`, and not behind `last`, the value read
+/// before. Returns `None` if it is invalid.
 #[inline]
 pub(crate) fn checked(index: u64, base: u64, last: u64, most: u64) -> Option<u64> {
     let distance = index.wrapping_sub(base);

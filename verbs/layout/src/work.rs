@@ -31,8 +31,8 @@ pub use send::{AtomicResult, Opcode, Operation, Remote, SendWork, WindowAccess, 
 /// Reason why words are not a valid descriptor, or values cannot be encoded as one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DescriptorError {
-    /// The number of units in the control word is not the one that SGEs or inline data need, or not the number of units
-    /// decoded.
+    /// The number of units in the control word differs from the number that SGEs or inline data need, or from the
+    /// number of units decoded.
     #[error("{0} units are not the length of the descriptor")]
     Units(u8),
     /// The opcode is not defined, or not allowed on this queue.

@@ -27,7 +27,7 @@ pub struct SessionSocket(OwnedFd);
 /// Reason why a message could not be sent or received. All but [`SocketError::WouldBlock`] end the session.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// Sending: the socket is full. Receiving: there is no message. A call interrupted by a signal is also reported so.
+    /// Sending: the socket is full. Receiving: there is no message. Also returned if a signal interrupted the call.
     #[error("the socket is not ready")]
     WouldBlock,
     /// The other side has closed the socket.

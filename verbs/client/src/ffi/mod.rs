@@ -122,8 +122,8 @@ unsafe fn close<T>(handle: *mut T) {
     if !handle.is_null() {
         // SAFETY: the handle came from `Box::into_raw` in this library, and is closed only once.
         let object = unsafe { Box::from_raw(handle) };
-        // A panic in the drop is a defect of the library. It must not unwind into the caller, to whom no error can be
-        // returned.
+        // A panic in the drop is a defect of the library. It is not reported, because the function returns no error,
+        // and must not unwind into the caller.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(object)));
     }
 }

@@ -250,7 +250,7 @@ fn session_of_c_connects_posts_and_reports_events() {
         let completion = completion.assume_init();
         assert_eq!((completion.wr_id, completion.status, completion.byte_len), (5, 0, 9));
         assert_eq!(ddpd_next_event(&raw const server, 0, event.as_mut_ptr()), 0);
-        // The handles are closed in an order other than that of their creation.
+        // Closes the handles in an order that differs from that of their creation.
         ddpd_domain_destroy(domain);
         ddpd_cq_destroy(queue);
         ddpd_listener_destroy(listener);

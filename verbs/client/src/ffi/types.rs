@@ -151,7 +151,7 @@ impl CSend {
         let is_inline = self.flags & INLINE != 0;
         let payload = || -> Result<Payload, Error> {
             if is_inline {
-                // SAFETY: the flag is set, so that the SGEs describe readable memory as this function's `# Safety`
+                // SAFETY: the flag is set, so the SGEs describe readable memory as this function's `# Safety`
                 // section requires.
                 return Ok(Payload::Inline(unsafe { gather_inline(sges) }?));
             }

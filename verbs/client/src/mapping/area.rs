@@ -39,7 +39,7 @@ impl Area {
     pub(crate) fn words(&self) -> &[Word] {
         let start = self.0.start.as_ptr().cast::<Word>();
         // SAFETY: `len / 8` words from `start` lie inside the mapping, which is page-aligned and outlives the
-        // reference. Words are atomics, so that the appliance may write them while the shared reference exists.
+        // reference. Words are atomics, so the appliance may write them while the shared reference exists.
         unsafe { std::slice::from_raw_parts(start, self.0.len / size_of::<Word>()) }
     }
 

@@ -32,7 +32,7 @@ impl Arena {
     /// If `at` is beyond the end.
     pub(crate) fn pointer(&self, at: usize) -> *mut u8 {
         assert!(at <= self.0.len);
-        // SAFETY: `at <= len`, so that the pointer is inside the mapping or at its end.
+        // SAFETY: `at <= len`, so the pointer is inside the mapping or at its end.
         unsafe { self.0.start.as_ptr().add(at) }
     }
 
@@ -83,7 +83,7 @@ impl Arena {
     }
 
     /// Splits a range into the bytes before the first aligned word, the aligned words, and the bytes after the last.
-    /// Copies of all threads thus access the same aligned words.
+    /// Concurrent copies therefore access the same aligned words.
     fn split(&self, at: usize, len: usize) -> (&[AtomicU8], &[AtomicU64], &[AtomicU8]) {
         let bytes = self.atomics(at, len);
         // SAFETY: 8 aligned bytes are a valid `AtomicU64` with any contents. Byte and word accesses may race, as

@@ -67,7 +67,7 @@ impl Mapping {
         let len = usize::try_from(size).map_err(|_| Errno::NOMEM)?;
         let rights = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-        // SAFETY: no address is requested and `FIXED` is not set, so that no existing mapping is replaced.
+        // SAFETY: no address is requested and `FIXED` is not set, so no existing mapping is replaced.
         let start = unsafe { rustix::mm::mmap(ptr::null_mut(), len, rights, flags, file, 0) }?;
         let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
         Ok(Mapping { start, len })

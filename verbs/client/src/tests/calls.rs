@@ -97,7 +97,7 @@ fn objects_are_removed_in_any_order_of_drops() {
     drop((session, domain, channel, completions));
     drop(pair);
     drop(memory);
-    // The drop of the session's last object ends the session: the appliance has no QP of it any more.
+    // The drop of the last object ends the session, and the appliance removes the session's QPs.
     let gone = appliance.with(|world| world.programs.get(&program).map(|p| p.pairs.len()));
     assert!(gone.is_none_or(|pairs| pairs == 0));
 }

@@ -254,8 +254,8 @@ fn events_beyond_the_bound_of_an_object_and_unknown_workers_end_the_session() {
         depths: DEPTHS,
         private_data: vec![],
     };
-    // Each event with the largest number that the object's mailbox accepts. All arrive before the reply, so that none
-    // is taken meanwhile.
+    // Each event, with the number that its object's mailbox accepts. All events arrive before the reply, so none is
+    // taken meanwhile.
     for (sent, permitted) in [(rejected, 4), (incoming, 2), (established, 0)] {
         for count in [permitted, permitted + 1] {
             let (areas, _kept) = channel();
@@ -277,7 +277,7 @@ fn events_beyond_the_bound_of_an_object_and_unknown_workers_end_the_session() {
     }
 }
 
-/// Opens a session whose appliance answers like [`honest`], after `twist` has changed the answer.
+/// Opens a session whose appliance answers like [`honest`], with each answer changed by `twist`.
 fn twisted(mut twist: impl FnMut(&mut Answer) + Send + 'static) -> Session {
     let (areas, _kept) = channel();
     scripted(move |socket, request| {
@@ -428,8 +428,8 @@ fn broken_queues_are_errors() {
     assert!(matches!(queue.poll_one(), Err(Error::CompletionQueue(_))), "it stays broken");
 }
 
-/// Small numbers, multiples of 128, powers of two and their predecessors, and any others: at and beyond the bounds of
-/// the checks.
+/// Generates numbers at and beyond the bounds of the checks: small ones, multiples of 128, powers of two and their
+/// predecessors, and arbitrary ones.
 fn numbers() -> impl Strategy<Value = u64> {
     prop_oneof![
         (0..10u64),
@@ -490,7 +490,7 @@ fn events() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A change of an answer of [`honest`].
+/// A modification of an answer of [`honest`].
 #[derive(Clone, Debug)]
 enum Twist {
     Keep,

@@ -72,7 +72,7 @@ pub(crate) struct World {
     /// Connecting program, its QP and its address, by the number of the connection request.
     requests: HashMap<u64, (u32, u32, SocketAddr)>,
     next: u32,
-    /// Number of times that the thread of the workers went to sleep.
+    /// Number of times the workers' thread went to sleep.
     pub(crate) sleeps: u64,
     outbox: Vec<(u32, Event)>,
     stopped: bool,
@@ -252,7 +252,7 @@ impl Appliance {
     }
 }
 
-/// Waits for a request. Returns `None` if the program has closed the socket or sent something else.
+/// Waits for a request. Returns `None` if the program has closed the socket or sent anything but a request.
 pub(crate) fn receive(socket: &SessionSocket) -> Option<Request> {
     loop {
         match socket.receive() {

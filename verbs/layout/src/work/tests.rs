@@ -186,7 +186,7 @@ proptest! {
         let decoded = SendWork::decode(&units);
         prop_assert_eq!(decoded.is_ok(), count == encoded);
         if count > 0 {
-            // The number of units is also checked if the first word contains the given number.
+            // A control word that agrees with the wrong number of units does not help.
             units[0][0] = units[0][0] & !0xff | count as u64;
             prop_assert_eq!(SendWork::decode(&units).is_ok(), count == encoded);
         }

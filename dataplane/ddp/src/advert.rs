@@ -137,8 +137,8 @@ pub fn encode(regions: &[Advertised]) -> Vec<u8> {
     out
 }
 
-/// Returns an advertisement as [`encode`] does, with the protocol of the sender's stream, so that a peer with
-/// the other protocol can report it.
+/// Returns an advertisement as [`encode`] does, with the protocol of the sender's stream. A peer that uses the other
+/// protocol can then report the mismatch.
 pub fn encode_for(ulp: UlpKind, regions: &[Advertised]) -> Vec<u8> {
     let mut out = encode(regions);
     out[field::FLAGS] = match ulp {

@@ -15,9 +15,9 @@
 //!   n of them                                                     leave 1 / (n + 1)
 //! ```
 //!
-//! A peer without buffers is refused only if too few bytes are left. Messages that begin beyond a gap share half of the
-//! bytes by the same rule, accounted separately from those in order. So they cannot exclude the message that closes the
-//! gap. Until that message arrives, they cannot be delivered.
+//! A peer without buffers is refused only if too few bytes are left. Messages that begin beyond a gap cannot be
+//! delivered before the message that closes the gap, and must not exclude it. They therefore share half of the bytes by
+//! the same rule, accounted separately from messages in order.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -68,9 +68,9 @@ impl Usage {
     }
 }
 
-/// Returns how many more bytes a stream may take from a budget that has `remaining` bytes left; `used` is the present
-/// total of the peer, plus that of the stream if its share is checked. After the grant the remainder is at least as
-/// large as the new total. All budgets shared between peers use this rule.
+/// Returns the maximum grant, in bytes, from a budget with `remaining` bytes left. `used`: bytes that the peer holds,
+/// plus the stream's own bytes to check the share of the stream. After the grant the remainder is at least as large as
+/// the new total. All budgets shared between peers use this rule.
 #[inline]
 pub const fn grant_limit(remaining: u64, used: u64) -> u64 {
     remaining.saturating_sub(used) / 2
@@ -84,7 +84,7 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// An account of no peer, without bytes.
+    /// An empty account without a peer.
     pub(crate) const EMPTY: Account =
         Account { peer: PeerId(0), used: Usage { in_order: 0, out_of_order: 0 } };
 

@@ -38,7 +38,7 @@ pub enum Reject<C> {
 pub struct UlpError<C> {
     /// Error code of the ULP.
     pub code: C,
-    /// The wrong value, and the valid ones.
+    /// The received value, and the range of valid values.
     pub mismatch: Mismatch,
     /// The segment's header.
     pub header: ArrayVec<u8, MAX_DDP_HEADER>,

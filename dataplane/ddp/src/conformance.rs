@@ -153,7 +153,7 @@ impl<P: Pair> Run<P> {
         (sent, self.pair.counters(Side::B).segments_received - self.received)
     }
 
-    /// Asserts that every segment arrived once, and as a whole.
+    /// Asserts that every segment arrived once and unsplit.
     fn assert_segments_arrived_as_sent(&self) {
         let (sent, received) = self.segments();
         assert_eq!(received, sent);

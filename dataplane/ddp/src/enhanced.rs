@@ -17,10 +17,10 @@ pub use wire::mpa::{ENHANCED_LEN, EnhancedRepr, MAX_DEPTH, NO_LIMIT, RtrSet};
 #[cfg(test)]
 mod tests;
 
-/// An operator's choices for the negotiation, besides the depths.
+/// Configured choices for the negotiation, besides the depths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Enhanced {
-    /// As initiator, request the peer-to-peer model, in which the responder may be the first to send.
+    /// True to request the peer-to-peer model as initiator. The responder may then send first.
     pub peer_to_peer: bool,
     /// Ready-to-receive messages that this end sends or accepts.
     pub rtr: RtrSet,

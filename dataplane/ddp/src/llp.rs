@@ -123,8 +123,8 @@ pub enum Disposition {
     Refused,
 }
 
-/// Maximum number of sent bytes of which one flow may keep copies because their source may change. Applies to one call
-/// that sends.
+/// Maximum bytes that one flow may keep as copies, because the sources of the sent bytes may change. Applies to one
+/// sending call.
 #[derive(Clone, Copy, Debug)]
 pub struct KeepLimit {
     limit: u64,

@@ -72,8 +72,8 @@ pub trait RegionMemory: Clone + 'static {
     /// write to the region. The LLP then keeps no copy of the sent bytes.
     fn is_stable(&self) -> bool;
 
-    /// True when bytes may be written. Of other memory a table refuses entries with the right to write or to do atomics,
-    /// and the caller never makes it a sink.
+    /// True when bytes may be written. For read-only memory, the STag table refuses entries with the right to write or
+    /// to do atomics, and callers never use it as a sink.
     fn is_writable(&self) -> bool {
         true
     }

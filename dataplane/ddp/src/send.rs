@@ -1,8 +1,8 @@
 //! The data source: posted messages, cut into segments at the LLP's request (RFC 5041 §5.2, §5.3).
 //!
-//! There is one record per message, none per segment. Consecutive messages from one region share a handle, so that its
-//! reference count does not change for each message. A message stays queued until its last byte is acknowledged, so
-//! that any of its segments can be framed again.
+//! There is one record per message, none per segment. Consecutive messages from one region share a handle, so its
+//! reference count changes once per run of messages. A message stays queued until its last byte is acknowledged, so any
+//! of its segments can be framed again.
 //!
 //! ```text
 //!  queue: | acknowledged in part | sent | being sent | waiting | ... |
@@ -351,7 +351,7 @@ impl<M: RegionMemory> Sender<M> {
     }
 
     /// Flushes messages that have not begun. A begun message is completed if at most `finish` of its bytes are unsent.
-    /// Otherwise it is flushed when its sent bytes are acknowledged, so that its source is kept until then.
+    /// Otherwise it is flushed when its sent bytes are acknowledged, so its source is kept until then.
     fn flush_unbegun(
         &mut self,
         finish: u32,
@@ -462,7 +462,7 @@ impl<M: RegionMemory> Sender<M> {
         self.run_of(number).is_some_and(|run| run.stable)
     }
 
-    // Inlined into the LLP, so that the result is not assembled in memory first.
+    // Inlined into the LLP, so the result is not first assembled in memory.
     #[inline(always)]
     pub(crate) fn next(
         &mut self,

@@ -385,8 +385,8 @@ impl<M: RegionMemory, C: UlpChecks> UlpduSink for Sink<'_, M, C> {
 }
 
 impl<M: RegionMemory, C: UlpChecks> Sink<'_, M, C> {
-    /// Does the work of [`order_complete`](UlpduSink::order_complete). Returns false if no record or error was
-    /// pending, so that nothing was delivered or reported.
+    /// Does the work of [`order_complete`](UlpduSink::order_complete). Returns false if no record or error was pending:
+    /// nothing was delivered or reported.
     #[inline]
     pub(crate) fn complete_order(&mut self, before: OrderKey) -> bool {
         let pending = self.stream.receiver.advance_order(before);

@@ -11,7 +11,8 @@ use crate::*;
 
 /// Maximum number of units in flight.
 const WINDOW: usize = 8;
-/// Maximum number of rounds of retransmission without an acknowledgement. After one more the connection is lost.
+/// Maximum number of rounds of retransmission without an acknowledgement. A further one means that the connection is
+/// lost.
 const MAX_IDLE_ROUNDS: usize = 20;
 const QUEUE: QueueConfig = QueueConfig { qn: MESSAGE_QUEUE, buffers: 32, buffer_size: 4096 };
 const REGION: u64 = 256 * 1024;

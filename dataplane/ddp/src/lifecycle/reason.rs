@@ -1,5 +1,4 @@
-//! Reasons for the end of a stream: those that are common to all LLPs, and those that each LLP defines in a type of its
-//! own.
+//! Reasons for the end of a stream: those common to all LLPs, and those that each LLP defines in its own type.
 
 use core::fmt::{self, Debug, Display};
 

@@ -129,7 +129,7 @@ impl Checks {
         self.delivered.pop_front()
     }
 
-    /// Returns the last segment of a message that cannot be reported, so that its receive is flushed.
+    /// Returns the last segment of a message that cannot be reported. Its receive is then flushed.
     pub(crate) fn return_delivered(&mut self, delivered: DeliveredSegment) {
         self.delivered.push_front(delivered);
     }
@@ -139,7 +139,7 @@ impl Checks {
         self.delivered.drain(..).filter_map(|delivered| delivered.receive)
     }
 
-    /// Records that the initiator is ready: a zero-length Send is an ordinary one.
+    /// Records that the initiator is ready: a zero-length Send is now an ordinary Send.
     pub(crate) fn on_peer_ready(&mut self) {
         self.awaits_ready = false;
     }
@@ -281,8 +281,9 @@ impl UlpChecks for Checks {
         self.delivered.push_back(DeliveredSegment { header, control, len, receive, is_ready });
     }
 
-    /// Returns the use by the opcode: Immediate Data uses up a receive, but is not placed into it (RFC 7306 §6.3).
-    /// While the ready-to-receive message is awaited, the receive of a message behind the first one is unknown.
+    /// Returns the use, which depends on the opcode: Immediate Data uses up a receive, but is not placed into it (RFC
+    /// 7306 §6.3). While the ready-to-receive message is awaited, the receive of a message behind the first one is
+    /// unknown.
     fn receive_use(&self, header: &UntaggedRepr, len: u32) -> ReceiveUse {
         if self.is_ready_message(header, len) {
             return ReceiveUse::Ready;

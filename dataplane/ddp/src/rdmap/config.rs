@@ -8,7 +8,7 @@ use wire::rdmap::{
 
 use crate::config::{QueueConfig, StreamConfig, VersionPolicy};
 
-/// Bytes of the Terminate buffer: more than RFC 5040 requires, so that trailing bytes are accepted.
+/// Size of the Terminate buffer in bytes. RFC 5040 requires less; the rest accepts trailing bytes.
 const TERMINATE_BUFFER: u32 = 256;
 const _: () = assert!(TERMINATE_BUFFER as usize >= MAX_LEN);
 
@@ -44,11 +44,11 @@ pub struct Config {
     pub max_operations: usize,
     /// Maximum number of unacknowledged responses. Beyond that, responses to further requests wait.
     pub max_responses: usize,
-    /// True to accept and send RFC 7306's atomics. Otherwise posts of them are refused, and received ones are an
+    /// True to accept and send RFC 7306's atomics. Otherwise posts of atomics are refused, and received atomics have an
     /// unexpected opcode.
     pub atomics: bool,
-    /// True to accept and send RFC 7306's Immediate Data. Otherwise posts of it are refused, and received ones are an
-    /// unexpected opcode.
+    /// True to accept and send RFC 7306's Immediate Data. Otherwise posts of it are refused, and received Immediate
+    /// Data has an unexpected opcode.
     pub immediate: bool,
     /// True if the initiator may begin with a zero-length Send as its ready-to-receive message (RFC 6581 §8). One more
     /// buffer is posted, and the message is reported as [`Event::ReadyToReceive`](crate::rdmap::Event::ReadyToReceive).

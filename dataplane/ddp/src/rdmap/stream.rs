@@ -60,7 +60,7 @@ pub struct Stream<M> {
     next_atomic_id: u32,
     closed: bool,
     peer_closed: bool,
-    /// True once delivered messages are ignored and no message but a Terminate is begun.
+    /// True once delivered messages are ignored and no message except a Terminate may begin.
     ended: bool,
     error: Option<Box<Error>>,
     /// The peer's Terminate.
@@ -326,7 +326,7 @@ impl<M: RegionMemory> Stream<M> {
     }
 
     /// Records that a message of the initiator has shown its readiness. From now on a zero-length Send is an ordinary
-    /// one.
+    /// Send.
     pub fn on_peer_ready(&mut self) {
         self.ddp.checks_mut().on_peer_ready();
     }

@@ -170,7 +170,7 @@ impl Queue {
         self.check_last(at, key, header)
     }
 
-    /// Checks that a segment does not follow the last one of its message, which is at `at`.
+    /// Checks that a segment does not follow the last one of its message, the assembly at index `at`.
     #[inline]
     fn check_last<E>(
         &mut self,
@@ -209,7 +209,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Uses the queue for at most `max` posted receives.
+    /// Switches the queue to posted receives, at most `max`.
     pub(super) fn set_max_receives(&mut self, max: u32) {
         (self.limit, self.posted) = (max.min(MAX_POSTED), 0);
     }

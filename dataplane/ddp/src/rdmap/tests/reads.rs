@@ -40,7 +40,7 @@ fn read_responses_are_in_order_with_the_requested_sink() {
     assert_eq!(b.events(), [Event::ReadServed { len: 300 }, Event::ReadServed { len: 20 }]);
 }
 
-// RFC 5040 §6.1: at most IRD requests await their response. A further one is an error, so that the queue does not grow.
+// RFC 5040 §6.1: at most IRD requests await their response. A further Read is an error, which bounds the queue.
 #[test]
 fn a_read_beyond_ird_is_1_2_02() {
     let mut b = End::new();

@@ -34,7 +34,7 @@ struct Model {
 }
 
 impl Model {
-    /// Returns random spans with guards between them, and the places of their bytes.
+    /// Returns random spans with guards between them, and the location of each of their bytes.
     fn spans(
         &mut self,
         rng: &mut Rng,

@@ -45,7 +45,7 @@ pub trait SpanSink {
 
 /// Send side of the upper layer. TCP calls it when the windows allow a segment.
 pub trait SegmentSource {
-    /// True if [`fill`](Self::fill) would write bytes into a buffer of full size.
+    /// Returns true if [`fill`](Self::fill) would write bytes into a buffer of full size.
     fn has_data(&self) -> bool;
 
     /// Writes the payload of the next segment into `out` and returns its length; 0 if there is nothing to send. The
@@ -103,7 +103,7 @@ pub trait TxBatch {
     /// source has no more data. Called before [`commit`](Self::commit).
     fn mark_last(&mut self) {}
 
-    /// True if many streams share the port. Their bursts may then be longer ([`transport::pacing`]).
+    /// Returns true if many streams share the port. Their bursts may then be longer ([`transport::pacing`]).
     fn is_shared(&self) -> bool {
         false
     }
@@ -121,7 +121,7 @@ pub trait TxBatch {
     /// checksum field is zero; the owner of the batch fills it in. A segment that is not committed is dropped.
     fn commit(&mut self, len: usize);
 
-    /// True if [`commit_with_sum`](Self::commit_with_sum) saves a pass over the segment.
+    /// Returns true if [`commit_with_sum`](Self::commit_with_sum) saves a pass over the segment.
     fn uses_sum(&self) -> bool {
         false
     }

@@ -32,7 +32,7 @@ pub enum Event {
     /// An event of an RDMAP stream.
     Rdmap(rdmap::Event),
     /// The peer has been silent for the idle time-out, on a stream whose ULP confirms data itself
-    /// ([`ddp::UlpConfig::set_hold_confirmations`]). The owner is to call [`shutdown`](super::Endpoint::shutdown).
+    /// ([`ddp::UlpConfig::set_hold_confirmations`]). The owner must call [`shutdown`](super::Endpoint::shutdown).
     Idle,
     /// The stream has ended; no event follows. The owner keeps and drives the endpoint until
     /// [`is_done`](super::Endpoint::is_done).

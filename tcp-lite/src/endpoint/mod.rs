@@ -48,8 +48,8 @@ use std::sync::Arc;
 use thiserror::Error;
 use upper::{FullOperation, Notice, Stage, Upper, UpperCall};
 
-/// Interval between attempts to pass an FPDU to DDP that DDP has refused. TCP has acknowledged its bytes, so the peer
-/// does not retransmit them.
+/// Interval between attempts to pass a refused FPDU to DDP. TCP has acknowledged its bytes, so the peer does not
+/// retransmit them.
 const BLOCKED_RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Counters of all layers of one stream.
@@ -247,8 +247,8 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Handles the idle time-out, after which the peer counts as silent. If the ULP confirms data itself, queues
-    /// [`Event::Idle`], after which the owner closes. Otherwise shuts the stream down.
+    /// Handles the idle time-out. If the ULP confirms data itself, queues [`Event::Idle`], and the owner then closes.
+    /// Otherwise shuts the stream down.
     fn on_idle_timeout(&mut self, now: Instant) {
         if self.stream().is_some_and(Ulp::holds_confirmations) {
             self.lifecycle.pending.idle = true;
@@ -408,7 +408,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// True if a [`shutdown`](Self::shutdown) would confirm data that arrived after
+    /// Returns true if a [`shutdown`](Self::shutdown) would confirm data that arrived after
     /// [`begin_confirmation`](Self::begin_confirmation).
     pub fn is_unconfirmed(&self) -> bool {
         self.stream().is_some_and(|stream| self.lifecycle.is_unconfirmed(stream))
@@ -434,7 +434,7 @@ impl<M: RegionMemory> Endpoint<M> {
         self.lifecycle.state()
     }
 
-    /// True if the owner may drop the endpoint: nothing is left to report or to send, and TIME-WAIT is over.
+    /// Returns true if the owner may drop the endpoint: nothing is left to report or to send, and TIME-WAIT is over.
     pub fn is_done(&self) -> bool {
         self.state() == State::Closed
             && !self.lifecycle.pending.report
@@ -502,7 +502,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// True if [`handle_tcp_events`](Self::handle_tcp_events) has nothing to do, as after most segments.
+    /// Returns true if [`handle_tcp_events`](Self::handle_tcp_events) has nothing to do, as after most segments.
     #[inline]
     fn is_uneventful(&self) -> bool {
         let due = &self.lifecycle.pending;
@@ -580,7 +580,7 @@ impl<M: RegionMemory> Endpoint<M> {
         self.queue_event(Event::Established { private_data, params });
     }
 
-    /// Establishes a responder of the peer-to-peer model after the initiator's first FPDU, whatever its content.
+    /// Establishes a responder of the peer-to-peer model after the initiator's first FPDU, of any content.
     fn check_readiness(&mut self) {
         if self.state() != State::Readying
             || !self.upper.full().is_some_and(FullOperation::has_handed_up_in_order)
@@ -593,8 +593,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.enter_established(Vec::new());
     }
 
-    /// Passes an FPDU to DDP again that DDP has refused and whose bytes TCP has acknowledged. Attempts are
-    /// rate-limited, because each of them verifies the FPDU again.
+    /// Passes the refused FPDU to DDP again, after TCP has acknowledged its bytes. Attempts are rate-limited, because
+    /// each of them verifies the FPDU again.
     fn retry_blocked(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         let Some(full) = self.upper.full_mut().filter(|full| full.receiver.is_blocked()) else {
             if let Some(rare) = self.cold.get_mut() {

@@ -1,4 +1,4 @@
-//! Ways in which a stream ends: graceful close, half-close, error, abort (RFC 5041 §6.2).
+//! Ends of a stream: graceful close, half-close, error, abort (RFC 5041 §6.2).
 
 use super::upper::{FullOperation, Stage};
 use super::{CloseReason, Context, Endpoint, State, TcpReason};

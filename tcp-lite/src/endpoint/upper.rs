@@ -30,7 +30,7 @@ pub struct Context<'a, M> {
     pub hold: &'a mut HoldBudget,
 }
 
-/// Result of received start-up bytes that the endpoint has to handle.
+/// Result of received start-up bytes, to be handled by the endpoint.
 #[derive(Debug)]
 pub(super) enum Notice {
     Request(Request),
@@ -123,7 +123,7 @@ pub(super) struct FullOperation<M: RegionMemory> {
 base::prefetch!(FullOperation<M> [M: RegionMemory]: sender, stream);
 
 impl<M: RegionMemory> FullOperation<M> {
-    /// True if FPDUs may be sent. RFC 5044 §7.1.2 (4): a responder sends none before it has verified one.
+    /// Returns true if FPDUs may be sent. RFC 5044 §7.1.2 (4): a responder sends none before it has verified one.
     pub(super) fn may_send(&self) -> bool {
         self.initiator || self.peer_ready || self.receiver.has_handed_up()
     }
@@ -140,8 +140,8 @@ impl<M: RegionMemory> FullOperation<M> {
         self.max_pending_events = max_pending_events.unwrap_or(0);
     }
 
-    /// True if the right edge of the window must not move because the owner takes no events. After an error the window
-    /// stays open, because data is discarded.
+    /// Returns true if the right edge of the window must not move because the owner takes no events. After an error the
+    /// window stays open, because data is discarded.
     fn closes_window(&self) -> bool {
         self.paused && !self.receiver.is_discarding()
     }
@@ -151,7 +151,7 @@ impl<M: RegionMemory> FullOperation<M> {
         self.peer_ready = true;
     }
 
-    /// True once an FPDU has been passed to DDP in order.
+    /// Returns true once an FPDU has been passed to DDP in order.
     pub(super) fn has_handed_up_in_order(&self) -> bool {
         self.receiver.has_handed_up_in_order()
     }
@@ -204,15 +204,15 @@ impl<M: RegionMemory> Upper<M> {
         self.pending_startup.get_or_insert_default().notice = Some(notice);
     }
 
-    /// True if the stream is paused and its limit of pending events reached. All data is then refused, even within the
-    /// window.
+    /// Returns true if the stream is paused and its limit of pending events reached. All data is then refused, even
+    /// within the window.
     fn refuses_text(&self) -> bool {
         self.full().is_some_and(|full| {
             full.closes_window() && full.stream.pending_events() >= full.max_pending_events as usize
         })
     }
 
-    /// True in Full Operation without a notice, an error, or an FPDU that DDP refused.
+    /// Returns true in Full Operation without a notice, an error, or an FPDU that DDP refused.
     #[inline]
     pub(super) fn is_uneventful(&self) -> bool {
         let is_uneventful = |full: &FullOperation<M>| {

@@ -28,7 +28,8 @@ impl Revision {
         }
     }
 
-    /// True for both forms of revision 0. In these, FPDUPTR may count from a marker in front of the length field.
+    /// Returns true for both forms of revision 0. In these, FPDUPTR may count from a marker in front of the length
+    /// field.
     pub fn is_zero(self) -> bool {
         self.number() == 0
     }
@@ -53,7 +54,7 @@ impl Revisions {
     /// The empty set.
     pub const NONE: Revisions = Revisions { draft: false, zero: false, one: false, two: false };
 
-    /// True if the set contains `revision`.
+    /// Returns true if the set contains `revision`.
     pub fn contains(self, revision: Revision) -> bool {
         match revision {
             Revision::Draft => self.draft,
@@ -103,7 +104,7 @@ pub struct Config {
     pub on_bad_crc: BadCrcPolicy,
     /// With [`BadCrcPolicy::Retransmit`]: maximum number of times that the next FPDU in order is dropped because of a
     /// wrong CRC. A further wrong CRC ends the stream. With either policy, this number (at least 1) times `max_fpdu`
-    /// bounds the bytes of FPDUs beyond a gap that are verified in vain.
+    /// bounds the bytes of FPDUs beyond a gap that are verified and not handed up.
     pub bad_crc_tries: u8,
     /// Parameters that revision 2 negotiates besides the read depths.
     pub enhanced: Enhanced,

@@ -44,12 +44,12 @@ impl Framing {
         u64::from(self.0 & !MARKERS_BIT)
     }
 
-    /// True if this direction carries markers.
+    /// Returns true if this direction carries markers.
     pub fn has_markers(&self) -> bool {
         self.0 & MARKERS_BIT != 0
     }
 
-    /// True if a marker is located at `at` (RFC 5044 §4.3).
+    /// Returns true if a marker is located at `at` (RFC 5044 §4.3).
     #[inline]
     pub fn is_marker(&self, at: u64) -> bool {
         self.has_markers() && (at - self.start()).is_multiple_of(MARKER_INTERVAL)
@@ -137,8 +137,8 @@ pub fn mulpdu(emss: usize, markers: bool) -> usize {
     emss.saturating_sub(overhead).clamp(MIN_MULPDU, MAX_MULPDU)
 }
 
-/// True if the first length field of a segment's payload fits a single FPDU, with or without markers. A hint only:
-/// other bytes, or several FPDUs, may match by chance.
+/// Returns true if the first length field of a segment's payload fits a single FPDU, with or without markers. A hint
+/// only: other bytes, or several FPDUs, may match by chance.
 #[inline]
 pub fn looks_like_one_fpdu(text: &[u8]) -> bool {
     // RFC 5044 §4.3: FPDUPTR is 0 in a marker in front of the length field.

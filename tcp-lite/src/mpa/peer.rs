@@ -64,7 +64,7 @@ impl Peer {
         }
     }
 
-    /// True if the peer accepts a request for markers (bit M).
+    /// Returns true if the peer accepts a request for markers (bit M).
     pub const fn has_markers(self) -> bool {
         !matches!(self, Peer::Siw)
     }

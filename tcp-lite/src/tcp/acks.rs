@@ -36,7 +36,7 @@ pub(crate) struct AckInfo<'a> {
 }
 
 impl Sender {
-    /// True if SND.UNA - MAX.SND.WND <= `ack` <= SND.NXT (RFC 5961 §5).
+    /// Returns true if SND.UNA - MAX.SND.WND <= `ack` <= SND.NXT (RFC 5961 §5).
     pub(crate) fn is_acceptable(&self, ack: ExtSeq) -> bool {
         self.una.minus(self.window.largest().into()) <= ack && ack <= self.nxt
     }
@@ -201,8 +201,8 @@ impl Sender {
         self.recovery.measure(&mut self.outstanding.state, ack, self.una, self.nxt, smss, config);
     }
 
-    /// Updates the peer's window. Returns true if its size changed. If a window opens that was being probed, also
-    /// resets the backoff and marks all data in flight as lost.
+    /// Updates the peer's window. Returns true if its size changed. The opening of a probed window also resets the
+    /// backoff and marks all data in flight as lost.
     fn update_window(&mut self, now: Instant, info: AckInfo<'_>) -> bool {
         if info.ack < self.una || !self.window.accepts_update(info.seq, info.ack) {
             return false;
@@ -228,8 +228,8 @@ impl Sender {
         changed
     }
 
-    /// True if an acknowledgement of no new data with this window changes nothing: no data is in flight, no loss is
-    /// suspected, no answer to a probe is awaited, and the window is open and unchanged.
+    /// Returns true if an acknowledgement of no new data with this window changes nothing: the window is open and
+    /// unchanged, no data is in flight, no loss is suspected, and no probe is unanswered.
     pub(crate) fn is_noop_ack(&self, window: u64) -> bool {
         self.flight() == 0
             && window == u64::from(self.window.size())
@@ -239,8 +239,9 @@ impl Sender {
             && self.recovery.is_settled()
     }
 
-    /// True if [`on_single_segment_ack`](Self::on_single_segment_ack) may process an acknowledgement of all data in
-    /// flight, with this window: one segment is in flight, nothing was lost or probed, and the window was and is open.
+    /// Returns true if [`on_single_segment_ack`](Self::on_single_segment_ack) may process an acknowledgement of all
+    /// data in flight. One segment is in flight, nothing was lost or probed, and the window was open and stays open
+    /// with `window`.
     #[inline]
     pub(crate) fn has_single_segment(&self, window: u64) -> bool {
         window > 0

@@ -123,8 +123,8 @@ impl Default for PathMtuConfig {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AckConfig {
     /// True to acknowledge data with PSH at the end of its burst, without delay. Helps a peer that pushes each record
-    /// and whose congestion window has shrunk to two segments: if it loses one of the two, it would wait for the delay.
-    /// Off by default.
+    /// while its congestion window is only two segments. Such a peer would wait for the delay after the loss of one
+    /// segment. Off by default.
     pub pushed: bool,
     /// Maximum delay of an acknowledgement, below 500 ms (RFC 9293 §3.8.6.3 MUST-40). Zero disables delayed
     /// acknowledgements.

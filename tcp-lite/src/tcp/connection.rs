@@ -234,8 +234,8 @@ impl Connection {
         self.stats.alloc_cold().reset = Some(seq);
     }
 
-    /// True if the byte at `seq` was sent and is not acknowledged. An ICMP message is acceptable only if it quotes such
-    /// a byte (RFC 5927 §4.1).
+    /// Returns true if the byte at `seq` was sent and is not acknowledged. An ICMP message is acceptable only if it
+    /// quotes such a byte (RFC 5927 §4.1).
     pub fn is_in_flight(&self, seq: SeqNumber) -> bool {
         let seq = self.send.una.nearest(seq);
         self.send.una <= seq && seq < self.send.nxt
@@ -312,7 +312,7 @@ impl Connection {
         }
     }
 
-    /// Returns what limits the sender now, the time spent in each limit, and the delivery rate.
+    /// Returns the sender's current limit, the time spent in each limit, and the delivery rate.
     pub fn limits(&self, now: Instant) -> LimitInfo {
         self.stats.limits.info(now)
     }
@@ -333,7 +333,7 @@ impl Connection {
         self.last_received
     }
 
-    /// True while a retransmission after a time-out is unacknowledged, or while a window probe is unanswered.
+    /// Returns true while a retransmission after a time-out is unacknowledged, or while a window probe is unanswered.
     pub fn is_timing_out(&self) -> bool {
         self.unanswered_timeouts() > 0
     }
@@ -359,13 +359,13 @@ impl Connection {
         Stall::detect(timeouts, next >= self.config.limits.retransmission, silent)
     }
 
-    /// True after `R1` unanswered time-outs: the neighbour entry or the route may be wrong (RFC 9293 §3.8.3 MUST-20
-    /// (b)).
+    /// Returns true after `R1` unanswered time-outs: the neighbour entry or the route may be wrong (RFC 9293 §3.8.3
+    /// MUST-20 (b)).
     pub fn is_path_suspect(&self) -> bool {
         self.unanswered_timeouts() >= R1
     }
 
-    /// True in TIME-WAIT if `seg` is a SYN that may reopen the connection. The owner then replaces this
+    /// Returns true in TIME-WAIT if `seg` is a SYN that may reopen the connection. The owner then replaces this
     /// connection by a new [`accept`](Self::accept) (RFC 9293 §3.6.1 MAY-2, RFC 6191 §2).
     #[inline]
     pub fn may_reopen(&self, seg: &Segment<'_>) -> bool {
@@ -399,7 +399,7 @@ impl Connection {
         }
     }
 
-    /// True if [`shrink`](Self::shrink) has nothing to free, except old records of the flight recorder.
+    /// Returns true if [`shrink`](Self::shrink) has nothing to free, except old records of the flight recorder.
     pub fn is_shrunk(&self) -> bool {
         self.send.outstanding.is_blank()
             && self.recv.is_shrunk()

@@ -70,17 +70,17 @@ impl Ecn {
         Ecn { offered: config.extensions.ecn, exact, ..Ecn::default() }
     }
 
-    /// True if the SYN or, with `reply`, the SYN-ACK is sent as ECN-capable (RFC 8257 §3.6).
+    /// Returns true if the SYN or, with `reply`, the SYN-ACK is sent as ECN-capable (RFC 8257 §3.6).
     pub(crate) fn is_syn_capable(&self, reply: bool) -> bool {
         self.exact && if reply { self.echoes_marks } else { self.offered }
     }
 
-    /// True if a reset is sent as ECN-capable: with DCTCP, after ECN was negotiated.
+    /// Returns true if a reset is sent as ECN-capable: with DCTCP, after ECN was negotiated.
     pub(crate) fn is_reset_capable(&self) -> bool {
         self.exact && self.sends_ect
     }
 
-    /// True if the peer is expected to echo each mark exactly (RFC 8257 §3.3).
+    /// Returns true if the peer is expected to echo each mark exactly (RFC 8257 §3.3).
     pub(crate) fn expects_exact_echo(&self) -> bool {
         self.exact && self.sends_ect
     }
@@ -115,13 +115,13 @@ impl Ecn {
         }
     }
 
-    /// True if data is sent as ECN-capable.
+    /// Returns true if data is sent as ECN-capable.
     pub(crate) fn sends_ect(&self) -> bool {
         self.sends_ect
     }
 
-    /// True if [`on_data`](Self::on_data) may have an effect: marks are echoed, and the segment has a mark or CWR, or
-    /// an echo is active.
+    /// Returns true if [`on_data`](Self::on_data) may have an effect: marks are echoed, and the segment has a mark or
+    /// CWR, or an echo is active.
     #[inline]
     pub(crate) fn affects_echo(&self, seg: &Segment<'_>) -> bool {
         self.echoes_marks && (seg.ce || self.echoing || seg.flags.has(Flags::CWR))
@@ -162,7 +162,7 @@ impl Ecn {
         due
     }
 
-    /// True if the next new data segment carries CWR. `reductions`: number of window reductions so far.
+    /// Returns true if the next new data segment carries CWR. `reductions`: number of window reductions so far.
     pub(crate) fn is_cwr_due(&self, reductions: u64) -> bool {
         self.sends_ect && reductions as u16 != self.reported
     }

@@ -17,8 +17,8 @@ use super::timers::{LossTimer, Timer};
 use crate::seam::{SegmentSource, SpanSink};
 
 impl Connection {
-    /// True if [`input_fast_path`](Self::input_fast_path) is equivalent to the slow path for this segment. Requires
-    /// state ESTABLISHED.
+    /// Returns true if [`input_fast_path`](Self::input_fast_path) is equivalent to the slow path for this segment.
+    /// Requires state ESTABLISHED.
     #[inline]
     pub(super) fn is_predicted(&self, now: Instant, seg: &Segment<'_>) -> bool {
         let stamps = seg.options.timestamps;
@@ -35,9 +35,9 @@ impl Connection {
                 || stamps.is_some_and(|stamps| !self.recv.is_old_timestamp(stamps, now)))
     }
 
-    /// True if an acknowledgement of everything in flight, with this window, has no other effect: one segment is in
-    /// flight, without FIN, and no ECN or path MTU state depends on it. Like `process_single_segment_ack`, the function
-    /// is not inlined: a connection that only receives data never needs either.
+    /// Returns true if an acknowledgement of everything in flight, with this window, has no other effect. One segment
+    /// is in flight, without FIN, and neither ECN nor path MTU state depends on it. Not inlined, like
+    /// `process_single_segment_ack`: a connection that only receives data never needs either.
     #[inline(never)]
     fn is_single_segment_ack(&self, window: u64) -> bool {
         !self.ecn.expects_exact_echo()

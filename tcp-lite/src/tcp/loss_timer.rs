@@ -1,5 +1,5 @@
-//! The timer of segments in flight. It runs for one purpose at a time (RFC 8985 §8): retransmission time-out (RFC 6298
-//! §5), tail loss probe (RFC 8985 §7.2) or reordering time-out (RFC 8985 §6.2).
+//! The timer of segments in flight. It has one purpose at a time (RFC 8985 §8): retransmission time-out (RFC 6298 §5),
+//! tail loss probe or reordering time-out (RFC 8985 §7.2, §6.2).
 
 use base::Instant;
 use transport::recorder::AwaitedEvent;
@@ -64,8 +64,8 @@ impl Connection {
         self.timers.set(Timer::Retransmit, at);
     }
 
-    /// True if a tail loss probe is allowed: with SACK, outside recovery, with no SACKed segment (RFC 8985 §7.2), and
-    /// without an unanswered time-out. A closed window has window probes instead.
+    /// Returns true if a tail loss probe is allowed: with SACK, outside recovery, with no SACKed segment (RFC 8985
+    /// §7.2), and without an unanswered time-out. A closed window has window probes instead.
     fn may_schedule_probe(&self) -> bool {
         let send = &self.send;
         self.config.tail_loss_probe

@@ -18,8 +18,10 @@
 //! The owner keeps the connection until [`Connection::state`] is CLOSED, then calls `poll_transmit` once more, because
 //! a reset may be due.
 //!
-//! Left out: Nagle's algorithm (MPA decides which data shares a segment), the urgent mechanism (urgent bytes are
-//! ordinary bytes here), data on SYN segments (ignored; the peer retransmits it).
+//! Left out:
+//! - Nagle's algorithm: MPA decides which data shares a segment.
+//! - The urgent mechanism: urgent bytes are ordinary bytes.
+//! - Data on SYN segments: ignored, and the peer retransmits it.
 
 mod acks;
 mod challenge;

@@ -50,9 +50,9 @@ enum SendOutcome {
 }
 
 impl Connection {
-    /// Writes the segments that are due: a SYN or a reset, retransmissions, new data as far as the windows allow,
-    /// probes, and usually at most one acknowledgement. Several acknowledgements are sent if the peer has no SACK and
-    /// counts duplicates, or with DCTCP if the CE mark has changed (RFC 8257 §3.2).
+    /// Writes the segments that are due: SYN or reset, retransmissions, new data within the windows, probes, and
+    /// usually at most one acknowledgement. Several acknowledgements are sent if the peer has no SACK and counts
+    /// duplicates, or with DCTCP if the CE mark has changed (RFC 8257 §3.2).
     pub fn poll_transmit<U: SegmentSource + SpanSink>(
         &mut self,
         now: Instant,
@@ -243,8 +243,8 @@ impl Connection {
         (resend.start < self.send.right_edge()).then_some(resend)
     }
 
-    /// True if the next segment is a FIN without data. The congestion window does not apply to the FIN, nor does the
-    /// peer's window: a peer without room answers, and the FIN is retransmitted.
+    /// Returns true if the next segment is a FIN without data. The congestion window does not apply to the FIN, nor
+    /// does the peer's window: a peer without room answers, and the FIN is retransmitted.
     fn is_fin_next(&self, has_data: bool, next: NextSeg) -> bool {
         self.send.fin_queued
             && !self.send.fin_sent
@@ -323,7 +323,7 @@ impl Connection {
         SendOutcome::Sent
     }
 
-    /// True if every new segment has PSH. The last segment always has it (RFC 9293 §3.9.1.2 MUST-61).
+    /// Returns true if every new segment has PSH. The last segment always has it (RFC 9293 §3.9.1.2 MUST-61).
     fn pushes_all(&self) -> bool {
         self.config.push_segments && self.send.needs_single_acks()
     }

@@ -5,7 +5,7 @@
 //! is stored, and applied only if the reported segment is lost. An off-path attacker cannot cause that loss, and an
 //! acknowledgement of the segment proves the report wrong (RFC 5927 §7.2).
 //!
-//! Left out: checks that need no connection (addresses, quoted lengths). The ICMP parser makes them.
+//! Left out: checks that need no connection (addresses, quoted lengths). The ICMP parser performs them.
 
 use core::time::Duration;
 
@@ -27,8 +27,8 @@ impl Connection {
         self.apply_path_mss(now, mss.max(self.config.min_mss));
     }
 
-    /// Processes a router's report: the packet with the segment at `seq` was too big, and `mtu` is the MTU of the next
-    /// hop, bytes (RFC 1191 §4, RFC 4443 §3.2). The caller finds the connection by the quoted addresses and ports.
+    /// Processes a router's report that the packet with the segment at `seq` was too big. `mtu`: MTU of the next hop,
+    /// bytes (RFC 1191 §4, RFC 4443 §3.2). The caller finds the connection by the quoted addresses and ports.
     pub fn on_packet_too_big(&mut self, now: Instant, mtu: u16, seq: SeqNumber) -> TooBigOutcome {
         let mss = mtu.saturating_sub(self.path.headers_len());
         let seq = self.send.una.nearest(seq);
@@ -179,8 +179,8 @@ impl Connection {
 
     // --- probes -------------------------------------------------------------------------------------
 
-    /// Returns the payload bytes of a path MTU probe if one may be sent now (RFC 4821 §7.4): no data is lost, no probe
-    /// is in flight, and congestion window and usable window have room.
+    /// Returns the payload bytes of a path MTU probe if one may be sent now (RFC 4821 §7.4). No data is lost, no probe
+    /// is in flight, and the congestion window and the usable window have room.
     pub(super) fn due_probe_len(&self, now: Instant) -> Option<usize> {
         // Without a search, the largest MSS that interface and peer allow is in use, so there is nothing to probe.
         let found = self.path.discovery.as_ref()?;

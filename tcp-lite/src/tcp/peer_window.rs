@@ -27,7 +27,7 @@ impl PeerWindow {
         self.wnd
     }
 
-    /// True if SND.WND is zero.
+    /// Returns true if SND.WND is zero.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         self.wnd == 0
@@ -39,7 +39,7 @@ impl PeerWindow {
         self.max_wnd
     }
 
-    /// True if the segment is not older than the last window update, so that it may update the window (RFC 9293
+    /// Returns true if the segment is not older than the last window update, so that it may update the window (RFC 9293
     /// §3.10.7.4). A retransmission has an old sequence number, but its window is new if it acknowledges more. If the
     /// new window were ignored, the old SND.WND would count from the new SND.UNA, beyond the peer's offer.
     #[inline]

@@ -172,7 +172,7 @@ impl Receiver {
         self.out_of_order.ranges.len()
     }
 
-    /// True if no out-of-order state is allocated.
+    /// Returns true if no out-of-order state is allocated.
     pub(crate) fn is_shrunk(&self) -> bool {
         self.out_of_order.is_blank()
     }
@@ -190,13 +190,13 @@ impl Receiver {
         }
     }
 
-    /// True if no range, duplicate or earlier acknowledgement is stored.
+    /// Returns true if no range, duplicate or earlier acknowledgement is stored.
     #[inline]
     fn is_out_of_order_empty(&self) -> bool {
         !self.has_gap() && !self.has_d_sack() && self.out_of_order.earlier_acks.is_empty()
     }
 
-    /// True while data is missing below a stored range.
+    /// Returns true while data is missing below a stored range.
     pub(crate) fn has_gap(&self) -> bool {
         !self.out_of_order.ranges.is_empty()
     }
@@ -248,7 +248,8 @@ impl Receiver {
         )
     }
 
-    /// True if a payload of `len` bytes at RCV.NXT is all new and in the window, and the out-of-order state is empty.
+    /// Returns true if a payload of `len` bytes at RCV.NXT is all new and in the window, and the out-of-order state is
+    /// empty.
     #[inline]
     pub(crate) fn is_in_order_text(&self, len: usize) -> bool {
         (1..=self.edge.since(self.nxt)).contains(&(len as u64))
@@ -373,7 +374,7 @@ impl Receiver {
         }
     }
 
-    /// True if a duplicate is recorded that no acknowledgement has reported yet.
+    /// Returns true if a duplicate is recorded that no acknowledgement has reported yet.
     pub(crate) fn has_d_sack(&self) -> bool {
         self.out_of_order.d_sack.is_some()
     }
@@ -418,9 +419,9 @@ impl Receiver {
         taken.len()
     }
 
-    /// True if an out-of-order `range` can be stored. With `max_ranges` stored ranges, `range` must touch one of them.
-    /// An upper layer that takes only a part of `range` may still add a range, so twice `max_ranges` is the absolute
-    /// limit.
+    /// Returns true if an out-of-order `range` can be stored. With `max_ranges` stored ranges, `range` must touch one
+    /// of them. An upper layer that takes only a part of `range` may still add a range, so twice `max_ranges` is the
+    /// absolute limit.
     fn can_store_range(&self, range: Range, max_ranges: usize) -> bool {
         let n = self.out_of_order.ranges.len();
         n < max_ranges || (n < 2 * max_ranges && self.out_of_order.ranges.touches(range))
@@ -549,7 +550,7 @@ impl Receiver {
         self.half_used_at = self.units().wrapping_add(self.half_in_units() + 1);
     }
 
-    /// True if half a window was taken in order since the measurement began.
+    /// Returns true if half a window was taken in order since the measurement began.
     #[inline]
     pub(crate) fn is_half_used(&self) -> bool {
         self.units().wrapping_sub(self.half_used_at) < 1 << 15
@@ -626,8 +627,8 @@ impl Receiver {
         self.edge = self.edge.max(self.nxt.plus(u64::from(window)));
     }
 
-    /// True if an acknowledgement is due because the right edge can advance. `room`: free space of the upper layer,
-    /// bytes.
+    /// Returns true if an acknowledgement is due because the right edge can advance. `room`: free space of the upper
+    /// layer, bytes.
     pub(crate) fn is_window_update_due(&self, room: u64) -> bool {
         // The window of our SYN is unscaled, so it may be smaller than the target. Before the first data no update is
         // needed if the peer's initial window fits.
@@ -663,7 +664,7 @@ impl Receiver {
         self.ts_recent_at = coarse_ticks(now);
     }
 
-    /// True if the timestamp is older than a TS.Recent that is still valid (RFC 7323 §5.3 R1, §5.5).
+    /// Returns true if the timestamp is older than a TS.Recent that is still valid (RFC 7323 §5.3 R1, §5.5).
     pub(crate) fn is_old_timestamp(&self, stamps: Timestamps, now: Instant) -> bool {
         let idle = coarse_ticks(now).saturating_sub(self.ts_recent_at);
         SeqNumber(stamps.val).before(SeqNumber(self.ts_recent)) && idle < TS_RECENT_LIFETIME

@@ -1,5 +1,5 @@
-//! The scoreboard of segments sent and not acknowledged: one record of 16 bytes per segment, and the sequence ranges
-//! that the peer has SACKed (RFC 2018, RFC 6675 §3, §4).
+//! The scoreboard of unacknowledged segments: a record of 16 bytes per segment, and the sequence ranges that the peer
+//! has SACKed (RFC 2018, RFC 6675 §3, §4).
 //!
 //! ```text
 //!   SND.UNA                                              SND.NXT
@@ -113,18 +113,18 @@ impl Scoreboard {
         self.sacked_records
     }
 
-    /// True while a retransmission may be in the network.
+    /// Returns true while a retransmission may be in the network.
     pub(crate) fn resent_in_flight(&self) -> bool {
         self.resends_in_flight > 0
     }
 
-    /// True while a lost segment is not yet retransmitted.
+    /// Returns true while a lost segment is not yet retransmitted.
     pub(crate) fn awaits_retransmission(&self) -> bool {
         self.awaiting_resend > 0
     }
 
-    /// True if the oldest segment is SACKed. At a time-out, the peer has then reneged (RFC 2018 §8): a receiver that
-    /// kept the SACKed segment would have acknowledged it cumulatively.
+    /// Returns true if the oldest segment is SACKed. At a time-out, the peer has then reneged (RFC 2018 §8): a receiver
+    /// that kept the SACKed segment would have acknowledged it cumulatively.
     pub(crate) fn head_sacked(&self) -> bool {
         self.records.front().is_some_and(|r| r.has_mark(SACKED))
     }
@@ -153,7 +153,7 @@ impl Scoreboard {
         self.probe_fate.take()
     }
 
-    /// True if the oldest segment is a path MTU probe that was not retransmitted. The probe may be marked lost.
+    /// Returns true if the oldest segment is a path MTU probe that was not retransmitted. The probe may be marked lost.
     pub(crate) fn head_is_probe(&self) -> bool {
         self.records.front().is_some_and(|r| r.has_mark(PROBE))
     }
@@ -168,19 +168,19 @@ impl Scoreboard {
         self.records.get(self.first_ending_after(seq)).map(|r| r.len)
     }
 
-    /// True if the segment that contains `seq` is marked lost and not SACKed.
+    /// Returns true if the segment that contains `seq` is marked lost and not SACKed.
     pub(crate) fn is_lost(&self, seq: ExtSeq) -> bool {
         let record = self.records.get(self.first_ending_after(seq));
         record.is_some_and(|r| r.marks & (LOST | SACKED) == LOST)
     }
 
-    /// True if a segment with less data than the oldest one, sent after it, was SACKed.
+    /// Returns true if a segment with less data than the oldest one, sent after it, was SACKed.
     pub(crate) fn has_shorter_arrived(&self) -> bool {
         let Some(head) = self.records.front() else { return false };
         self.records.iter().any(|r| r.has_mark(SACKED) && r.len > 0 && r.len < head.len)
     }
 
-    /// True if exactly one segment is in flight, sent once, not SACKed, not lost, not a probe, without FIN.
+    /// Returns true if exactly one segment is in flight, sent once, not SACKed, not lost, not a probe, without FIN.
     #[inline]
     pub(crate) fn has_single_segment(&self) -> bool {
         self.records.len() == 1
@@ -418,7 +418,7 @@ impl Scoreboard {
         }
     }
 
-    /// True if all of `range` is SACKed.
+    /// Returns true if all of `range` is SACKed.
     pub(crate) fn has_sacked(&self, range: Range) -> bool {
         self.sacked.covers(range)
     }

@@ -53,12 +53,12 @@ impl Flags {
     /// Congestion window reduced (RFC 3168).
     pub const CWR: Flags = Flags(0x80);
 
-    /// True if every bit of `other` is set.
+    /// Returns true if every bit of `other` is set.
     pub const fn has(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// True if any bit of `other` is set.
+    /// Returns true if any bit of `other` is set.
     pub const fn intersects(self, other: Flags) -> bool {
         self.0 & other.0 != 0
     }
@@ -361,7 +361,7 @@ impl Options {
         self.fixed_len() + self.sack_len()
     }
 
-    /// True if there are no options.
+    /// Returns true if there are no options.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

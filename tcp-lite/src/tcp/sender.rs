@@ -31,8 +31,8 @@ pub(crate) struct Sender {
     pub(crate) sack: bool,
     /// Current purpose of the retransmission timer.
     pub(crate) loss_timer: LossTimer,
-    /// True if a window probe is due, or a segment smaller than the MSS because the override time-out of silly window
-    /// avoidance has expired (RFC 9293 §3.8.6.2.1).
+    /// True if a window probe is due, or a segment below the MSS after the override time-out of silly window avoidance
+    /// (RFC 9293 §3.8.6.2.1).
     pub(crate) probe_due: bool,
     /// Counter of unanswered time-outs with a closed window.
     pub(crate) probes: WindowProbeState,
@@ -118,7 +118,7 @@ impl Blank for Outstanding {
 }
 
 impl Outstanding {
-    /// True if no data is in flight and no tail loss probe is unanswered.
+    /// Returns true if no data is in flight and no tail loss probe is unanswered.
     pub(crate) fn is_idle(&self) -> bool {
         self.board.is_empty() && self.state.is_probe_idle()
     }
@@ -204,14 +204,15 @@ impl Sender {
     /// Returns the usable window, bytes. Zero if the peer shrank its window below the bytes in flight (RFC 9293 §3.8.6
     /// MUST-34).
     ///
-    /// The configured send window is a limit as well (RFC 9293 §3.9.1.2, send queue limits): unacknowledged data needs
-    /// memory, and a peer that SACKs all but the first segment keeps the congestion window open.
+    /// The configured send window also limits (RFC 9293 §3.9.1.2, send queue limits), because unacknowledged data needs
+    /// memory. A peer that SACKs all but the first segment keeps the congestion window open.
     pub(crate) fn usable_window(&self) -> u64 {
         let own = self.una.plus(self.recovery.cc().send_window());
         self.right_edge().min(own).since(self.nxt)
     }
 
-    /// True if the congestion window has room for a full segment, or nothing is in the network (RFC 6675 §5 (C)).
+    /// Returns true if the congestion window has room for a full segment, or nothing is in the network (RFC 6675 §5
+    /// (C)).
     pub(crate) fn has_cwnd_room(&self) -> bool {
         let pipe = self.pipe();
         pipe == 0 || pipe + u64::from(self.size.emss()) <= self.recovery.cc().cwnd()
@@ -226,10 +227,10 @@ impl Sender {
         self.recovery.pace(self.size.emss().into(), shared)
     }
 
-    /// True on paths with a minimum round trip of at least [`pacing::MIN_RTT`], where every segment may carry PSH. A
-    /// receiver with delayed acknowledgements answers a pushed segment at once, so the ACK clock does not send pairs of
-    /// segments into a full queue. On shorter paths PSH would only keep the receiver from merging segments (GRO).
-    /// Before the first acknowledgement of data the round trip of the handshake decides.
+    /// Returns true on paths with a minimum round trip of at least [`pacing::MIN_RTT`], where every segment may carry
+    /// PSH. A receiver with delayed acknowledgements answers a pushed segment at once, so the ACK clock does not send
+    /// pairs of segments into a full queue. On shorter paths PSH would only keep the receiver from merging segments
+    /// (GRO). Before the first acknowledgement of data the round trip of the handshake decides.
     pub(crate) fn needs_single_acks(&self) -> bool {
         let base = self.recovery.min_rtt().or(self.recovery.rtt().srtt());
         base.is_some_and(|rtt| rtt >= pacing::MIN_RTT)

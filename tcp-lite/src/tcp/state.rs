@@ -66,22 +66,22 @@ impl State {
         })
     }
 
-    /// True in ESTABLISHED and all later states except CLOSED.
+    /// Returns true in ESTABLISHED and all later states except CLOSED.
     pub const fn is_synchronized(self) -> bool {
         !matches!(self, State::Closed | State::SynSent | State::SynReceived)
     }
 
-    /// True in states in which the peer may send data (RFC 9293 §3.10.7.4, seventh check).
+    /// Returns true in states in which the peer may send data (RFC 9293 §3.10.7.4, seventh check).
     pub(crate) const fn may_receive(self) -> bool {
         matches!(self, State::Established | State::FinWait1 | State::FinWait2)
     }
 
-    /// True in states in which new data may be sent.
+    /// Returns true in states in which new data may be sent.
     pub(crate) const fn may_send(self) -> bool {
         matches!(self, State::Established | State::CloseWait)
     }
 
-    /// True in states in which data or a FIN may be unacknowledged.
+    /// Returns true in states in which data or a FIN may be unacknowledged.
     pub(crate) const fn may_retransmit(self) -> bool {
         use State::*;
         matches!(self, Established | CloseWait | FinWait1 | Closing | LastAck)

@@ -87,8 +87,8 @@ pub struct LossStats {
     pub undone_by_d_sack: u64,
     /// Acknowledgements received with a D-SACK block (RFC 2883).
     pub d_sacks_in: u64,
-    /// D-SACKs that match neither a retransmission of the current loss episode nor a tail loss probe, or repeat a
-    /// report: the network duplicated a segment, or the D-SACK is forged.
+    /// D-SACKs that match neither a retransmission of the current loss episode nor a tail loss probe, or that repeat a
+    /// report. The network duplicated a segment, or the D-SACK is forged.
     pub d_sacks_ignored: u64,
 }
 

@@ -63,7 +63,7 @@ impl Connection {
         self.timers.set(Timer::Persist, now + self.send.recovery.rtt().rto(&self.config));
     }
 
-    /// True if the peer's window has been closed for at least the configured limit (RFC 6429 §4).
+    /// Returns true if the peer's window has been closed for at least the configured limit (RFC 6429 §4).
     pub(super) fn is_window_closed_too_long(&self, now: Instant) -> bool {
         let closed_since = self.stats.closed_since();
         let limit = self.config.limits.zero_window.filter(|_| self.send.window.is_closed());

@@ -74,9 +74,9 @@ impl ReceiveWindow {
         u16::try_from(units).unwrap_or(u16::MAX)
     }
 
-    /// True if the right edge can advance far enough for a window update: by two segments or half the target, whichever
-    /// is less, or by `step` if the window has no room for one segment. `rmss`: bytes of a segment. `target`: the
-    /// receiver's target, not limited by the upper layer's free space, bytes.
+    /// Returns true if the right edge can advance far enough for a window update: by two segments or half the target,
+    /// whichever is less. If the window has no room for one segment, `step` is enough. `rmss`: bytes of a segment.
+    /// `target`: the receiver's target, not limited by the upper layer's free space, bytes.
     pub(crate) fn is_update_due(&self, rmss: u64, target: u64) -> bool {
         let gain = self.next_edge().since(self.right_edge);
         let open = self.right_edge.since(self.rcv_nxt);
@@ -87,8 +87,8 @@ impl ReceiveWindow {
 /// Result of the sender's silly window avoidance (RFC 9293 §3.8.6.2.1 MUST-38).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SendRoom {
-    /// Data may be cut to this many bytes. A full segment fits (rule 1), or nothing is in flight and the window is at
-    /// least half the largest one offered (rule 3), or the override time-out has expired (rule 4).
+    /// Data may be cut to this many bytes. One of these holds: a full segment fits (rule 1), nothing is in flight and
+    /// the window is at least half the largest one offered (rule 3), or the override time-out has expired (rule 4).
     Use(usize),
     /// Data may be sent only if all of it fits this many bytes (rule 2); the source may decline.
     IfWhole(usize),

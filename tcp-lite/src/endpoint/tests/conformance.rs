@@ -1,5 +1,5 @@
-//! The conformance suite of RFC 5041 §3 over two endpoints, in four variants: with markers; without markers; with
-//! retransmission of segments whose CRC is wrong; with RDMAP.
+//! The conformance suite of RFC 5041 §3 over two endpoints: with and without markers, with retransmission of
+//! segments whose CRC is wrong, and with RDMAP.
 
 use super::net::{Fate, Net, Side as End, has_payload};
 use super::peers::*;

@@ -44,7 +44,7 @@ pub(super) enum Side {
 pub(super) enum Fate {
     Pass,
     Drop,
-    /// The segment is received late, after segments sent later.
+    /// The segment arrives after segments sent later.
     Delay(Duration),
     /// A middlebox cuts the payload at these offsets.
     Split(Vec<usize>),
@@ -217,7 +217,7 @@ impl<A: Host, B: Host> Net<A, B> {
             .collect()
     }
 
-    /// True if a side has sent a reset.
+    /// Returns true if a side has sent a reset.
     pub(super) fn has_reset(&self, side: Side) -> bool {
         self.log.iter().any(|(from, bytes)| *from == side && bytes[13] & 0x04 != 0)
     }
@@ -227,7 +227,7 @@ fn header_len(bytes: &[u8]) -> usize {
     usize::from(bytes[12] >> 4) * 4
 }
 
-/// True for a segment with payload.
+/// Returns true for a segment with payload.
 pub(super) fn has_payload(bytes: &[u8]) -> bool {
     bytes.len() > header_len(bytes)
 }

@@ -1,5 +1,5 @@
 //! RDMAP over paths with loss, reordering and re-segmentation, with and without markers. Both ends post operations at
-//! the same time. The properties are those that `streams.rs` checks for bare DDP.
+//! the same time. Checks the same properties as `streams.rs` for bare DDP.
 
 use super::enhanced::{rdmap, revision_two_config};
 use super::net::{Fate, Net};
@@ -12,8 +12,8 @@ use ddp::rdmap::{AtomicOp, Event as RdmapEvent, Outcome};
 use ddp::{Cookie, RegionMemory, Source, TaggedOffset, VecMemory};
 use proptest::prelude::*;
 
-/// Layout of each end's region: bytes that the peer reads, bytes that the peer writes, sink of the end's own Reads, and
-/// 64 bits for the peer's atomics.
+/// Regions of each end: bytes that the peer reads, bytes that the peer writes, the sink of the end's own Reads, and 64
+/// bits for the peer's atomics.
 const READ_FROM: usize = 0;
 const WRITTEN: usize = 256 << 10;
 const READ_TO: usize = 512 << 10;

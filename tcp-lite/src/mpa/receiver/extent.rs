@@ -91,7 +91,8 @@ impl<'a> Extent<'a> {
         located
     }
 
-    /// False if the FPDU at `fpdu` would end at or before `marker`, which points to it. Then the marker is wrong.
+    /// Returns false if the FPDU at `fpdu` would end at or before `marker`, which points to it. Then the marker is
+    /// wrong.
     fn may_contain(&self, checks: &Checks, fpdu: u64, marker: u64) -> bool {
         let header = checks.framing.header_offset(fpdu);
         if header + LENGTH_LEN as u64 > self.end {

@@ -232,7 +232,7 @@ struct VerifiedFpdu {
     end: u64,
 }
 
-/// True if every marker of the FPDU points to its ULPDU_Length field (RFC 5044 §4.2, §8 code 3).
+/// Returns true if every marker of the FPDU points to its ULPDU_Length field (RFC 5044 §4.2, §8 code 3).
 fn markers_match(framing: Framing, fpdu: u64, header: u64, whole: &[u8]) -> bool {
     let first = framing.next_marker(fpdu);
     let mut rest = whole.get((first - fpdu) as usize..).unwrap_or_default();

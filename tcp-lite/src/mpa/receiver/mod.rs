@@ -8,9 +8,9 @@
 //!                             of the gap           marker: unlocatable
 //! ```
 //!
-//! TCP passes each byte in until it is taken, and never again. An FPDU is handed up to DDP as soon as it is complete,
-//! located and verified. Until then its bytes are held or refused. FPDUs handed up out of order cost one list entry per
-//! contiguous range (island).
+//! TCP offers each byte until the receiver takes it, and never again. An FPDU is handed up to DDP as soon as it is
+//! complete, located and verified. Until then its bytes are held or refused. FPDUs handed up out of order cost one list
+//! entry per contiguous range (island).
 //!
 //! Invariants:
 //! - An FPDU begins at `next`. Everything before it was handed up.
@@ -66,7 +66,7 @@ pub struct Receiver {
     fpdus: u64,
     /// Payload bytes placed in order.
     placed_in_order: u64,
-    /// The other counters, allocated with the first count.
+    /// The other counters, allocated at the first increment.
     stats: Lazy<ReceiverStats>,
 }
 
@@ -149,8 +149,8 @@ impl Receiver {
         }
     }
 
-    /// True if the sink has refused an FPDU whose bytes were taken, so that the peer does not retransmit them. The
-    /// caller calls [`retry`](Self::retry) when the sink may have room.
+    /// Returns true if the sink has refused an FPDU whose bytes were taken, so that the peer does not retransmit them.
+    /// The caller calls [`retry`](Self::retry) when the sink may have room.
     pub fn is_blocked(&self) -> bool {
         self.blocked
     }
@@ -169,7 +169,7 @@ impl Receiver {
         self.first_error.as_deref().copied().filter(|_| self.failed)
     }
 
-    /// True after an error: received bytes are discarded.
+    /// Returns true after an error: received bytes are discarded.
     pub fn is_discarding(&self) -> bool {
         self.failed
     }
@@ -222,12 +222,12 @@ impl Receiver {
         ReceiverStats { fpdus, placed_in_order, ..*self.stats }
     }
 
-    /// True once an FPDU has been handed up.
+    /// Returns true once an FPDU has been handed up.
     pub fn has_handed_up(&self) -> bool {
         self.fpdus > 0
     }
 
-    /// True once an FPDU has been handed up in order.
+    /// Returns true once an FPDU has been handed up in order.
     pub fn has_handed_up_in_order(&self) -> bool {
         self.next > self.checks.framing.start()
     }
@@ -295,7 +295,7 @@ impl Receiver {
         taken
     }
 
-    /// True if bytes must be refused whatever they contain, so that they need not be examined.
+    /// Returns true if bytes must be refused regardless of their content. They are then not examined.
     fn must_refuse(&self, in_order: bool) -> bool {
         match in_order {
             // The next FPDU is complete and refused. More bytes would only repeat its CRC.
@@ -307,8 +307,8 @@ impl Receiver {
         }
     }
 
-    /// Returns the budget for bytes of FPDUs beyond gaps that are verified in vain, because they fail or the sink
-    /// refuses them. Above it, segments are refused, and a fault ends the stream.
+    /// Returns the budget, in bytes, for FPDUs beyond gaps that are verified and not handed up: they are invalid, or
+    /// the sink refuses them. Above the budget, segments are refused, and a fault ends the stream.
     fn verify_budget(&self) -> u32 {
         self.checks.max_fpdu.saturating_mul(u32::from(self.max_tries.max(1)))
     }
@@ -498,8 +498,8 @@ impl Receiver {
         }
     }
 
-    /// Returns the maximum number of bytes held beyond a gap: at most `hold_limit`, and at most as many as the stream
-    /// leaves free in the worker's budget. `ahead` is the number of bytes held now, `room` the free budget.
+    /// Returns the maximum number of bytes held beyond a gap. A stream holds at most `hold_limit` bytes, and at most as
+    /// many as it leaves free in the worker's budget. `ahead` is the number of bytes held now, `room` the free budget.
     fn hold_capacity(&self, ahead: u64, room: u64) -> u64 {
         u64::from(self.hold_limit).min(room.saturating_add(ahead) / 2)
     }

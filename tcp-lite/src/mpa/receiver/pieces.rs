@@ -76,7 +76,7 @@ impl Blank for Pieces {
 }
 
 impl Pieces {
-    /// True if equal to the blank value, except for the capacity of the list.
+    /// Returns true if equal to the blank value, except for the capacity of the list.
     pub(super) fn is_unused(&self) -> bool {
         self.list.is_empty()
             && self.failed_verify_bytes == 0
@@ -101,14 +101,14 @@ impl Pieces {
         self.list.capacity()
     }
 
-    /// True if the first piece is held and begins at `at`.
+    /// Returns true if the first piece is held and begins at `at`.
     pub(super) fn starts_with_held(&self, at: u64) -> bool {
         let held =
             |piece: &Piece| piece.start == at && matches!(piece.kind, PieceKind::Held { .. });
         self.list.front().is_some_and(held)
     }
 
-    /// True if no further piece beyond a gap is allowed. `held` is the number of bytes that the stream holds.
+    /// Returns true if no further piece beyond a gap is allowed. `held` is the number of bytes that the stream holds.
     pub(super) fn is_full(&self, held: u64) -> bool {
         self.list.len() as u64 >= MAX_PIECES as u64 + held / (MAX_JOINED_LEN as u64 / 2)
     }

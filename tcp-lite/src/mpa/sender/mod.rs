@@ -66,7 +66,7 @@ pub struct Sender {
     fpdus: u64,
     /// Number of segments with more than one FPDU.
     packed: u64,
-    /// The other counters except `kept`, allocated with the first count.
+    /// The other counters except `kept`, allocated at the first increment.
     stats: Lazy<SenderStats>,
 }
 
@@ -150,17 +150,17 @@ impl Sender {
         self.emss = emss as u16;
     }
 
-    /// True if [`fill`](Self::fill) with enough room would write bytes.
+    /// Returns true if [`fill`](Self::fill) with enough room would write bytes.
     pub fn has_data(&self, source: &impl UlpduSource) -> bool {
         self.is_cut() || source.next_len(self.mulpdu()).is_some()
     }
 
-    /// True if the newest FPDU was sent in part. Its remainder precedes new FPDUs.
+    /// Returns true if the newest FPDU was sent in part. Its remainder precedes new FPDUs.
     pub fn is_cut(&self) -> bool {
         self.sent < self.end
     }
 
-    /// True if all sent FPDUs are acknowledged.
+    /// Returns true if all sent FPDUs are acknowledged.
     pub fn is_acknowledged(&self) -> bool {
         self.unacked.records.is_empty()
     }
@@ -209,7 +209,7 @@ impl Sender {
     ) -> usize {
         debug_assert_eq!(offset, self.sent);
         if self.is_cut() {
-            // The segment ends with the cut FPDU, so that the next one begins with an FPDU again.
+            // The segment ends with the cut FPDU, so the next segment begins with an FPDU again.
             *sum = None;
             return self.fill_cut(source, out);
         }
@@ -254,7 +254,7 @@ impl Sender {
         let mut done = 0;
         let mut fpdus = 0;
         for left in (1..=out.len().div_ceil(self.emss())).rev() {
-            // Even shares, so that no FPDU is unnecessarily small.
+            // Divides the probe evenly, so that no FPDU is unnecessarily small.
             let share = ((out.len() - done) / left).min(self.emss());
             let mulpdu = self.largest_in(share).min(self.mulpdu());
             let fits = |len| self.framing.fpdu_total_len(self.end, len) <= share;
@@ -385,8 +385,8 @@ impl Sender {
         n
     }
 
-    /// True if an FPDU with the next ULPDU, of `ulpdu_len` bytes, fits a segment of EMSS bytes. It can then be sent
-    /// whole once the window is larger.
+    /// Returns true if an FPDU with the next ULPDU, of `ulpdu_len` bytes, fits a segment of EMSS bytes. It can then be
+    /// sent whole once the window is larger.
     fn fits_emss(&self, ulpdu_len: usize) -> bool {
         self.framing.fpdu_total_len(self.end, ulpdu_len) <= self.emss()
     }

@@ -13,7 +13,8 @@ use wire::{DdpVersion, Stag, TaggedOffset};
 const START: u64 = 20;
 const HEADER: usize = 14;
 
-/// Source of messages, cut into ULPDUs with a header of 14 bytes. Each read of an unstable message returns other bytes.
+/// Source of messages, cut into ULPDUs with a header of 14 bytes. Each read of an unstable message returns different
+/// bytes.
 #[derive(Default)]
 struct Source {
     /// Bytes of each message, and true if they are stable.

@@ -182,7 +182,7 @@ impl Startup {
         &self.output
     }
 
-    /// True while more bytes of a start-up frame are expected.
+    /// Returns true while more bytes of a start-up frame are expected.
     pub fn needs_input(&self) -> bool {
         matches!(self.state, State::AwaitRequest | State::AwaitReply { .. })
     }
@@ -356,7 +356,7 @@ impl Startup {
         })
     }
 
-    /// True if this end accepts a frame with this Rev.
+    /// Returns true if this end accepts a frame with this Rev.
     fn accepts_revision(&self, rev: u8) -> bool {
         let set = self.config.revisions;
         match (self.state, rev) {
@@ -494,7 +494,7 @@ struct StartFlags {
     crc: bool,
 }
 
-/// True if SMB Direct's IRD and ORD precede the private data, without bit S.
+/// Returns true if SMB Direct's IRD and ORD precede the private data, without bit S.
 fn is_smb_direct(config: &Config, revision: Revision) -> bool {
     config.peer == Peer::SmbDirect && revision == Revision::One
 }

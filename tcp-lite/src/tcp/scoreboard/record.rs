@@ -37,7 +37,7 @@ impl Record {
         u32::from(self.len) + u32::from(self.has_mark(FIN))
     }
 
-    /// True if the segment was sent once and has no mark except perhaps FIN.
+    /// Returns true if the segment was sent once and has no mark except perhaps FIN.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
         self.marks & !FIN == 0 && self.sends == 1
@@ -56,7 +56,7 @@ impl Record {
         self.marks & (SACKED | LOST | RETRANSMITTED) == LOST
     }
 
-    /// True if the segment was retransmitted, and neither SACKed nor marked lost since.
+    /// Returns true if the segment was retransmitted, and neither SACKed nor marked lost since.
     pub(super) fn has_resend_in_flight(&self) -> bool {
         self.marks & (SACKED | RETRANSMITTED) == RETRANSMITTED
     }

@@ -31,13 +31,13 @@ fn ten_segments() -> Scoreboard {
     board
 }
 
-/// Calls `what`, which applies an acknowledgement, and returns what the acknowledgement delivered.
+/// Calls `apply` to process an acknowledgement, and returns the delivered data.
 fn delivery_of(
     board: &mut Scoreboard,
-    what: impl FnOnce(&mut Scoreboard, &mut Delivery),
+    apply: impl FnOnce(&mut Scoreboard, &mut Delivery),
 ) -> Delivery {
     let mut delivery = Delivery::new(Instant::from_millis(200), None, None, at(0));
-    what(board, &mut delivery);
+    apply(board, &mut delivery);
     delivery
 }
 
@@ -128,8 +128,8 @@ fn waiting_segments(n: u64) -> (Scoreboard, LossCriterion) {
     (board, criterion_at(n, (n + 1) * LEN, n * 2, n))
 }
 
-// The cost of an acknowledgement does not grow with the number of segments that wait for the reordering time: the
-// reordering timer finds their losses in batches.
+// The cost of an acknowledgement does not grow with the number of segments within the reordering time. The reordering
+// timer finds their losses in batches.
 #[test]
 fn loss_search_examines_waiting_segments_in_batches() {
     const N: u64 = 5000;

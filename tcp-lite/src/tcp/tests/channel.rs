@@ -345,8 +345,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    // A run sends several segments with one set of checks. For any behaviour of the network and of both ends, the
-    // segments, their times and the state after each poll are the same with and without runs.
+    // A run sends several segments with one set of checks. Segments, their times and the state after each poll are the
+    // same with and without runs, for any behaviour of the network and of both ends.
     #[test]
     fn runs_send_the_same_segments_as_single_sends(
         seed: u64,

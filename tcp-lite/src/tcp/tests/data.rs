@@ -321,8 +321,8 @@ fn small_segments_are_not_held_back() {
     );
 }
 
-// RFC 9293 §3.10.7.4, RFC 5961 §5: an acknowledgement of data never sent, or one that is too old, is answered. One that
-// is older than SND.UNA, but within the largest window offered, is ignored.
+// RFC 9293 §3.10.7.4, RFC 5961 §5: an acknowledgement of data never sent, or a too old acknowledgement, is answered. An
+// acknowledgement below SND.UNA, but within the largest window offered, is ignored.
 #[test]
 fn out_of_range_acks_are_answered_or_ignored() {
     established(
@@ -341,9 +341,8 @@ fn out_of_range_acks_are_answered_or_ignored() {
     );
 }
 
-// Each segment has PSH if the minimum round trip is long; a queue that makes round trips long does not count. On the
-// first path the round trip is 0.1 ms, later 100 ms: only the last segment has PSH. On the second path it is always 10
-// ms: each has PSH.
+// Each segment has PSH if the minimum round trip is long, regardless of queueing delay. First path: 0.1 ms, later 100
+// ms, so only the last segment has PSH. Second path: always 10 ms, so each segment has PSH.
 #[test]
 fn psh_on_each_segment_depends_on_min_rtt() {
     let config = config_with(config_without_sack(), |c| c.push_segments = true);

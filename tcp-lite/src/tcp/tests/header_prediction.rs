@@ -327,7 +327,7 @@ fn ack_of_single_segment_takes_fast_path() {
     ] {
         assert!(answer_takes_fast_path(&peer, |_| {}), "{peer:?}");
     }
-    // The same holds for the second of two exchanges of request and reply.
+    // The second of two exchanges of request and reply also takes the fast path.
     let before = |end: &mut Endpoint| {
         end.up.len += 100;
         end.poll(Instant::ZERO);

@@ -70,8 +70,8 @@ fn ack_with_d_sack_gives_no_rtt_sample() {
     assert_eq!(info.rto, Duration::from_millis(300));
 }
 
-// RFC 7323 §4.1: the echoed timestamp identifies the second SYN-ACK, so there is a sample, and the RTO is not set to 3
-// s (RFC 6298 §5.7).
+// RFC 7323 §4.1: the echoed timestamp identifies the second SYN-ACK and gives a sample. The RTO is therefore not set to
+// 3 s (RFC 6298 §5.7).
 #[test]
 fn a_lost_syn_is_measured_by_its_timestamp() {
     let script = |stamps: &str| {
@@ -114,8 +114,8 @@ fn active_handshake_with_retransmissions_takes_no_sample_of_time_outs() {
     }
 }
 
-// The peer answers the fourth SYN only when its own timer expires, 5 s later. Although the timestamp of that SYN is
-// echoed, the time is not used as a round-trip sample.
+// The peer answers the fourth SYN only when its own timer expires, 5 s later. The answer echoes the timestamp of that
+// SYN, but is not a round-trip sample.
 #[test]
 fn late_answer_to_a_repeated_syn_is_not_measured() {
     let script = active(
@@ -130,8 +130,8 @@ fn late_answer_to_a_repeated_syn_is_not_measured() {
     assert_eq!(script.conn.info().rto, Duration::from_secs(3));
 }
 
-// RFC 7323 §4.3 (2): a repeated SYN updates TS.Recent, which the SYN-ACK echoes. An old duplicate of the SYN does not
-// (§5.3 R1).
+// RFC 7323 §4.3 (2), §5.3 R1: a repeated SYN updates TS.Recent, which the SYN-ACK echoes. An old duplicate of the SYN
+// does not update it.
 #[test]
 fn answer_to_a_repeated_syn_echoes_its_timestamp() {
     passive(

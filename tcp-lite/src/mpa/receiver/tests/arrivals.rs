@@ -1,5 +1,5 @@
-//! Property tests of the order of arrival: for any segmentation and order the same ULPDUs are handed up, delivery is in
-//! order, and no state is left.
+//! Property tests of the order of arrival. Any segmentation and order hand up the same ULPDUs, deliver in order and
+//! leave no state.
 
 use super::*;
 
@@ -210,7 +210,7 @@ proptest! {
         prop_assert_eq!(bench.budget.used(), 0);
     }
 
-    /// Arbitrary bytes cause no panic, and no more of them are held than allowed.
+    /// Arbitrary bytes cause no panic, and the held bytes stay within the limit.
     #[test]
     fn random_stream_bytes_do_not_panic_the_receiver(
         bytes in prop::collection::vec(prop_oneof![Just(0u8), any::<u8>()], 1..6000),

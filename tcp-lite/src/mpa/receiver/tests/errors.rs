@@ -126,8 +126,8 @@ fn wrong_crc_in_order_is_an_error_after_max_tries() {
     assert_eq!(error_code(&bench), Some((0, 2)));
 }
 
-/// The end of an FPDU of 60,000 bytes beyond a gap, otherwise complete, is received damaged repeatedly. Each time costs
-/// a CRC over the whole FPDU. Above the limit the wrong CRC is an error, reported when the FPDU is in order.
+/// Beyond a gap, an FPDU of 60,000 bytes lacks only its end, which arrives damaged several times. Each arrival costs a
+/// CRC over the whole FPDU. Above the limit the wrong CRC is an error, reported when the FPDU is in order.
 #[test]
 fn wrong_crc_beyond_a_gap_exhausts_verify_budget() {
     let good = stream(true, &[1000, 60_000, 1000]);
@@ -251,7 +251,7 @@ fn span_across_deferred_error_is_cut_at_it() {
 fn length_into_located_fpdu_is_error_when_gap_closes() {
     let mut stream = stream(true, &[400, 40, 1000]);
     let b = stream.boundaries();
-    // FPDU 1 claims to be longer than it is.
+    // The length field of FPDU 1 exceeds its real length.
     stream.bytes[b[1]..b[1] + 2].copy_from_slice(&200_u16.to_be_bytes());
     let mut bench = Bench::new(&stream, &Config::default());
     bench.arrive(b[2]..b[3]);
@@ -266,8 +266,8 @@ fn length_into_located_fpdu_is_error_when_gap_closes() {
     );
 }
 
-/// A length that extends into a located FPDU, but beyond a gap, where the length may be damaged: the segment is
-/// dropped, and its retransmission in order is an error.
+/// Beyond a gap, a length that extends into a located FPDU may be damaged, so the segment is dropped. Its
+/// retransmission in order is an error.
 #[test]
 fn length_into_located_fpdu_beyond_a_gap_is_dropped() {
     let mut stream = stream(true, &[1000, 1000, 40, 1000]);

@@ -1,5 +1,5 @@
-//! The fast path (a span of one FPDU, or of whole FPDUs) and the slow path (FPDUs in pieces) agree: equal ULPDUs, and
-//! equal errors at equal stream offsets.
+//! Compares the fast path (a span of one FPDU, or of whole FPDUs) with the slow path (FPDUs in pieces). Both hand up
+//! equal ULPDUs, and report equal errors at equal stream offsets.
 
 use super::*;
 use crate::mpa::testing::bitwise_crc;

@@ -22,8 +22,8 @@ pub struct ReceivedMessage<'a> {
 pub enum MessageOutcome {
     /// The message is accepted: SCTP counts its TSNs as received.
     Accepted,
-    /// The message is refused, as if it had never arrived: SCTP neither acknowledges its TSNs nor reports them in Gap
-    /// Ack Blocks, and the peer retransmits it.
+    /// The message is refused. SCTP neither acknowledges its TSNs nor reports them in Gap Ack Blocks, and the peer
+    /// retransmits it.
     Refused,
 }
 
@@ -98,7 +98,7 @@ pub struct WrittenMessage {
 
 /// Send side, called by SCTP when it may send. All messages are sent unordered and unfragmented.
 pub trait MessageSource {
-    /// True if [`next`](Self::next) with ample room would return a message.
+    /// Returns true if [`next`](Self::next) with ample room would return a message.
     fn has_data(&self) -> bool;
 
     /// Writes the next message to the front of `out`; `None` if there is none or it does not fit. `max_len` is the
@@ -126,13 +126,13 @@ pub trait TxBatch {
     /// Forbids fragmentation of the packet reserved last, which probes the path MTU.
     fn forbid_fragmentation(&mut self) {}
 
-    /// True if the caller must compute the packet's checksum (RFC 9260 §6.8). False if a device inserts it and the
-    /// field stays zero.
+    /// Returns true if the caller must compute the packet's checksum (RFC 9260 §6.8). False if a device inserts it and
+    /// the field stays zero.
     fn needs_checksum(&self) -> bool {
         true
     }
 
-    /// True if many streams share the port, which permits longer bursts ([`transport::pacing`]).
+    /// Returns true if many streams share the port, which permits longer bursts ([`transport::pacing`]).
     fn is_shared(&self) -> bool {
         false
     }

@@ -130,7 +130,7 @@ pub enum SctpReason {
     /// ready-to-receive message arrived (RFC 6581 §9.2).
     AnswerTimeout,
     /// The peer answered the Initiate with a Terminate: it has no room for the session (RFC 5043 §6.4), or does not
-    /// support the enhanced form. Also used if the association has fewer streams than requested, so that the session's
+    /// support the enhanced form. Also used if the association has fewer streams than requested, and the session's
     /// stream does not exist.
     TurnedAway,
     /// The peer terminated the session before its Initiate was answered.
@@ -165,7 +165,7 @@ impl LowerReason for SctpReason {
     const CARRIER: &'static str = "SCTP association";
     const LINGER_TEXT: &'static str = "given up by this end: the peer did not terminate in time";
 
-    /// Returns layer 2 (LLP) and a code of RFC 6581 §8; `None` for reasons without such a code.
+    /// Returns layer 2 (LLP) and a code of RFC 6581 §8; `None` if no code is defined for the reason.
     fn numbers(&self) -> Option<ErrorNumbers> {
         match self {
             SctpReason::Unsuitable(why) => {

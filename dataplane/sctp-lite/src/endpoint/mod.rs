@@ -74,7 +74,7 @@ pub enum OpenError {
     PrivateData(#[from] PrivateDataTooLong),
 }
 
-/// Counters of an association, without those of its sessions.
+/// Counters of an association, excluding its sessions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct EndpointStats {
     /// Counters of SCTP.
@@ -170,8 +170,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.check_empty();
     }
 
-    /// Processes a received packet between the two ends. The caller has verified its checksum. The result says whether
-    /// the tag was verified, and why SCTP dropped the packet or one of its chunks, if it did.
+    /// Processes a received packet between the two ends. The caller has verified its checksum. The result states
+    /// whether the tag was verified, and the drop reason of the packet or of its first unused chunk, if any.
     pub fn input(
         &mut self,
         now: Instant,
@@ -237,7 +237,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.process_changes(cx);
     }
 
-    /// False if [`poll_event`](Self::poll_event) would return `None`; the owner may then omit the call of `poll_event`.
+    /// Returns false if [`poll_event`](Self::poll_event) would return `None`; the owner may then omit the call of
+    /// `poll_event`.
     #[inline]
     pub fn may_have_events(&mut self) -> bool {
         self.upper.may_have_events()
@@ -269,7 +270,7 @@ impl<M: RegionMemory> Endpoint<M> {
         Ok(session)
     }
 
-    /// True if [`open_session`](Self::open_session) would find a free pair of streams.
+    /// Returns true if [`open_session`](Self::open_session) would find a free pair of streams.
     pub fn can_open(&self) -> bool {
         self.is_open() && self.upper.can_open()
     }
@@ -342,8 +343,8 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Announces that the ULP will close the session to confirm all data whose events it has taken. The ULP itself
-    /// limits the time until the close, instead of the policy's `half_closed_timeout`.
+    /// Records that the ULP will close the session to confirm all data whose events it has taken. The ULP itself limits
+    /// the time until the close; the policy's `half_closed_timeout` no longer applies.
     pub fn begin_confirmation(&mut self, now: Instant, session: SessionId) {
         self.now = now;
         if self.upper.slot(session).is_some() {
@@ -351,7 +352,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// True if [`shutdown_session`](Self::shutdown_session) would confirm data that arrived after
+    /// Returns true if [`shutdown_session`](Self::shutdown_session) would confirm data that arrived after
     /// [`begin_confirmation`](Self::begin_confirmation).
     pub fn is_unconfirmed(&self, session: SessionId) -> bool {
         self.upper.slot(session).is_some_and(|slot| slot.is_unconfirmed())
@@ -387,7 +388,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Closes all sessions gracefully, and then the association. No new session begins. A session whose ULP confirms
+    /// Closes all sessions gracefully, then the association. No new session begins. A session whose ULP confirms
     /// data itself ([`ddp::StreamConfig::set_hold_confirmations`]) continues until the ULP closes it.
     pub fn shutdown(&mut self, now: Instant) {
         self.now = now;
@@ -449,7 +450,7 @@ impl<M: RegionMemory> Endpoint<M> {
         self.association.state()
     }
 
-    /// True if the endpoint can be dropped: no event and no packet is pending.
+    /// Returns true if the endpoint can be dropped: no event and no packet is pending.
     pub fn is_done(&self) -> bool {
         self.association.is_done() && self.upper.is_done()
     }
@@ -460,7 +461,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.association.record(record);
     }
 
-    /// True if a stream reports an error to the peer, with the last message of bare DDP or the Terminate of RDMAP.
+    /// Returns true if a stream reports an error to the peer, with the last message of bare DDP or the Terminate of
+    /// RDMAP.
     pub fn sends_last_messages(&self) -> bool {
         self.config.policy.last_message
     }
@@ -480,7 +482,8 @@ impl<M: RegionMemory> Endpoint<M> {
         Some(self.association.peer_tag()).filter(|tag| *tag != Tag::NONE)
     }
 
-    /// True if three or more consecutive retransmissions or HEARTBEATs went unanswered: the next hop may have changed.
+    /// Returns true if three or more consecutive retransmissions or HEARTBEATs are unanswered: the next hop may have
+    /// changed.
     pub fn is_path_suspect(&self) -> bool {
         self.association.error_count() >= SUSPECT_TIMEOUTS
     }
@@ -526,7 +529,7 @@ impl<M: RegionMemory> Endpoint<M> {
         Some(self.association.last_received() + timeout)
     }
 
-    /// True if [`process_changes`](Self::process_changes) would have no effect, as after most packets.
+    /// Returns true if [`process_changes`](Self::process_changes) would have no effect, as after most packets.
     #[inline]
     fn is_unchanged(&self) -> bool {
         self.upper.is_settled()

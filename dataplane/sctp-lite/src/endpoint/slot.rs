@@ -46,8 +46,8 @@ pub(super) struct SessionSlot<M: RegionMemory> {
     pub(super) id: SessionId,
     pub(super) session: Session,
     lifecycle: Lifecycle<SctpReason>,
-    /// True if the owner receives events of the session. False for a request that was turned away, and after an illegal
-    /// first message.
+    /// True if the owner receives events of the session. False for a request that a Terminate answered, and after an
+    /// illegal first message.
     pub(super) is_reported: bool,
     /// Read limits of the Initiate, if it is enhanced.
     requested: Option<EnhancedRepr>,
@@ -143,19 +143,19 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.lifecycle.deadline()
     }
 
-    /// True if the session was reported to the owner and has not ended.
+    /// Returns true if the session was reported to the owner and has not ended.
     pub(super) fn is_live(&self) -> bool {
         self.is_reported && self.state() != State::Closed
     }
 
-    /// True if the session is established and the peer may send more data.
+    /// Returns true if the session is established and the peer may send more data.
     pub(super) fn awaits_peer(&self) -> bool {
         let established = self.state() == State::Established;
         established && !self.lifecycle.is_peer_closed() && !self.lifecycle.pending.idle
     }
 
-    /// True if messages are refused: the owner has paused the events, and their maximum number is queued. After an
-    /// error or the end of the session, messages are discarded instead.
+    /// Returns true if messages are refused: the owner has paused the events, and their maximum number is queued. After
+    /// an error or the end of the session, messages are discarded instead.
     pub(super) fn refuses_messages(&self) -> bool {
         let Some(most) = self.paused_max_events else { return false };
         self.pending_events() >= most as usize && self.accepts_data()
@@ -166,7 +166,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.accepted.as_ref().map_or(0, |full| full.stream.pending_events())
     }
 
-    /// True if received segments may still cause events.
+    /// Returns true if received segments may still cause events.
     pub(super) fn accepts_data(&self) -> bool {
         self.lifecycle.is_receiving()
     }
@@ -220,7 +220,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.end(reason);
     }
 
-    /// True if the Initiate was enhanced, which leaves less room for private data in the answer.
+    /// Returns true if the Initiate was enhanced, which leaves less room for private data in the answer.
     pub(super) fn is_enhanced(&self) -> bool {
         self.requested.is_some()
     }
@@ -316,7 +316,7 @@ impl<M: RegionMemory> SessionSlot<M> {
     }
 
     /// Processes the changes since the last call. Ends a failing session once this end's messages are acknowledged, and
-    /// a closing session once those of both ends are.
+    /// a closing session once both ends' messages are.
     pub(super) fn settle(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         self.check_errors(env, cx);
         self.check_readiness(env);
@@ -387,8 +387,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.shutdown(self.lifecycle.local_reason(), env);
     }
 
-    /// Closes the session because the association closes. A ULP that confirms data itself must close its session
-    /// itself: this call only reports an idle time-out to the ULP, and the DDP stream reports the peer's close.
+    /// Closes the session because the association closes. A ULP that confirms data must close its session itself. For
+    /// such a ULP this call only reports an idle time-out, and the DDP stream reports the peer's close.
     pub(super) fn close(&mut self, reason: CloseReason, env: &mut Env<'_>) {
         let holds = self.accepted.as_ref().is_some_and(|full| full.stream.holds_confirmations());
         if self.state() != State::Established || !holds {
@@ -400,14 +400,14 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Announces that the ULP will close the session to confirm all data whose events it has taken.
+    /// Records that the ULP will close the session to confirm all data whose events it has taken.
     pub(super) fn begin_confirmation(&mut self) {
         if let Some(full) = &self.accepted {
             self.lifecycle.begin_confirmation(&full.stream);
         }
     }
 
-    /// True if a close would confirm data that arrived after [`begin_confirmation`](Self::begin_confirmation).
+    /// Returns true if a close would confirm data that arrived after [`begin_confirmation`](Self::begin_confirmation).
     pub(super) fn is_unconfirmed(&self) -> bool {
         self.accepted.as_ref().is_some_and(|full| self.lifecycle.is_unconfirmed(&full.stream))
     }
@@ -476,8 +476,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Fails the session with an error: sends the last message or the RDMAP Terminate, then the session's Terminate
-    /// (RFC 5041 §7.1, RFC 5040 §6.2.1, RFC 5043 §6.2).
+    /// Fails the session with an error (RFC 5041 §7.1). Sends the last message or the RDMAP Terminate, then the
+    /// session's Terminate (RFC 5040 §6.2.1, RFC 5043 §6.2).
     fn fail_with(&mut self, reason: CloseReason, error: FinalError, env: &mut Env<'_>) {
         if let Some(full) = &mut self.accepted {
             error.post(&mut full.stream, env.config.policy.last_message);
@@ -515,7 +515,7 @@ impl<M: RegionMemory> SessionSlot<M> {
             DeadlineOutcome::Progress => self.start_teardown_timeout(env),
             DeadlineOutcome::Ulp => self.abort(CloseReason::UlpTimeout, env, cx),
             DeadlineOutcome::Teardown => {
-                // RFC 5043 §6.2: one Terminate suffices: that of this end, if the peer has acknowledged it.
+                // RFC 5043 §6.2: one Terminate suffices, here this end's, once the peer has acknowledged it.
                 let enough = self.session.is_own_done();
                 if !enough && self.lifecycle.reason().is_some_and(CloseReason::is_graceful) {
                     self.lifecycle.replace_reason(CloseReason::PeerLingers);
@@ -536,8 +536,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         if self.state() == State::Closed {
             return;
         }
-        // RFC 5043 §6.2: one Terminate suffices, either the acknowledged one of this end or the peer's. After an ABORT
-        // by the peer, the peer's Terminate is not enough: the peer may not have received this end's messages.
+        // RFC 5043 §6.2: one Terminate suffices: this end's if acknowledged, or the peer's. The peer's is not enough
+        // after its ABORT, because the peer may not have received this end's messages.
         let aborted = matches!(reason, CloseReason::Lower(SctpReason::PeerAbort { .. }));
         let enough = self.session.is_own_done() || self.session.is_peer_done() && !aborted;
         if self.state() == State::Closing && !(reason.is_graceful() || enough) {
@@ -549,8 +549,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.finish(env, cx);
     }
 
-    /// Ends the session because the peer began another one on its streams. The peer has therefore received all messages
-    /// of this session.
+    /// Ends the session because the peer began another session on the same streams. The peer has therefore received all
+    /// messages of this session.
     pub(super) fn on_superseded(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         if self.state() == State::Closed {
             return;
@@ -591,7 +591,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         SessionStats { session, ddp: *full.stream.counters(), rdmap }
     }
 
-    /// True if the session has a message to send.
+    /// Returns true if the session has a message to send.
     pub(super) fn has_data(&self) -> bool {
         if self.state() == State::Connecting {
             return false;
@@ -617,12 +617,12 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.session.limit_kept(limit.saturating_sub(others));
     }
 
-    /// True if the next segment would be copied and kept until its acknowledgement.
+    /// Returns true if the next segment would be copied and kept until its acknowledgement.
     pub(super) fn next_is_kept(&self) -> bool {
         self.accepted.as_ref().is_some_and(|full| !full.stream.next_is_stable())
     }
 
-    /// True while a graceful close waits for responses that can still arrive, or for Reads that the ULP holds.
+    /// Returns true while a graceful close waits for responses that can still arrive, or for Reads that the ULP holds.
     pub(super) fn is_close_waiting(&self) -> bool {
         let Some(full) = self.accepted.as_ref().filter(|_| self.state() == State::Closing) else {
             return false;
@@ -635,7 +635,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.accepted.as_ref().is_some_and(|full| full.stream.holds_reads())
     }
 
-    /// Starts the time-out for the close by the ULP after the peer half-closed the session.
+    /// Starts the time-out of the ULP's close after the peer has half-closed the session.
     fn start_ulp_timeout(&mut self, env: &Env<'_>) {
         let (timeout, progress) = (env.config.policy.half_closed_timeout, self.session.progress());
         self.lifecycle.set_ulp_deadline(env.now, timeout, progress);

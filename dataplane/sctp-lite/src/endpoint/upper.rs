@@ -7,7 +7,7 @@
 //!   event_queue:  slots whose ULP may have events
 //! ```
 //!
-//! After its end is reported to the owner, a session occupies its slot as a residue until none of its messages can be
+//! After its end was reported to the owner, a session remains in its slot as a residue while its messages may be
 //! outstanding (RFC 5043 §6.6).
 
 mod call;
@@ -199,22 +199,22 @@ impl<M: RegionMemory> Upper<M> {
         self.slots().filter(|slot| slot.is_live())
     }
 
-    /// True if the idle time-out applies: a session is established and not half-closed by the peer.
+    /// Returns true if the idle time-out applies: a session is established and not half-closed by the peer.
     pub(super) fn idle_timeout_applies(&self) -> bool {
         self.live_sessions > 0 && self.live_slots().any(|slot| slot.awaits_peer())
     }
 
-    /// True if no new session may begin.
+    /// Returns true if no new session may begin.
     pub(super) fn is_closing(&self) -> bool {
         self.closing
     }
 
-    /// True if no event is pending and no session is live.
+    /// Returns true if no event is pending and no session is live.
     pub(super) fn is_done(&self) -> bool {
         self.live_sessions == 0 && self.events.is_empty()
     }
 
-    /// True if a session could be opened.
+    /// Returns true if a session could be opened.
     pub(super) fn can_open(&self) -> bool {
         let bound = usize::from(self.config.session.max_sessions);
         !self.closing && self.occupied_slots() < bound && self.free_stream().is_some()
@@ -240,7 +240,7 @@ impl<M: RegionMemory> Upper<M> {
         mulpdu(self.max_message, self.config.session.control_room)
     }
 
-    /// Returns a new identifier for the next session on a pair of streams.
+    /// Returns a new session identifier for a pair of streams.
     fn next_session_id(&mut self, stream: u16) -> SessionId {
         self.serial = self.serial.wrapping_add(1);
         SessionId { stream, serial: self.serial }
@@ -318,8 +318,8 @@ impl<M: RegionMemory> Upper<M> {
         Ok(PrivateDataTooLong::check(private_data, enhanced)?)
     }
 
-    /// Closes the existing sessions gracefully, and permits no new ones. A session whose ULP confirms data itself is
-    /// closed by its ULP.
+    /// Closes the existing sessions gracefully, and permits no new sessions. A session whose ULP confirms data itself
+    /// is closed by its ULP.
     pub(super) fn close(&mut self, reason: &CloseReason, now: Instant) {
         self.closing = true;
         for stream in 0..self.slots.len() as u16 {
@@ -468,7 +468,7 @@ impl<M: RegionMemory> Upper<M> {
         core::mem::take(&mut self.dirty.abort_requested)
     }
 
-    /// True if [`settle_all`](Self::settle_all) would have no effect.
+    /// Returns true if [`settle_all`](Self::settle_all) would have no effect.
     #[inline]
     pub(super) fn is_settled(&self) -> bool {
         self.dirty.slots.is_empty()
@@ -539,8 +539,8 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// False if [`poll_event`](Self::poll_event) would return `None`. The queue of sessions is then emptied, as by that
-    /// call. With several sessions in the queue, returns true without checking them.
+    /// Returns false if [`poll_event`](Self::poll_event) would return `None`. The queue of sessions is then emptied, as
+    /// by that call. With several sessions in the queue, returns true without checking them.
     #[inline]
     pub(super) fn may_have_events(&mut self) -> bool {
         if !self.events.is_empty() || self.event_queue.len() > 1 {
@@ -670,7 +670,7 @@ impl<M: RegionMemory> Upper<M> {
         self.with_slot(stream, now, |_, _| {});
     }
 
-    /// True if another session would exceed a limit (RFC 5043 §6.4), or the association is closing.
+    /// Returns true if another session would exceed a limit (RFC 5043 §6.4), or the association is closing.
     fn is_at_limit(&self) -> bool {
         let limits = &self.config.session;
         let pending = self.slots().filter(|slot| slot.state() == State::Deciding).count();

@@ -23,7 +23,7 @@ use super::state::{State, Transition};
 use super::stats::Stats;
 use super::timers::{Timer, Timers};
 
-/// Maximum number of bytes of an ABORT's Upper Layer Abort Reason that are sent or kept.
+/// Maximum bytes of an ABORT's Upper Layer Abort Reason that are sent or stored.
 pub(super) const MAX_REASON: usize = 128;
 
 /// Time for which the last packet of an association waits for room in a batch and for the next hop's link-layer
@@ -376,7 +376,7 @@ impl Association {
         self.state
     }
 
-    /// True if the association is closed, all events are polled, and the last packet is sent or dropped. If
+    /// Returns true if the association is closed, all events are polled, and the last packet is sent or dropped. If
     /// [`handle_timeout`](Self::handle_timeout) is called when due, the result is true within a bounded time after the
     /// end.
     pub fn is_done(&self) -> bool {
@@ -421,7 +421,7 @@ impl Association {
         self.packet_len
     }
 
-    /// True if T3-rtx has expired and no data was acknowledged since, or a window probe is unanswered.
+    /// Returns true if T3-rtx has expired and no data was acknowledged since, or a window probe is unanswered.
     pub fn is_timing_out(&self) -> bool {
         self.sender.timeouts_in_a_row() > 0
     }

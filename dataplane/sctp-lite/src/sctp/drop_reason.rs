@@ -5,8 +5,8 @@ use core::fmt;
 use super::receive::Refusal;
 
 base::explained! {
-    /// Reason why a packet, or its first unused chunk, was dropped. A packet that causes only a reply, such as an
-    /// ABORT, counts as dropped, too.
+    /// Reason why a packet, or its first unused chunk, was dropped. A packet whose only effect is a reply, such
+    /// as an ABORT, also counts as dropped.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub enum DropReason {
         /// A packet that is shorter than the common header, has a zero port, or has no chunk (RFC 9260 §3.1).
@@ -42,7 +42,8 @@ base::explained! {
             cause = "The association ended while packets of the peer were in flight.",
             remedy = "None.")]
         Closed,
-        /// A chunk that is invalid in the present state, or one that must be alone in its packet and is not.
+        /// A chunk that is invalid in the present state, or that is bundled although it must be alone in its
+        /// packet.
         #[explain("sctp_unexpected_chunk",
             cause = "Duplicates of handshake chunks that the network delayed, or a peer whose SCTP is defective.",
             remedy = "None while it is rare.")]
@@ -73,7 +74,7 @@ base::explained! {
             cause = "The round-trip time exceeds the lifetime of the cookie, or a cookie was replayed.",
             remedy = "Raise `cookie_life` in `[sctp]` on paths with very long delays or much loss.")]
         StaleCookie,
-        /// An outdated SACK, or one with an impossible Gap Ack Block (RFC 9260 §6.2.1).
+        /// An outdated SACK, or a SACK with an impossible Gap Ack Block (RFC 9260 §6.2.1).
         #[explain("sctp_bad_sack",
             cause = "Reordered SACKs. A SACK of data never sent ends the association.",
             remedy = "None while it is rare.")]

@@ -180,7 +180,7 @@ impl Association {
         let cookie = cookie.ok_or(DropReason::BadCookie)?;
         let ties = self.secrets.tie_tags(self.identity.local_tag, self.identity.peer_tag);
         let action = cookie_action(self.identity.local_tag, self.identity.peer_tag, ties, &cookie);
-        // §5.2.4 step 3: a cookie that was received before is accepted after its expiry, too.
+        // §5.2.4 step 3: a cookie that was received before is also accepted after its expiry.
         if let Some(by) = cookie.staleness_micros().filter(|_| action != Action::Duplicate) {
             let error = SingleChunkPacket::error(cookie.terms.peer_tag, &Cause::StaleCookie(by));
             self.queue_reply(Reply::Chunk(error));

@@ -77,7 +77,7 @@ impl Association {
         self.timers.set(Timer::Heartbeat, now + interval + rto / 2 + jitter);
     }
 
-    /// Processes the expiry of the heartbeat timer: a HEARTBEAT is due, or the last one went unanswered.
+    /// Processes the expiry of the heartbeat timer: a HEARTBEAT is due, or the last HEARTBEAT is unanswered.
     pub(super) fn on_heartbeat_timeout(&mut self, now: Instant) {
         let Some(interval) = self.config.heartbeat_interval else { return };
         if !self.state.sends_data() {

@@ -337,7 +337,7 @@ impl Association {
             Chunk::Pad => true,
             Chunk::Unknown(unknown) => {
                 self.stats.unknown_chunks += 1;
-                // RFC 9260 §3.2, table 2: the type's upper two bits say whether to skip and to report the chunk.
+                // RFC 9260 §3.2, table 2: the type's upper two bits select skipping and reporting of the chunk.
                 if unknown.report && self.state != State::CookieWait {
                     self.queue_error_cause(&Cause::UnrecognizedChunk(raw.bytes));
                 }
@@ -377,8 +377,8 @@ impl Association {
         Err(DropReason::BadTag)
     }
 
-    /// True if the tag of an ABORT or SHUTDOWN COMPLETE is valid: the peer's if the T bit is set (`reflected`),
-    /// otherwise this end's (RFC 9260 §8.5.1 B, C).
+    /// Returns true if the tag of an ABORT or SHUTDOWN COMPLETE is valid. With the T bit (`reflected`) the tag must be
+    /// the peer's, otherwise this end's (RFC 9260 §8.5.1 B, C).
     fn is_tag_right(&self, tag: Tag, reflected: bool) -> bool {
         tag == if reflected { self.identity.peer_tag } else { self.identity.local_tag }
     }

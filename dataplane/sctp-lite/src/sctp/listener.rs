@@ -1,7 +1,7 @@
 //! Packets without an association (RFC 9260 §5.1, §8.4): INITs, answered without keeping state; returned cookies; and
 //! out-of-the-blue packets.
 //!
-//! A packet causes at most one reply. Replies cause none, so that two ends cannot loop: ABORT, SHUTDOWN COMPLETE,
+//! A packet causes at most one reply. A reply causes no reply, so two ends cannot loop: ABORT, SHUTDOWN COMPLETE,
 //! COOKIE ACK and reports of stale cookies are dropped silently. The caller limits the rate of replies to an address.
 
 use std::sync::Arc;
@@ -187,8 +187,8 @@ fn first_chunk<'a>(packet: &Packet<'a>) -> Result<Chunk<'a>, DropReason> {
     raw.and_then(Chunk::parse).map_err(|_| DropReason::BadChunk)
 }
 
-/// True if a packet that begins with an INIT is valid: its tag is zero, it has no other chunk (RFC 9260 §8.5.1 A, §3),
-/// and both ports are nonzero.
+/// Returns true if a packet that begins with an INIT is valid. Its tag is zero, it has no other chunk (RFC 9260 §8.5.1
+/// A, §3), and both ports are nonzero.
 pub(super) fn is_init_alone(packet: &Packet<'_>) -> bool {
     let ports = packet.ports();
     packet.tag() == Tag::NONE

@@ -20,7 +20,7 @@
 //! `poll_transmit` until [`Association::is_done`] is true.
 //!
 //! A multihomed peer is tolerated, but only one of its addresses is used: the source of its first packet, or the
-//! address that this end connected to. Addresses in its INIT and INIT ACK are ignored.
+//! destination of the active open. Addresses in its INIT and INIT ACK are ignored.
 //!
 //! Not implemented: multiple paths (and so path verification and failover), ordered delivery, and fragmentation on
 //! send. Of the extensions only the adaptation layer indication (RFC 5061 §4.2.6) and PAD (RFC 4820), which probes the

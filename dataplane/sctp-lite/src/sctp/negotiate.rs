@@ -122,9 +122,9 @@ fn check_parameters<'a>(
             Parameter::CookiePreservative(millis) => {
                 offer.cookie_extension = Duration::from_millis(u64::from(millis));
             }
-            // RFC 9260 §3.2.1, table 3: the type's upper two bits say whether to skip and to report the parameter.
+            // RFC 9260 §3.2.1, table 3: the type's upper two bits select skipping and reporting of the parameter.
             Parameter::Unknown { bytes, skip, report } => {
-                // Each one is reported inside a parameter or cause of its own, with a header of 4 bytes.
+                // Each parameter is reported inside another parameter or cause, with a header of 4 bytes.
                 let len = |bytes: &[u8]| padded(4 + bytes.len());
                 let so_far: usize = offer.unknown.iter().map(|unknown| len(unknown)).sum();
                 if report && so_far + len(bytes) <= MAX_REPORT {

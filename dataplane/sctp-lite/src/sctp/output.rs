@@ -76,9 +76,9 @@ impl Association {
         outcome
     }
 
-    /// Sends only the reply to a packet that is not [`verified`](super::InputResult::verified). The source of that
-    /// packet may differ from the association's peer address; the owner sends the reply to that source (RFC 9260 §5.1
-    /// B, RFC 6951 §5.4). Without room the reply is dropped, as if lost.
+    /// Sends only the reply to a packet that is not [`verified`](super::InputResult::verified). The owner sends the
+    /// reply to the source of that packet, which may differ from the association's peer address (RFC 9260 §5.1 B, RFC
+    /// 6951 §5.4). Without room the reply is dropped.
     pub fn poll_reply(&mut self, now: Instant, tx: &mut impl TxBatch) {
         if self.send_reply(now, tx) == SendOutcome::NoRoom {
             self.pending_replies.reply = None;
@@ -86,8 +86,8 @@ impl Association {
         }
     }
 
-    /// Drops the reply to a packet that is not [`verified`](super::InputResult::verified), as if lost, because the
-    /// owner has reached its limit of replies.
+    /// Drops the reply to a packet that is not [`verified`](super::InputResult::verified), because the owner has
+    /// reached its limit of replies.
     pub fn drop_reply(&mut self) {
         self.stats.unsent += u64::from(self.pending_replies.reply.take().is_some());
     }

@@ -89,7 +89,7 @@ impl PathMtu {
         self.longest_since_timeout = self.longest_since_timeout.max(clamp_len(len));
     }
 
-    /// True if the size in use is below the interface's limit.
+    /// Returns true if the size in use is below the interface's limit.
     pub(super) fn is_reduced(&self) -> bool {
         self.discovery.as_ref().is_some_and(|found| !found.search.is_at_limit())
     }

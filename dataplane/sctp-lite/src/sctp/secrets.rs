@@ -56,7 +56,7 @@ impl Secrets {
         Secrets { key }
     }
 
-    /// Returns the number for `purpose` and `subject`. Equal arguments give the same number.
+    /// Returns the number for `purpose` and `subject`. Deterministic for equal arguments.
     pub(super) fn draw(&self, purpose: Purpose, subject: impl Hash) -> u64 {
         let mut hasher = SipHasher24::new_with_key(&self.key);
         (purpose as u8).hash(&mut hasher);

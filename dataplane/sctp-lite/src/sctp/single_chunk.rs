@@ -17,7 +17,7 @@ use crate::seam::TxBatch;
 pub(super) const ANSWER_LEN: usize = 512;
 
 /// Maximum bytes of a peer's packet that an error cause repeats, a multiple of four. RFC 9260 §3.3.10.5 to §3.3.10.8
-/// ask for all of them. But the packet must not exceed the path MTU (§6.10), and a reply should be shorter than the
+/// require all bytes. But the packet must not exceed the path MTU (§6.10), and a reply should be shorter than the
 /// packet that elicits it.
 pub(super) const MAX_ECHO: usize = 128;
 
@@ -115,7 +115,7 @@ pub(super) fn send_packet(
 mod tests {
     use super::*;
 
-    /// A batch with room for `room` packets, and the lengths of those sent.
+    /// A batch with room for `room` packets, and the lengths of the sent packets.
     struct Batch {
         room: usize,
         buffer: Vec<u8>,

@@ -73,17 +73,17 @@ impl State {
         })
     }
 
-    /// True if received DATA chunks are processed in this state (RFC 9260 §6).
+    /// Returns true if received DATA chunks are processed in this state (RFC 9260 §6).
     pub const fn receives_data(self) -> bool {
         matches!(self, State::Established | State::ShutdownPending | State::ShutdownSent)
     }
 
-    /// True if DATA chunks may be sent in this state (RFC 9260 §6).
+    /// Returns true if DATA chunks may be sent in this state (RFC 9260 §6).
     pub const fn sends_data(self) -> bool {
         matches!(self, State::Established | State::ShutdownPending | State::ShutdownReceived)
     }
 
-    /// True if HEARTBEATs are answered in this state (RFC 9260 §8.3).
+    /// Returns true if HEARTBEATs are answered in this state (RFC 9260 §8.3).
     pub(super) const fn answers_heartbeats(self) -> bool {
         matches!(
             self,
@@ -94,12 +94,12 @@ impl State {
         )
     }
 
-    /// True during the handshake.
+    /// Returns true during the handshake.
     pub const fn is_opening(self) -> bool {
         matches!(self, State::CookieWait | State::CookieEchoed)
     }
 
-    /// True during a shutdown, and when closed.
+    /// Returns true during a shutdown, and when closed.
     pub const fn is_closing(self) -> bool {
         !matches!(self, State::CookieWait | State::CookieEchoed | State::Established)
     }

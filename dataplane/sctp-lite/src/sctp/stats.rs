@@ -1,4 +1,4 @@
-//! Counters of an association, without those of its receive and send halves.
+//! Counters of an association, excluding its receive and send halves.
 
 /// Counters of an association, in chunks unless noted otherwise. They never decrease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -25,8 +25,8 @@ pub struct Stats {
     pub unknown_chunks: u64,
     /// INITs answered by an existing association.
     pub inits_answered: u64,
-    /// Replies, error causes and last packets not sent, because they are too long for a packet, too many are pending,
-    /// or the batch had no room in time.
+    /// Replies, error causes and last packets that were not sent. They are too long for a packet, too many are
+    /// pending, or the batch had no room in time.
     pub unsent: u64,
     /// Reductions of the packet size, after an ICMP report, a black hole, or a reduction known from another
     /// association.

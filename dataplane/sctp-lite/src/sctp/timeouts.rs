@@ -92,9 +92,9 @@ impl Association {
         self.timers.set(Timer::Setup, now + self.backed_off_rto());
     }
 
-    /// True if a packet quoted by an ICMP message can be this association's (RFC 9260 §10, ICMP6). Its verification
-    /// tag is the peer's. Alternatively it is zero, and `initiate`, the Initiate Tag of the quoted INIT, is this
-    /// end's tag.
+    /// Returns true if a packet quoted by an ICMP message can be this association's (RFC 9260 §10, ICMP6). Its
+    /// verification tag is the peer's. Alternatively it is zero, and `initiate`, the Initiate Tag of the quoted INIT,
+    /// is this end's tag.
     pub fn is_quoted(&self, tag: Tag, initiate: Option<Tag>) -> bool {
         match initiate {
             Some(initiate) => tag == Tag::NONE && initiate == self.identity.local_tag,

@@ -1,4 +1,4 @@
-//! Timers of an association, without those of its receive and send halves.
+//! Timers of an association, excluding its receive and send halves.
 
 use base::Instant;
 
@@ -11,7 +11,7 @@ pub(super) enum Timer {
     Shutdown,
     /// Time-out of the whole shutdown (T5-shutdown-guard).
     Guard,
-    /// Transmission of the next HEARTBEAT, or time-out of the HEARTBEAT ACK for the last one.
+    /// Transmission of the next HEARTBEAT, or time-out of the last HEARTBEAT's HEARTBEAT ACK.
     Heartbeat,
     /// Time-out of the reply to a path MTU probe (PROBE_TIMER).
     Probe,

@@ -16,12 +16,13 @@ pub struct Config {
     /// Time limit for the answer to an Initiate, by the peer or by this end's ULP. Also the time limit for the first
     /// session of a new association.
     pub answer_timeout: Duration,
-    /// Maximum Initiates per association that the ULP has not yet answered. A further one is answered with a Terminate
-    /// (RFC 5043 §6.4).
+    /// Maximum Initiates per association that the ULP has not yet answered. A further Initiate is answered with a
+    /// Terminate (RFC 5043 §6.4).
     pub max_pending: u16,
-    /// Maximum concurrent sessions per association, opened by either end. A further one is answered with a Terminate.
+    /// Maximum concurrent sessions per association, opened by either end. A further Initiate is answered with a
+    /// Terminate.
     pub max_sessions: u16,
-    /// Largest DDP segment accepted, bytes. A larger one terminates its session (RFC 5043 §9).
+    /// Largest DDP segment accepted, bytes. A larger segment terminates its session (RFC 5043 §9).
     pub max_segment: usize,
     /// Bytes of a packet that segments leave free for bundled control chunks, in addition to SCTP's room for a SACK
     /// (RFC 5043 §9).
@@ -29,8 +30,9 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// Enhanced opens in the client-server model, 10 s for answers, 16 pending Initiates, 512 sessions. Segments up to
-    /// 64 KiB are accepted, which suffices for any MTU. `control_room` is that of four Gap Ack Blocks.
+    /// Returns enhanced opens in the client-server model, 10 s for answers, 16 pending Initiates, 512 sessions.
+    /// Segments up to 64 KiB are accepted, which suffices for any MTU. `control_room` has room for four Gap Ack
+    /// Blocks.
     fn default() -> Self {
         Config {
             open_enhanced: true,

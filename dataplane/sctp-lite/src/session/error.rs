@@ -6,7 +6,7 @@ use wire::sctp::ddp::{BadControl, Function};
 /// Violation of the legal sequences (RFC 5043 §6.1): the session is terminated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum SessionError {
-    /// A DDP-SSN that was received before, or is too far ahead of the next one (RFC 5043 §10).
+    /// A DDP-SSN that was received before, or is too far ahead of the next DDP-SSN (RFC 5043 §10).
     #[error("DDP-SSN {seen} where {expected} is the next one in order")]
     Ssn {
         /// The next DDP-SSN in order.

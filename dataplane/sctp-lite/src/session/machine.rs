@@ -69,7 +69,7 @@ pub enum SessionChange {
 pub enum ArrivalResult {
     /// The message is accepted.
     Accepted(SessionChange),
-    /// The message is refused, as if it had never arrived.
+    /// The message is refused without effect; the peer retransmits it.
     Refused,
     /// A segment after this end closed gracefully; accepted and discarded. The owner aborts the association, because
     /// the peer would regard the SACK as proof of placement.
@@ -245,7 +245,7 @@ impl Session {
         }
     }
 
-    /// True if this end's Terminate was passed to SCTP or will never be sent. No segment follows.
+    /// Returns true if this end's Terminate was passed to SCTP or will never be sent. No segment follows.
     pub fn is_terminated(&self) -> bool {
         self.terminate_state == TerminateState::Sent
     }
@@ -286,7 +286,7 @@ impl Session {
         true
     }
 
-    /// True if [`next`](Self::next) with ample room would return a message.
+    /// Returns true if [`next`](Self::next) with ample room would return a message.
     pub fn has_data(&self, source: Option<&impl UlpduSource>, source_waits: bool) -> bool {
         match (&self.opening, self.terminate_state) {
             (OpeningMessage::Pending(..), _) => true,
@@ -300,7 +300,7 @@ impl Session {
         }
     }
 
-    /// Writes the next message into `out`, if one is due and fits. Segments have at most `mulpdu` bytes.
+    /// Writes the next message into `out`, if a message is due and fits. Segments have at most `mulpdu` bytes.
     /// `source_waits`: the source will have further data, which a [`close`](Self::close) waits for.
     pub fn next(
         &mut self,
@@ -314,7 +314,7 @@ impl Session {
             self.opening = OpeningMessage::Sent;
             return Some(written);
         }
-        // RFC 5043 §6.6: no message is sent that might arrive before the first one.
+        // RFC 5043 §6.6: no message is sent that might arrive before the opening message.
         if !matches!(self.opening, OpeningMessage::Confirmed)
             || self.terminate_state == TerminateState::Sent
         {
@@ -354,7 +354,7 @@ impl Session {
     /// Processes the acknowledgement of this message.
     pub fn on_acknowledged(&mut self, source: Option<&mut impl UlpduSource>, message: MessageRef) {
         self.sender.on_acknowledged(source, message);
-        // RFC 5043 §6.6: other messages may follow the first one once it is acknowledged.
+        // RFC 5043 §6.6: other messages may follow the opening message once it is acknowledged.
         self.confirm_opening();
     }
 
@@ -387,25 +387,25 @@ impl Session {
         self.sender.keep_all(source);
     }
 
-    /// True if all messages of this end are sent and acknowledged, and none will follow.
+    /// Returns true if all messages of this end are sent and acknowledged, and none will follow.
     pub fn is_own_done(&self) -> bool {
         let ended = matches!(self.opening, OpeningMessage::Confirmed | OpeningMessage::None)
             && self.terminate_state == TerminateState::Sent;
         ended && self.sender.is_acknowledged()
     }
 
-    /// True if all messages that the peer sends in this session have arrived.
+    /// Returns true if all messages that the peer sends in this session have arrived.
     pub fn is_peer_done(&self) -> bool {
         self.peer_final.is_some_and(|last| self.order.next() > last)
     }
 
-    /// True if no message of the session can be outstanding in either direction. Its streams may then be reused
+    /// Returns true if no message of the session can be outstanding in either direction. Its streams may then be reused
     /// (RFC 5043 §6.6).
     pub fn is_free(&self) -> bool {
         self.is_own_done() && self.is_peer_done()
     }
 
-    /// True once the peer's messages with DDP-SSN 0 and 1 have arrived.
+    /// Returns true once the peer's messages with DDP-SSN 0 and 1 have arrived.
     pub fn is_begun(&self) -> bool {
         self.order.next() > 1
     }
@@ -422,7 +422,7 @@ impl Session {
     }
 }
 
-/// MULPDU for the query whether a segment is available. The answer does not depend on the value.
+/// MULPDU passed to the source to query whether a segment is available. Any value gives the same answer.
 const MIN_LEN: usize = 516;
 
 /// A message that does not begin a session, on a stream without one.

@@ -69,7 +69,7 @@ impl<'a> Message<'a> {
         (begins && self.ssn == DdpSsn::FIRST).then_some(&**control)
     }
 
-    /// True for a Terminate.
+    /// Returns true for a Terminate.
     pub(super) fn is_terminate(&self) -> bool {
         matches!(&self.body, Body::Control(control) if control.function == Function::Terminate)
     }

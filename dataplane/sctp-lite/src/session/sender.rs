@@ -107,7 +107,7 @@ impl Sender {
         self.computes_crc = enabled;
     }
 
-    /// True if all messages written are acknowledged.
+    /// Returns true if all messages written are acknowledged.
     pub fn is_acknowledged(&self) -> bool {
         self.records.is_empty()
     }
@@ -117,7 +117,7 @@ impl Sender {
         self.base
     }
 
-    /// True if another message may be outstanding (RFC 5043 §10).
+    /// Returns true if another message may be outstanding (RFC 5043 §10).
     pub fn has_room(&self) -> bool {
         self.records.len() < MAX_OUTSTANDING
     }
@@ -134,8 +134,8 @@ impl Sender {
         if !self.has_room() || SEGMENT_HEADER_LEN + next_len > out.len() {
             return None;
         }
-        // Borrowed, not moved: a move would read with wide loads what was just written field by field, which stalls the
-        // loads.
+        // Borrowed, not moved: a move would read the fields with wide loads directly after narrower stores, which
+        // stalls the loads.
         let next = source.next(mulpdu);
         let outgoing = next.as_ref()?;
         let (ssn, len) = (self.next_ssn(), SEGMENT_HEADER_LEN + outgoing.len());
@@ -214,9 +214,9 @@ impl Sender {
         DdpSsn((self.base + self.records.len() as u64) as u16)
     }
 
-    /// Adds the record of a message, and a copy of the message if `keep` contains it. Inlined so that the fields of the
-    /// record stay in registers. Otherwise the record would be written field by field and read as a whole, and such a
-    /// load waits for all earlier stores, including those of the payload.
+    /// Adds the record of a message, and a copy of the message if `keep` contains it. Inlined, so the fields of the
+    /// record stay in registers. Otherwise the record would be written field by field and read as a whole. Such a load
+    /// waits for all earlier stores, including the payload's.
     #[inline(always)]
     fn push_record(&mut self, record: Record, keep: Option<&[u8]>, len: usize) -> MessageRef {
         let at = self.base + self.records.len() as u64;

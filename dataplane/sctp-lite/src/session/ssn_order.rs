@@ -39,7 +39,7 @@ impl SsnOrder {
         self.out_of_order.back().map_or(self.next, |range| range.end)
     }
 
-    /// True if a message below the highest received is missing.
+    /// Returns true if a message below the highest received is missing.
     pub fn has_gap(&self) -> bool {
         !self.out_of_order.is_empty()
     }
@@ -71,7 +71,7 @@ impl SsnOrder {
         self.extend(ssn).ok().filter(|at| self.can_record(*at))
     }
 
-    /// True if [`mark_received`](Self::mark_received) has room for `at`, which was not received before.
+    /// Returns true if [`mark_received`](Self::mark_received) has room for `at`, which was not received before.
     pub fn can_record(&self, at: u64) -> bool {
         at == self.next || self.out_of_order.len() < MAX_RANGES
     }

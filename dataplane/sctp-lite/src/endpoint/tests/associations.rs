@@ -93,7 +93,7 @@ fn association_lingers_then_shuts_down() {
     net.b.assert_nothing_left();
 }
 
-/// The end that accepted the association opens sessions, too.
+/// The end that accepted the association also opens sessions.
 #[test]
 fn both_ends_open_sessions() {
     let mut net = Net::established(&Setup::default());
@@ -186,7 +186,7 @@ fn lost_association_flushes_outstanding_messages() {
     net.a.assert_nothing_left();
 }
 
-/// The peer's host restarts: the old sessions end, and new ones begin on the restarted association.
+/// The peer's host restarts. The old sessions end, and new sessions begin on the restarted association.
 #[test]
 fn peer_restart_ends_old_sessions() {
     let mut net = Net::established(&Setup::default());
@@ -245,7 +245,7 @@ fn initiate_bundled_with_restart_cookie_begins_a_session() {
     assert!(net.b.is_up());
 }
 
-/// A restarted peer has the same time for its first session as a new one, although it had sessions before.
+/// A restarted peer has the same time for its first session as a new peer, although it had sessions before.
 #[test]
 fn restarted_peer_gets_the_first_session_timeout_again() {
     let mut net = Net::established(&lingering(SECOND));

@@ -69,7 +69,8 @@ fn initiate_flood_is_bounded() {
     }
     assert!(host.upper.live_count() <= 2);
     assert_eq!(host.upper.stats.unpaired_messages, 15);
-    // A second Initiate on a session that waits for its decision is illegal; excess sessions are turned away.
+    // A second Initiate on a session that waits for its decision is illegal. Excess sessions are answered with a
+    // Terminate.
     assert!(host.upper.stats.requests <= 10 && host.upper.stats.illegal >= 2);
     assert!(host.upper.stats.turned_away >= 10, "{:?}", host.upper.stats);
     assert!(host.upper.occupied_slots() <= usize::from(PAIRS));

@@ -1,5 +1,5 @@
-//! All sessions of one end without SCTP below, for tests of sessions. The test delivers messages and acknowledges those
-//! sent. Tests of whole associations use [`net`](super::net).
+//! All sessions of one end without SCTP below, for tests of sessions. The test delivers the peer's messages and
+//! acknowledges sent messages. Tests of whole associations use [`net`](super::net).
 
 use crate::endpoint::upper::{Upper, UpperCall};
 use crate::endpoint::*;
@@ -196,7 +196,7 @@ impl Host {
         self.settle();
     }
 
-    /// Processes the changes of all sessions, records their events and reacts as an owner: accepts or rejects by
+    /// Processes the changes of all sessions, records their events and reacts as an owner. Accepts or rejects by
     /// `policy`, reposts buffers, and closes a session after the peer if `closes` is true.
     pub(super) fn settle(&mut self) {
         let now = self.now;

@@ -155,7 +155,7 @@ fn pending_requests_are_bounded() {
     assert_eq!(host.upper.stats.turned_away, 1);
     assert_eq!(host.sent_controls(), [(2, 0, Function::Terminate, vec![])]);
     host.acknowledge_all();
-    // RFC 5043 §5.2.3: a decision makes room for another request.
+    // RFC 5043 §5.2.3: a decision frees room for another request.
     host.accept(host.session(0), b"");
     assert_eq!(host.receive(2, 0, Function::Initiate, b""), MessageOutcome::Accepted);
     assert_eq!(host.sessions().len(), 3);
@@ -327,8 +327,8 @@ fn two_sessions() -> (Host, SessionId, SessionId) {
     (host, first, second)
 }
 
-/// RFC 5043 §11.2: a message that does not fit the rest of a packet is first in the next one. No shorter message
-/// overtakes it.
+/// RFC 5043 §11.2: a message that does not fit the rest of a packet is the first message of the next packet. No shorter
+/// message overtakes it.
 #[test]
 fn message_too_long_for_packet_opens_the_next_packet() {
     let (mut host, first, second) = two_sessions();
@@ -382,8 +382,8 @@ fn association_loss_after_graceful_end_is_not_reported() {
     }
 }
 
-/// The memory for copies of unacknowledged messages is bounded. While no message is kept, one is sent regardless of the
-/// bound.
+/// The memory for copies of unacknowledged messages is bounded. Without a kept copy, one message is sent regardless of
+/// the bound.
 #[test]
 fn copies_of_unacknowledged_messages_are_bounded() {
     let (mut host, session) = Host::established_active();

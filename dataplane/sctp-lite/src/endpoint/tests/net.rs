@@ -466,7 +466,7 @@ impl Net {
         }
     }
 
-    /// True if `side` has sent a chunk of this type.
+    /// Returns true if `side` has sent a chunk of this type.
     pub(super) fn has_sent(&self, side: Side, kind: u8) -> bool {
         self.log.iter().any(|(from, kinds)| *from == side && kinds.contains(&kind))
     }

@@ -160,8 +160,8 @@ fn revoked_stag_terminates_the_read() {
     assert_eq!([here, there].map(numbers), [Some(ErrorNumbers::new(0, 1, 0)); 2]);
 }
 
-/// RFC 5040 §7, RFC 5043 §11.3: an error of the peer is reported to the peer in an RDMAP Terminate with layer, type and
-/// code, on the session concerned. Another session of the association continues.
+/// RFC 5040 §7, RFC 5043 §11.3: the session with the error reports it to the peer in an RDMAP Terminate with layer,
+/// type and code. Another session of the association continues.
 #[test]
 fn errors_reach_the_peer_and_no_other_session() {
     type InvalidPost = fn(&mut Endpoint<VecMemory>, SessionId) -> Result<(), ddp::PostError>;

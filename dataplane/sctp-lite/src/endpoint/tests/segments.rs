@@ -1,4 +1,5 @@
-//! Messages in one piece take the fast path, which has the same effect as the slow path of messages in several pieces.
+//! Tests that messages in one piece take the fast path, and that its effect equals that of the slow path for messages
+//! in several pieces.
 
 use super::host::*;
 use crate::endpoint::upper::UpperCall;

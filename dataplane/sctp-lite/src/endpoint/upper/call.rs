@@ -155,8 +155,8 @@ impl<M: RegionMemory> MessageSource for UpperCall<'_, '_, M> {
             slot.session.set_crc(self.computes_crc);
             let written = slot.session.next(source, awaits, mulpdu, out);
             slot.count_kept(kept);
-            // After a message without a request for an immediate SACK, another message is available. After one with it,
-            // usually none is.
+            // A message without a request for an immediate SACK is followed by another message. A message with the
+            // request is usually the last one available.
             slot.ready = written.is_some_and(|w| !w.immediate) || slot.has_data();
             if let Some(mut written) = written {
                 // The next length is not predicted if another session may be next, no further message may be kept, or
@@ -175,8 +175,7 @@ impl<M: RegionMemory> MessageSource for UpperCall<'_, '_, M> {
                 continue;
             }
             if out.len() < max_len {
-                // The message does not fit the rest of this packet. It is the first one of the next packet (RFC 5043
-                // §11.2).
+                // The message does not fit the rest of this packet, and begins the next packet (RFC 5043 §11.2).
                 ready.push_front(stream);
                 return None;
             }

@@ -5,8 +5,8 @@ use core::time::Duration;
 /// Parameters of the receive half of an association.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ReceiveConfig {
-    /// Initial receive window (a_rwnd), bytes, at least 1500 (RFC 9260 §3.3.2). The upper layer's free space limits it,
-    /// too.
+    /// Initial receive window (a_rwnd), bytes, at least 1500 (RFC 9260 §3.3.2). Also limited by the upper layer's free
+    /// space.
     pub window: u32,
     /// Maximum of the window, bytes. The window grows while the peer uses more than half of it per round trip. It does
     /// not grow if this limit is not above `window`.

@@ -1,5 +1,5 @@
 //! Fragments of messages, kept until their message is complete (RFC 9260 §6.9). The fragments of a message have
-//! consecutive TSNs, from the one with the B bit to the one with the E bit.
+//! consecutive TSNs. The B bit marks the first fragment, the E bit the last.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ struct Fragment {
 }
 
 impl Fragment {
-    /// True if `chunk`, with an adjacent TSN, can belong to the same message.
+    /// Returns true if `chunk`, with an adjacent TSN, can belong to the same message.
     fn matches(&self, chunk: &Data<'_>) -> bool {
         self.stream == chunk.header.stream
             && self.unordered == chunk.header.unordered
@@ -75,7 +75,7 @@ impl Fragments {
         self.held
     }
 
-    /// True if the flags of `chunk` agree with the chunks before and after it.
+    /// Returns true if the flags of `chunk` agree with the chunks before and after it.
     pub(super) fn fits_neighbours(
         &self,
         tsn: ExtSeq,
@@ -144,7 +144,7 @@ impl Fragments {
         chunk.payload.len() + OVERHEAD
     }
 
-    /// True if the association's limit leaves room for `chunk`.
+    /// Returns true if the association's limit leaves room for `chunk`.
     pub(super) fn has_room(&self, chunk: &Data<'_>, config: &ReceiveConfig) -> bool {
         self.held + Self::cost(chunk) <= config.fragments
     }

@@ -48,7 +48,7 @@ pub enum Arrival {
     Held,
     /// The TSN was received before.
     Duplicate,
-    /// The chunk was dropped, as if it had never arrived.
+    /// The chunk was dropped without effect; the peer retransmits it.
     Refused(Refusal),
     /// The TSN counts as received, but the stream does not exist: an ERROR with "Invalid Stream Identifier" is due
     /// (RFC 9260 §6.5).
@@ -179,7 +179,8 @@ impl Receiver {
         arrival
     }
 
-    /// True if no data is missing, no fragment is kept, the window is open, and a DATA chunk was received before.
+    /// Returns true if no data is missing, no fragment is kept, the window is open, and a DATA chunk was received
+    /// before.
     #[inline]
     pub fn allows_fast_path(&self, sink: &impl MessageSink) -> bool {
         self.gaps.is_empty()
@@ -188,7 +189,7 @@ impl Receiver {
             && self.advertised_window(sink.free_space()) > 0
     }
 
-    /// True if the chunk is a whole message with the next TSN on a valid stream. If
+    /// Returns true if the chunk is a whole message with the next TSN on a valid stream. If
     /// [`allows_fast_path`](Self::allows_fast_path) is also true, [`on_predicted_data`](Self::on_predicted_data) has
     /// the same effect as [`on_data`](Self::on_data).
     #[inline]
@@ -404,15 +405,15 @@ impl Receiver {
 
     // --- acknowledgements ---------------------------------------------------------------------------
 
-    /// True if a SACK is due now: an immediate or delayed SACK is required, or the window has opened by more than a
-    /// quarter of its size since the last SACK (RFC 9260 §6.2). `free_space`: see [`MessageSink::free_space`].
+    /// Returns true if a SACK is due now: an immediate or delayed SACK is required, or the window has opened by more
+    /// than a quarter since the last SACK (RFC 9260 §6.2). `free_space`: see [`MessageSink::free_space`].
     pub fn sack_due(&self, free_space: u32) -> bool {
         self.ack_now
             || self.advertised_window(free_space).saturating_sub(self.advertised) > self.window / 4
     }
 
-    /// True if new data was received since the last SACK, or a SACK is required. Bundling a SACK with DATA saves a
-    /// packet (RFC 9260 §6.1).
+    /// Returns true if new data was received since the last SACK, or a SACK is required. Bundling a SACK with DATA
+    /// saves a packet (RFC 9260 §6.1).
     pub fn is_unacknowledged(&self) -> bool {
         self.unacknowledged > 0 || self.ack_now
     }
@@ -439,7 +440,7 @@ impl Receiver {
         Tsn(self.next.minus(1).wire().0)
     }
 
-    /// True if data beyond a gap was received. A SHUTDOWN cannot acknowledge it (RFC 9260 §6.2).
+    /// Returns true if data beyond a gap was received. A SHUTDOWN cannot acknowledge it (RFC 9260 §6.2).
     pub fn has_gaps(&self) -> bool {
         !self.gaps.is_empty()
     }
@@ -486,7 +487,7 @@ impl Receiver {
         self.half_used_at = self.stats.bytes + u64::from(self.window / 2);
     }
 
-    /// True if at least half a window of user data was received since the start of the measurement.
+    /// Returns true if at least half a window of user data was received since the start of the measurement.
     #[inline]
     pub(super) fn is_half_used(&self) -> bool {
         self.stats.bytes >= self.half_used_at

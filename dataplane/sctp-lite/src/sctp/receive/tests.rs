@@ -166,8 +166,8 @@ fn i_bit_causes_immediate_sack() {
     assert!(side.due());
 }
 
-// RFC 9260 §6.7: the packet that opens a gap, each packet beyond it and the packet that fills it are acknowledged at
-// once. §3.3.4: blocks are relative to the cumulative TSN.
+// RFC 9260 §6.7: a packet that opens a gap, lies beyond a gap or fills a gap is acknowledged at once. §3.3.4: blocks
+// are relative to the cumulative TSN.
 #[test]
 fn gaps_are_reported_at_once() {
     let mut side = side();
@@ -226,7 +226,7 @@ fn an_invalid_stream_is_acknowledged_and_discarded() {
     assert!(side.sink.messages.is_empty());
 }
 
-// RFC 9260 §3.3.4: a TSN beyond the reach of a Gap Ack Block, or one that exceeds the limit of ranges, is refused.
+// RFC 9260 §3.3.4: a TSN beyond the reach of a Gap Ack Block, or beyond the limit of ranges, is refused.
 #[test]
 fn chunk_beyond_gap_block_reach_is_refused() {
     let mut side = side_with(&ReceiveConfig { max_gaps: 3, ..config() });
@@ -254,8 +254,8 @@ fn sack_in_small_packet_has_the_lowest_blocks() {
     assert_eq!(side.sack_in(12 + 16 + 8).2, [(2, 2), (4, 4)]);
 }
 
-// RFC 9260 §6.2: with a closed window, data beyond the highest TSN received is refused, data that fills a gap is
-// accepted, and the SACK is immediate.
+// RFC 9260 §6.2: a closed window refuses data beyond the highest TSN received. Data that fills a gap is accepted, and
+// the SACK is immediate.
 #[test]
 fn closed_window_refuses_new_data_and_accepts_gap_fill() {
     let mut side = side();
@@ -289,7 +289,7 @@ fn a_silly_window_is_closed() {
     assert_eq!(side.receiver.advertised_window(side.sink.room), 1500);
 }
 
-// A refused message has no effect, as if it had never arrived.
+// A refused message has no effect, like a lost message.
 #[test]
 fn refused_message_is_not_acknowledged() {
     let mut side = side();

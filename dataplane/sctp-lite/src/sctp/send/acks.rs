@@ -35,7 +35,7 @@ pub enum BadSack {
     /// The SACK acknowledges a TSN that was never sent.
     #[error("acknowledges a TSN that was never sent")]
     Unsent,
-    /// A Gap Ack Block ends before it starts, or includes the cumulative TSN or the one after it.
+    /// A Gap Ack Block ends before it starts, or includes the cumulative TSN or the TSN after it.
     #[error("has an impossible Gap Ack Block")]
     Block,
 }
@@ -186,10 +186,9 @@ impl Sender {
         blocks
     }
 
-    /// Detects reneging (RFC 9260 §6.2.1 D iii): the peer may have dropped TSNs that it reported earlier but no longer
-    /// reports. Only TSNs below the highest block count, because higher blocks may have been omitted for lack of room.
-    /// A single such SACK may also be reordered. After [`RENEGING_SACKS`] in a row, only the reports of the last SACK
-    /// are used.
+    /// Detects reneging (RFC 9260 §6.2.1 D iii): a SACK omits TSNs that an earlier SACK reported. Only TSNs below the
+    /// highest block count, because higher blocks may be omitted for lack of room. A single such SACK may also be
+    /// reordered. After [`RENEGING_SACKS`] in a row, only the reports of the last SACK are used.
     fn watch_reneging(
         &mut self,
         una: ExtSeq,

@@ -170,7 +170,7 @@ impl Sender {
         Tsn(self.board.nxt().wire().0)
     }
 
-    /// True if all data sent is acknowledged (RFC 9260 §9.2).
+    /// Returns true if all data sent is acknowledged (RFC 9260 §9.2).
     pub fn is_idle(&self) -> bool {
         self.board.is_empty()
     }
@@ -196,14 +196,14 @@ impl Sender {
         Stall::detect(self.unanswered(), last, silent)
     }
 
-    /// True if no chunk is considered lost and no window probe is unanswered.
+    /// Returns true if no chunk is considered lost and no window probe is unanswered.
     pub fn is_lossless(&self) -> bool {
         self.state.phase() == Phase::Open
             && !self.board.awaits_retransmission()
             && self.peer_state.probes_unanswered == 0
     }
 
-    /// True if the peer has SACKed a message shorter than the oldest one in flight.
+    /// Returns true if the peer has SACKed a message shorter than the oldest message in flight.
     pub fn shorter_arrived(&self) -> bool {
         self.board.shorter_arrived()
     }

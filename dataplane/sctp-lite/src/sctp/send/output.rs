@@ -1,4 +1,4 @@
-//! Selection of the DATA chunks for the next packet (RFC 9260 §6.1, §6.10): lost chunks first, then new ones.
+//! Selection of the DATA chunks for the next packet (RFC 9260 §6.1, §6.10): lost chunks first, then new chunks.
 
 use core::cell::OnceCell;
 
@@ -207,8 +207,8 @@ impl Sender {
         plan
     }
 
-    /// True if the congestion window permits another packet. RFC 9260 §6.1 B: one packet may exceed the window. In
-    /// recovery (RFC 6937) and after a time-out (RFC 9260 §7.2.3) the window is rounded to the nearest number of
+    /// Returns true if the congestion window permits another packet. RFC 9260 §6.1 B: one packet may exceed the window.
+    /// In recovery (RFC 6937) and after a time-out (RFC 9260 §7.2.3) the window is rounded to the nearest number of
     /// packets.
     fn cwnd_open(&self) -> bool {
         let pipe = self.board.pipe();
@@ -220,10 +220,9 @@ impl Sender {
         self.config.max_records.min(usize::from(u16::MAX))
     }
 
-    /// Returns the bytes of new user data that the peer's window (RFC 9260 §6.1 A) and the send window permit now; zero
-    /// if the record list is full. The congestion window is not considered. The send window is necessary against a peer
-    /// that reports all chunks but the first in Gap Ack Blocks: such SACKs keep both the congestion window and the
-    /// peer's window open.
+    /// Returns the bytes of new user data that the peer's window (RFC 9260 §6.1 A) and the send window permit now. Zero
+    /// if the record list is full. The congestion window is not considered. The send window limits a peer that reports
+    /// all chunks but the first in Gap Ack Blocks, which keeps the congestion window and the peer's window open.
     pub(super) fn sendable_bytes(&self) -> usize {
         if self.board.len() >= self.max_records() {
             return 0;
@@ -231,8 +230,8 @@ impl Sender {
         usize::try_from(self.rwnd().min(self.send_window_left())).unwrap_or(usize::MAX)
     }
 
-    /// Returns the bytes of user data for which the send window has room. Chunk headers count: those of the data in
-    /// flight, and that of the next chunk.
+    /// Returns the bytes of user data for which the send window has room. The headers of chunks in flight and of the
+    /// next chunk count.
     fn send_window_left(&self) -> u64 {
         let used = self.board.flight() + DATA_HEADER_LEN as u64;
         self.recovery.cc().send_window().saturating_sub(used)
@@ -402,8 +401,8 @@ impl Sender {
         Some(NewChunk { len: written.message.len, next_len: written.next_len.unwrap_or(1) })
     }
 
-    /// True if the chunk requests an immediate SACK (RFC 9260 §6.1): no data follows, or the congestion window is below
-    /// [`FEW_PACKETS`].
+    /// Returns true if the chunk requests an immediate SACK (RFC 9260 §6.1): no data follows, or the congestion window
+    /// is below [`FEW_PACKETS`].
     fn requests_sack(&self, source: &impl MessageSource) -> bool {
         let few = self.recovery.cc().cwnd() < FEW_PACKETS * self.smss() as u64;
         self.config.immediate_sack_at_end && (few || !source.has_data())
@@ -425,7 +424,7 @@ impl Sender {
 
     // --- probes -------------------------------------------------------------------------------------
 
-    /// Writes a tail loss probe (TLP_send_probe, RFC 8985 §7.3), regardless of the congestion window: new data, if
+    /// Writes a tail loss probe (TLP_send_probe, RFC 8985 §7.3), regardless of the congestion window. Sends new data if
     /// available and within the peer's window, otherwise the last chunk again.
     fn write_tail_probe(
         &mut self,

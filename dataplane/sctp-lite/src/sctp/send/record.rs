@@ -5,7 +5,7 @@ use wire::sctp::{DATA_HEADER_LEN, padded};
 
 use crate::seam::MessageRef;
 
-/// One DATA chunk in flight. Its position on the scoreboard gives its TSN.
+/// One DATA chunk in flight. Its position on the scoreboard determines its TSN.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
     pub(super) sent_at: Instant,
@@ -38,7 +38,7 @@ impl Record {
         self.marks & mark != 0
     }
 
-    /// True if the chunk was sent once and is neither SACKed nor lost.
+    /// Returns true if the chunk was sent once and is neither SACKed nor lost.
     #[inline]
     pub(super) fn is_sent_once(&self) -> bool {
         self.marks & (SACKED | LOST | RETRANSMITTED) == 0 && self.sends == 1
@@ -67,7 +67,7 @@ impl Record {
         self.marks & (SACKED | LOST | RETRANSMITTED) == LOST
     }
 
-    /// True if the chunk was retransmitted and the retransmission may be in the network.
+    /// Returns true if the chunk was retransmitted and the retransmission may be in the network.
     pub(super) fn is_retransmission_in_flight(&self) -> bool {
         self.marks & (SACKED | RETRANSMITTED) == RETRANSMITTED
     }

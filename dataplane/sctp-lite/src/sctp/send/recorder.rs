@@ -1,6 +1,6 @@
-//! Records of an association for the flight recorder ([`transport::recorder`]). The header fields describe a chunk:
-//! its TSN, the cumulative TSN instead of TCP's acknowledgement number, the chunk type instead of TCP's flags, and
-//! the peer's window, at most 65535.
+//! Records of an association for the flight recorder ([`transport::recorder`]). The header fields describe a chunk.
+//! They are its TSN, the cumulative TSN (for TCP the acknowledgement number), the chunk type (for TCP the flags),
+//! and the peer's window, at most 65535.
 
 use base::Instant;
 use transport::recorder::{AwaitedEvent, Kind, Record, saturating_bytes, saturating_millis};
@@ -14,7 +14,7 @@ impl Sender {
         self.history.recorder.records()
     }
 
-    /// True if any event was recorded.
+    /// Returns true if any event was recorded.
     pub(in crate::sctp) fn has_records(&self) -> bool {
         !self.history.recorder.is_empty()
     }

@@ -20,7 +20,7 @@ use transport::seq::ExtSeq;
 use super::record::{FIRST_IN_PACKET, LOST, RETRANSMITTED, Record, SACKED};
 use crate::seam::MessageRef;
 
-/// Maximum number of SACKed ranges. A block that needs another one is ignored; the peer repeats it.
+/// Maximum number of SACKed ranges. A block that needs a further range is ignored; the peer repeats it.
 const MAX_SACKED_RANGES: usize = 1024;
 
 /// The unacknowledged chunks of an association, and totals over them.
@@ -50,7 +50,7 @@ pub(super) struct Board {
     pub(super) high_rxt: ExtSeq,
 }
 
-/// Place and purpose of a retransmitted chunk.
+/// Position and purpose of a retransmitted chunk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Retransmission {
     /// The first chunk of its packet.
@@ -118,23 +118,23 @@ impl Board {
         self.sacked_packets
     }
 
-    /// True while a retransmission may be in the network.
+    /// Returns true while a retransmission may be in the network.
     pub(super) fn resent_in_flight(&self) -> bool {
         self.retransmitted_in_flight > 0
     }
 
-    /// True while a record is lost and not retransmitted.
+    /// Returns true while a record is lost and not retransmitted.
     pub(super) fn awaits_retransmission(&self) -> bool {
         self.awaiting_retransmission > 0
     }
 
-    /// True if the oldest unacknowledged chunk is SACKed. The peer has then dropped it: otherwise the cumulative TSN
-    /// would include it.
+    /// Returns true if the oldest unacknowledged chunk is SACKed. The peer has then dropped it: otherwise the
+    /// cumulative TSN would include it.
     pub(super) fn head_sacked(&self) -> bool {
         self.records.front().is_some_and(|r| r.has_mark(SACKED))
     }
 
-    /// True if a chunk shorter than the oldest one was SACKed.
+    /// Returns true if a chunk shorter than the oldest chunk was SACKed.
     pub(super) fn shorter_arrived(&self) -> bool {
         let Some(head) = self.records.front() else { return false };
         self.records.iter().any(|r| r.has_mark(SACKED) && r.len < head.len)
@@ -311,7 +311,7 @@ impl Board {
         }
     }
 
-    /// True if the chunk is acknowledged or SACKed.
+    /// Returns true if the chunk is acknowledged or SACKed.
     pub(super) fn has_arrived(&self, tsn: ExtSeq) -> bool {
         tsn < self.una || self.sacked.containing(tsn).is_some()
     }

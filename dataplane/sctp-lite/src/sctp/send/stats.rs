@@ -21,7 +21,7 @@ pub struct SendStats {
     pub bad_sacks: u64,
     /// Duplicate TSNs that the peer reported; at most 32 per SACK are counted.
     pub duplicates_reported: u64,
-    /// Reported duplicate TSNs without effect: the chunk was not retransmitted in the present loss episode or as a tail
+    /// Reported duplicate TSNs without effect. The chunk was not retransmitted in the present loss episode or as a tail
     /// loss probe, or its duplicate was reported before. The network copied the chunk, or the report is forged.
     pub duplicates_ignored: u64,
     /// DATA chunks that loss detection (RFC 8985 §6.2) found lost. Chunks marked for other reasons, such as T3-rtx, are
@@ -29,7 +29,7 @@ pub struct SendStats {
     pub lost: u64,
     /// Fast recoveries started.
     pub fast_recoveries: u64,
-    /// Expirations of T3-rtx, without those of window probes.
+    /// Expirations of T3-rtx, excluding window probes.
     pub timeouts: u64,
     /// Tail loss probes sent.
     pub tail_loss_probes: u64,

@@ -104,7 +104,7 @@ impl Sender {
         }
     }
 
-    /// True if the peer's window is closed and the data in flight probes it.
+    /// Returns true if the peer's window is closed and the data in flight probes it.
     pub(in crate::sctp) fn probes_window(&self) -> bool {
         self.a_rwnd == 0 && self.probing
     }
@@ -147,7 +147,7 @@ impl Sender {
         }
     }
 
-    /// True if no timer runs for data in flight.
+    /// Returns true if no timer runs for data in flight.
     pub(super) fn are_timers_stopped(&self) -> bool {
         self.timers.loss.is_none()
     }
@@ -176,8 +176,8 @@ impl Sender {
         self.timers.loss = Some(at);
     }
 
-    /// True if a tail loss probe may be scheduled (RFC 8985 §7.2): outside of recovery, with no chunk SACKed or lost,
-    /// and no time-out since the last progress. A closed window has its own probes.
+    /// Returns true if a tail loss probe may be scheduled (RFC 8985 §7.2): outside of recovery, with no chunk SACKed
+    /// or lost, and no time-out since the last progress. Window probes replace it while the window is closed.
     fn may_schedule_probe(&self) -> bool {
         self.config.tail_loss_probe
             && self.state.phase() == Phase::Open

@@ -134,7 +134,8 @@ fn packet_of_requesting_chunks_elicits_one_bounded_answer() {
     assert_eq!(rig.sent_packets(), [""; 0]);
 }
 
-// A HEARTBEAT with a value of up to 1024 bytes, its parameter header included, is answered. A longer one is dropped.
+// A HEARTBEAT with a value of up to 1024 bytes, parameter header included, is answered. A longer HEARTBEAT is
+// dropped.
 #[test]
 fn longest_heartbeat_is_answered_or_dropped() {
     for len in [900, 1020, 1500, 3000] {

@@ -171,7 +171,7 @@ fn lost_path_probe_does_not_count_as_error() {
     }
 }
 
-// RFC 4821 §7.6.2: after a lost path MTU probe, the next one waits as many round trips as the congestion window has
+// RFC 4821 §7.6.2: after a lost path MTU probe, the next probe waits as many round trips as the congestion window has
 // packets.
 #[test]
 fn lost_path_probe_delays_the_next_probe() {
@@ -333,8 +333,8 @@ fn measure_window_growth(window: u32, set: impl FnOnce(&mut Rig)) -> (u32, Vec<(
     (rig.association.receiver.max_window(), rig.upper.window_requests)
 }
 
-// Dynamic right-sizing: the receive window grows while more than half of it arrives per round trip, if the upper layer
-// has free space and grants the memory.
+// Dynamic right-sizing: the receive window grows while more than half of it arrives per round trip. The upper layer
+// must have free space and grant the memory.
 #[test]
 fn receive_window_grows_while_half_used_per_rtt() {
     const K: u32 = 1024;

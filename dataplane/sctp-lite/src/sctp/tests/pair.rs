@@ -212,7 +212,7 @@ fn config() -> Config {
     Config { max_init_retransmits: 30, max_retransmits: 30, ..Config::default() }
 }
 
-// RFC 9260 §5.1, §9.2: setup and shutdown complete in spite of loss, duplication and reordering.
+// RFC 9260 §5.1, §9.2: setup and shutdown complete despite loss, duplication and reordering.
 #[test]
 fn lossy_path_completes_setup_and_shutdown() {
     for seed in 1..=200 {

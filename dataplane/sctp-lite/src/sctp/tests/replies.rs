@@ -1,5 +1,5 @@
-//! Replies that a peer, or an attacker in its name, elicits from an association. They fit a packet regardless of what
-//! was received. A reply that cannot be sent does not block others, and is dropped eventually.
+//! Replies that a peer, or an attacker in its name, elicits from an association. Any received packet elicits only
+//! replies that fit a packet. A reply that cannot be sent does not block others, and is dropped eventually.
 
 use core::time::Duration;
 
@@ -95,7 +95,7 @@ fn long_unknown_chunks_and_parameters_are_reported() {
         assert_eq!(cause_of(&sent[0]).1[..4], [0xfe, 0, ((len + 4) >> 8) as u8, (len + 4) as u8]);
         assert!(sent[0].len() <= MIN_PACKET);
     }
-    // Short parameters are reported, even after a long one that was omitted.
+    // Short parameters are reported, even after an omitted long parameter.
     let (long, short) = (parameter(0xc0fe, 1000), parameter(0xc0fe, 8));
     let unknown = |bytes| Parameter::Unknown { bytes, skip: true, report: true };
     let parameters = [COOKIE, DDP, unknown(&long), unknown(&short)];
@@ -113,7 +113,8 @@ fn reports_of_unknown_parameters_are_bounded() {
     let mut rig = Rig::in_state(State::CookieWait);
     let parameters = [&[COOKIE, DDP], &longs[..], &[unknown(&short); 2]].concat();
     rig.input_init_ack(&peer_header(), &parameters).expect("acceptable");
-    // 100 + 100 + 44 bytes: a parameter that exceeds the limit is omitted, and a shorter one after it is reported.
+    // 100 + 100 + 44 bytes: a parameter that exceeds the limit is omitted, and a shorter parameter after it is
+    // reported.
     assert_eq!(rig.sent_packets(), ["P: COOKIE-ECHO ERROR(8,8,8)"]);
 }
 
@@ -183,8 +184,8 @@ fn last_packet_without_room_times_out() {
     }
 }
 
-// An association whose batches are always full ends by the same timers as one whose peer does not reply: those of INIT,
-// COOKIE ECHO, HEARTBEAT, data and SHUTDOWN.
+// An association whose batches are always full ends by the same timers as one with a silent peer: those of INIT, COOKIE
+// ECHO, HEARTBEAT, data and SHUTDOWN.
 #[test]
 fn association_without_tx_room_times_out_in_every_state() {
     for state in STATES {

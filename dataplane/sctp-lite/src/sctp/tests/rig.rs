@@ -4,7 +4,7 @@
 //!   P: SACK(0) DATA(1)   tag, then chunks; P: the peer's tag, L: this end's, 0: none, others in hexadecimal
 //! ```
 //!
-//! TSNs are relative; the first one of each side is 1. `T` marks the T bit. Causes are given by code.
+//! TSNs are relative; the first TSN of each side is 1. `T` marks the T bit. Causes are given by code.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -400,7 +400,7 @@ impl Rig {
     }
 
     fn describe_chunk(&self, chunk: &Chunk<'_>) -> String {
-        // The TSN before the initial one is 0.
+        // The TSN before the initial TSN is 0.
         let theirs = |tsn: Tsn| tsn.distance_from(PEER_TSN.sub(1)) as i32;
         let ours = |tsn: Tsn| tsn.distance_from(self.association.identity.local_tsn.sub(1)) as i32;
         let causes = |causes: &wire::sctp::Causes<'_>| -> String {

@@ -156,8 +156,8 @@ fn chunk_handling_in_each_state_matches_table() {
     assert_eq!(seen, expected, "\n{seen}");
 }
 
-// RFC 9260 §3.2, table 2: the two high bits of an unknown chunk's type decide whether it is reported and whether the
-// rest of the packet is processed.
+// RFC 9260 §3.2, table 2: the two high bits of an unknown chunk's type select whether the chunk is reported, and
+// whether the packet's later chunks are processed.
 #[test]
 fn unknown_chunks_are_handled_by_high_bits() {
     for (kind, reported, rest_seen) in
@@ -199,7 +199,7 @@ fn data_on_invalid_stream_is_reported() {
     assert!(rig.upper.received.is_empty());
 }
 
-// RFC 9260 §6.10: chunks before a partial one are used; the partial one is not.
+// RFC 9260 §6.10: chunks before a partial chunk are processed; the partial chunk is not.
 #[test]
 fn partial_chunks_are_dropped() {
     let mut rig = Rig::established();

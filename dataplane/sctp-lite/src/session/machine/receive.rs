@@ -252,13 +252,13 @@ impl Session {
         ArrivalResult::Accepted(SessionChange::Nothing)
     }
 
-    /// True until the peer's first message has arrived.
+    /// Returns true until the peer's first message has arrived.
     fn is_first_expected(&self) -> bool {
         self.order.next() == 0
     }
 
-    /// True if `message` begins another session on the streams of this one. RFC 5043 §6.2: one Terminate suffices,
-    /// and the peer may reuse the streams without sending its own.
+    /// Returns true if `message` begins another session on the streams of this one. RFC 5043 §6.2: one Terminate
+    /// suffices, and the peer may reuse the streams without sending its own.
     fn is_superseded_by(&self, message: &Result<Message<'_>, SessionError>) -> bool {
         let begins = message.as_ref().is_ok_and(|message| message.initiate().is_some());
         let done = self.terminate_state == TerminateState::Sent && self.is_own_done();

@@ -91,7 +91,7 @@ fn terminate_waits_for_room_among_the_outstanding_messages() {
 }
 
 // RFC 5043 §6.2, §6.6: after this end's Terminate is acknowledged, the peer may begin another session on these
-// streams, but not while a message of the old session is missing.
+// streams, unless a message of the old session is missing.
 #[test]
 fn next_session_supersedes_an_ended_one_without_a_gap() {
     let mut session = open_session();
@@ -123,7 +123,8 @@ fn late_initiate_of_failed_session_begins_no_session() {
     );
 }
 
-// RFC 5043 §6.6: no message is sent between the first one and its acknowledgement, and none after the Terminate.
+// RFC 5043 §6.6: no message is sent between the opening message and its acknowledgement, and none after the
+// Terminate.
 #[test]
 fn segments_follow_opening_message_and_precede_terminate() {
     let (mut source, mut out) = (source(3), [0; 1436]);

@@ -12,7 +12,7 @@ use crate::seam::{MessageOutcome, MessageSink, ReceivedMessage};
 /// Bytes of IP and Ethernet headers added to a packet.
 const FRAMING: usize = 20 + 14;
 
-/// A sink that accepts messages, and checks that their bytes are those of [`source::write`].
+/// A sink that accepts messages, and checks their bytes against [`source::write`].
 #[derive(Default)]
 pub(super) struct Sink {
     /// Messages that arrived out of order.

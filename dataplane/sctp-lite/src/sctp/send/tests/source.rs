@@ -1,4 +1,5 @@
-//! Message source of the tests. Messages have given lengths, and bytes derived from their tag.
+//! Message source of the tests, with given message lengths and bytes derived from each message's
+//! tag.
 
 use std::collections::VecDeque;
 

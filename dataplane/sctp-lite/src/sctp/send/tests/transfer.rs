@@ -85,7 +85,7 @@ fn loss_of_one_percent_is_repaired_by_fast_recovery() {
     }
 }
 
-// At 1 % loss, goodput is at least 95 % of the limit for TCP with SACK (Mathis et al. 1997), at round-trip times from
+// At 1 % loss, goodput is at least 95 % of the limit of TCP with SACK (Mathis et al. 1997), for round-trip times of
 // 100 µs to 100 ms.
 #[test]
 fn goodput_at_one_percent_loss_matches_mathis() {

@@ -159,8 +159,8 @@ fn unanswered_peer_with_closed_window_counts_errors() {
     }
 }
 
-/// A stall is reported at the tenth unanswered probe, or at the last one before the association's limit. A SACK ends
-/// it.
+/// A stall is reported at the tenth unanswered probe, or at the last probe that the association's limit permits. A
+/// SACK ends the stall.
 #[test]
 fn unanswered_probes_of_a_closed_window_are_a_stall() {
     let mut side = in_flight(5);

@@ -12,7 +12,7 @@ pub struct CwndUsage {
     limited: bool,
     /// Maximum of the bytes in flight in this round trip.
     max_flight: u64,
-    /// Number at whose acknowledgement the round trip ends.
+    /// Sequence number whose acknowledgement ends the round trip.
     round_end: ExtSeq,
     full_at: Instant,
 }
@@ -24,8 +24,8 @@ impl CwndUsage {
         CwndUsage { limited: false, max_flight: 0, round_end, full_at }
     }
 
-    /// Notes that data was sent, or that a full window stopped transmission (`limited`). `flight`: bytes in the network
-    /// now.
+    /// Records that data was sent, or that a full window stopped transmission (`limited`). `flight`: bytes in the
+    /// network now.
     pub fn note(&mut self, now: Instant, limited: bool, flight: u64, una: ExtSeq, nxt: ExtSeq) {
         if una >= self.round_end || limited || (!self.limited && flight > self.max_flight) {
             self.limited = limited;
@@ -37,7 +37,7 @@ impl CwndUsage {
         }
     }
 
-    /// True if the window may grow: it was full in this round trip, or in slow start more than half full.
+    /// Returns true if the window may grow: it was full in this round trip, or in slow start more than half full.
     pub fn is_limited(&self, slow_start: bool, cwnd: u64) -> bool {
         self.limited || (slow_start && cwnd < 2 * self.max_flight)
     }

@@ -11,7 +11,7 @@ use crate::seq::ExtSeq;
 pub struct Transmission {
     /// Transmission time.
     pub at: Instant,
-    /// The number after the segment's last one.
+    /// Sequence number after the last of the segment.
     pub end: ExtSeq,
 }
 
@@ -43,7 +43,7 @@ pub struct Delivery {
     /// Transmission time of the oldest segment sent once that is cumulatively acknowledged now and was not
     /// SACKed before.
     acked_sent_at: Option<Instant>,
-    /// Transmission times of segments sent once: the latest that arrived, and the first newly SACKed one.
+    /// Transmission times of segments sent once: the latest that arrived, and the first that was newly SACKed.
     newest_sent_at: Option<Instant>,
     sacked_sent_at: Option<Instant>,
 }
@@ -97,9 +97,9 @@ impl Delivery {
         }
     }
 
-    /// Counts a run of segments sent once and now cumulatively acknowledged, from its first to its last segment: the
-    /// same as [`add_segment`](Self::add_segment) for each in sequence order. Segments sent once are in order by time,
-    /// too.
+    /// Counts a run of segments that were sent once and are now cumulatively acknowledged, from its first to its last
+    /// segment. Has the same effect as [`add_segment`](Self::add_segment) for each segment in sequence order, which is
+    /// also the order by time.
     #[inline]
     pub fn add_run(&mut self, first: Transmission, last: Transmission) {
         self.acked_sent_at.get_or_insert(first.at);
@@ -137,18 +137,18 @@ impl Delivery {
         (!waited).then(|| self.now.nanos_since(sent_at))
     }
 
-    /// True if the arrived copy of a retransmitted segment can be its last transmission (RFC 8985 §6.2 step 2).
+    /// Returns true if the arrived copy of a retransmitted segment can be its last transmission (RFC 8985 §6.2 step 2).
     fn may_be_last_transmission(&self, sent_at: Instant) -> bool {
         let echoes_earlier = self.echoed_ms.is_some_and(|ms| ms < sent_at.as_millis());
         !echoes_earlier && !self.is_within_min_rtt(sent_at)
     }
 
-    /// True if a segment sent at `sent_at` cannot have been acknowledged yet.
+    /// Returns true if a segment sent at `sent_at` cannot have been acknowledged yet.
     fn is_within_min_rtt(&self, sent_at: Instant) -> bool {
         self.min_rtt.is_some_and(|rtt| self.now.nanos_since(sent_at) < rtt)
     }
 
-    /// True if the shortest round trip was known before this acknowledgement.
+    /// Returns true if the shortest round trip was known before this acknowledgement.
     pub fn is_measured(&self) -> bool {
         self.min_rtt.is_some()
     }
@@ -247,7 +247,7 @@ mod tests {
         assert!(d.reordered);
     }
 
-    // RFC 6298 §3: neither a retransmitted segment nor one that waited behind it at the receiver is measured.
+    // RFC 6298 §3: neither a retransmitted segment nor a segment that waited behind it at the receiver is measured.
     #[test]
     fn rtt_sample_uses_only_segments_sent_once() {
         let mut d = delivery(None);

@@ -1,12 +1,12 @@
 //! RACK's search for losses among the records in flight (RFC 8985 §6.2 step 5), in sequence order.
 //!
-//! Records sent once have the same order by time and by sequence number. The search therefore examines each of them
-//! once, from left to right: every record left of the edge has arrived, is lost, or was retransmitted. Retransmitted
-//! records are in a queue by time.
+//! Records sent once have the same order by time and by sequence number. The search therefore examines each of these
+//! records once, from left to right. Every record left of the edge has arrived, is lost, or was retransmitted.
+//! Retransmitted records are in a queue by time.
 //!
 //! The edge stops at the first record that is not due yet, because later records are due later. The next search begins
-//! at the edge. To set the timer, the search examines up to `MAX_LOOKAHEAD` further records; the timer is set for the
-//! last one that waits.
+//! at the edge. To set the timer, the search examines up to `MAX_LOOKAHEAD` further records. The timer is set for the
+//! last waiting record.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ use crate::delivery::Transmission;
 use crate::rack::LossCriterion;
 use crate::seq::ExtSeq;
 
-/// Maximum records examined beyond the first one that is not due yet, to set the timer.
+/// Maximum records examined beyond the first record that is not due yet, to set the timer.
 const MAX_LOOKAHEAD: usize = 64;
 
 /// The known state of a record.
@@ -52,7 +52,7 @@ pub trait InFlight {
     /// arrived, is lost again or was retransmitted again since.
     fn find_resent(&self, start: ExtSeq, at: Instant) -> Option<(usize, ExtSeq)>;
 
-    /// Remembers a retransmission by its time. Drops finished ones at the front of the queue.
+    /// Appends a retransmission to the queue. Drops finished retransmissions at its front.
     fn note_resent(&mut self, start: ExtSeq, now: Instant) {
         while let Some(&(start, at)) = self.resend_queue().front() {
             if self.find_resent(start, at).is_some() {
@@ -74,7 +74,7 @@ pub fn detect(records: &mut impl InFlight, criterion: LossCriterion) -> Option<I
 fn detect_lost_originals(records: &mut impl InFlight, criterion: LossCriterion) -> Option<Instant> {
     let mut next_search_at = None;
     let mut i = records.edge();
-    // Records examined since the first one that is not due yet.
+    // Records examined since the first record that is not due yet.
     let mut waiting = None;
     while let Some(fate) = records.fate(i) {
         match &mut waiting {
@@ -202,7 +202,7 @@ mod tests {
         LossCriterion { latest: sent(160, 99), timeout: Nanos::from_millis(50), now: MS(now) }
     }
 
-    // RFC 8985 §6.2 step 5: a record sent before the latest one that arrived is lost at the end of its reordering time,
+    // RFC 8985 §6.2 step 5: a record sent before the latest arrived record is lost at the end of its reordering time,
     // not before.
     #[test]
     fn loss_search_resumes_at_its_edge() {

@@ -5,24 +5,24 @@
 //!
 //! A D-SACK, or a duplicate TSN of SCTP, reports data that arrived twice. A range that was retransmitted in this
 //! episode is credited by its first such report. All other reports are ignored, because the network duplicates packets
-//! and a peer may report anything. Ignored are reports of data sent once, of data retransmitted in an earlier episode,
-//! of a block that covers more than was retransmitted, and of a range already credited. When all retransmitted ranges
-//! are credited, the episode is undone (RFC 3708 §3 B.1), except
+//! and a peer may report anything. They concern data sent once, data retransmitted in an earlier episode, a block that
+//! covers more than was retransmitted, or a range already credited. When all retransmitted ranges are credited, the
+//! episode is undone (RFC 3708 §3 B.1), except
 //!
 //! - when a range was retransmitted more than once (A.3), or there were more ranges than are remembered;
 //! - when a retransmission may have been needed. If the network duplicates a retransmission that repaired a loss, its
-//!   D-SACK is the same as that of a needless one. The difference is when the range is first reported as received. The
+//!   D-SACK equals that of a needless retransmission. Only the time of the first report of the range differs. The
 //!   report of the original is in flight when the retransmission leaves, and arrives within the shortest round trip of
-//!   the path. The report of the retransmission arrives later. This is the rule of RFC 8985 §6.2 step 2. RFC 3708 §3
-//!   A.4 allows such a technique instead of not using D-SACK again on a connection. It covers A.1: a peer that receives
-//!   a needed retransmission gains nothing by a forged D-SACK of it.
+//!   the path. The report of the retransmission arrives later. RFC 8985 §6.2 step 2 has the same rule. RFC 3708 §3 A.4
+//!   allows such a technique as an alternative to ignoring D-SACK on the connection. The rule covers A.1: a peer that
+//!   receives a needed retransmission gains nothing by a forged D-SACK of it.
 //!
 //! The cost: an original that arrives a round trip or more after its retransmission cannot be distinguished from a
 //! duplicate. Such an episode is undone only if timestamps or F-RTO prove it spurious.
 //!
-//! Before the first round-trip measurement, after a time-out of the first flight, there is no shortest round trip.
-//! Then D-SACKs are proof only if each one credits a range (A.4), and none arrives in an acknowledgement that is the
-//! first to report a retransmitted segment as received (A.1).
+//! Before the first round-trip measurement, after a time-out of the first flight, the shortest round trip is unknown.
+//! D-SACKs are then proof only if each of them credits a range (A.4), and none is in the acknowledgement that first
+//! reports a retransmitted segment as received (A.1).
 //!
 //! An episode is stored in a `Box`, because a connection without losses has none. Memory is bounded by
 //! [`MAX_AWAITING_DSACK`].
@@ -133,7 +133,7 @@ impl Episode {
         self.resend_needed |= may_be_needed && delivery.is_measured();
     }
 
-    /// Processes a report that `range`, which is known to have arrived, arrived twice. Returns whether it was
+    /// Processes a report that `range`, which is known to have arrived, arrived twice. Returns true if it was
     /// retransmitted in this episode and not reported before.
     pub fn on_d_sack(&mut self, range: Range) -> bool {
         let credited = self.awaiting_dsack.remove(range, MAX_AWAITING_DSACK);

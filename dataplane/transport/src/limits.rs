@@ -1,5 +1,5 @@
-//! Causes that limit a sender, the time for which each was the limit, and the rate at which the peer acknowledged data
-//! in that time. Reports show them to explain a slow stream.
+//! Limits of a sender, the time spent in each limit, and the delivery rate in that time. Reports show them to explain a
+//! slow stream.
 
 use core::num::NonZeroU32;
 
@@ -62,13 +62,13 @@ impl Limit {
 pub struct SenderLimits(Option<Box<Limits>>);
 
 impl SenderLimits {
-    /// True if a cause other than the application was the limit at the last [`note`](Self::note).
+    /// Returns true if a cause other than the application was the limit at the last [`note`](Self::note).
     #[inline]
     pub fn is_limited(&self) -> bool {
         self.0.as_ref().is_some_and(|limits| limits.is_limited())
     }
 
-    /// True if only the application has been the limit so far, so that no memory is allocated.
+    /// Returns true if only the application has been the limit so far, so that no memory is allocated.
     pub fn is_blank(&self) -> bool {
         self.0.is_none()
     }
@@ -126,7 +126,7 @@ pub struct LimitInfo {
 }
 
 impl Limits {
-    /// True if a cause other than the application is the limit.
+    /// Returns true if a cause other than the application is the limit.
     #[inline]
     fn is_limited(&self) -> bool {
         self.limit != Limit::Application

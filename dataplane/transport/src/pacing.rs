@@ -1,7 +1,7 @@
 //! Pacing spreads the segments of a congestion window over a round trip instead of sending them at once. The rate is a
 //! little more than the window per round trip, in slow start twice the window. A burst lasts about a tenth of a
-//! millisecond, so that a full queue drops few segments of a flow together. If the pacing timer is late, the flow sends
-//! the delayed data at once, at most that of a round trip, because the queue has drained in the meantime.
+//! millisecond, so a full queue drops few segments of a flow together. After a late timer, the flow sends the delayed
+//! data at once, at most a round trip's, because the queue has drained meanwhile.
 //!
 //! If many streams share the port and the path is short, bursts are longer. Losses are repaired soon on such a path,
 //! and bursts of one segment would require serving the stream once per segment. If few streams share the port, bursts
@@ -23,7 +23,7 @@ const BURST_TIME: Nanos = Nanos::from_micros(100);
 const MAX_IDLE_CREDIT: Nanos = Nanos::from_millis(1);
 /// Longest burst, bytes.
 const MAX_BURST: u64 = 64 * 1024;
-/// A burst is at most the congestion window divided by this, unless many streams share the port.
+/// Divisor of the congestion window for the maximum burst, unless many streams share the port.
 const BURST_WINDOW_DIVISOR: u64 = 8;
 /// Shortest burst, segments.
 const MIN_BURST_SEGMENTS: u64 = 1;
@@ -61,9 +61,9 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Returns the pace for a window of `cwnd` bytes in segments of `smss` bytes: twice the window per round trip in
-    /// slow start, 1.2 times afterwards. `None` if the flow is not paced: for a window of at most ten segments, or a
-    /// round trip that is below [`MIN_RTT`] or not measured yet.
+    /// Returns the pace for a window of `cwnd` bytes in segments of `smss` bytes. The rate is twice the window per
+    /// round trip in slow start, 1.2 times afterwards. `None` if the flow is not paced: the window has at most ten
+    /// segments, or the round trip is below [`MIN_RTT`] or not measured yet.
     pub fn new(cwnd: u64, smss: u64, path: PacedPath, slow_start: bool) -> Option<Pace> {
         let PacedPath { srtt, min_rtt, shared } = path;
         let srtt = srtt.filter(|srtt| *srtt >= MIN_RTT)?;

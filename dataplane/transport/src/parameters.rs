@@ -37,8 +37,7 @@ impl<P: Parameters> Parameters for Arc<P> {
     }
 }
 
-/// Parameters for tests: by default CUBIC and a send window of 1 GiB; an initial RTO of one second, RTO from 40 ms to
-/// 60 s.
+/// Parameters for tests. Default: CUBIC, a send window of 1 GiB, an initial RTO of 1 s, an RTO from 40 ms to 60 s.
 #[cfg(test)]
 #[derive(Clone, Debug)]
 pub(crate) struct TestParameters {

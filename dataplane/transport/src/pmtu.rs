@@ -37,7 +37,8 @@ const EVIDENT_BLACK_HOLE_TIMEOUTS: u32 = 3;
 /// Further time-outs after which the base MTU also counts as too big.
 const MIN_FALLBACK_TIMEOUTS: u32 = 2;
 
-/// A gap between `low` and `high` of at most `low` divided by this is not worth a probe.
+/// Divisor of `low` for the smallest gap between `low` and `high` that is worth a probe: the gap must exceed the
+/// quotient.
 const MIN_GAP_DIVISOR: u16 = 8;
 
 const NEVER: Instant = Instant::from_nanos(u64::MAX);
@@ -45,7 +46,7 @@ const NEVER: Instant = Instant::from_nanos(u64::MAX);
 /// Effect of an event on the size in use: an arrived probe, or a black hole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SizeChange {
-    /// The size in use is now this, bytes.
+    /// The size in use changed to this value, bytes.
     Size(u16),
     /// The size in use is unchanged.
     Unchanged,
@@ -62,7 +63,7 @@ pub enum Fallback {
 
 /// Returns the fallback after `timeouts` consecutive time-outs of a full-sized segment; `None` while congestion may
 /// explain them. `evident`: a shorter segment sent later has arrived. `timeout_limit`: time-outs after which the peer
-/// is declared unreachable; the threshold is at most that.
+/// is declared unreachable, an upper bound of the threshold.
 pub fn black_hole_fallback(timeouts: u32, evident: bool, timeout_limit: u32) -> Option<Fallback> {
     let threshold = if evident { EVIDENT_BLACK_HOLE_TIMEOUTS } else { BLACK_HOLE_TIMEOUTS };
     let further = timeouts.checked_sub(threshold.min(timeout_limit))?;
@@ -120,9 +121,9 @@ impl PmtuSearch {
         self.low
     }
 
-    /// True if the path is known to carry the size in use, so that other connections may use that size. False before
-    /// the first result. Also false after a black hole, until a probe arrives or its size proves too big: the peer may
-    /// only have been unreachable for a time.
+    /// Returns true if the path is known to carry the size in use, so that other connections may use that size. False
+    /// before the first result. Also false after a black hole, until a probe arrives or its size proves too big,
+    /// because the peer may only have been unreachable for a time.
     pub fn is_confirmed(&self) -> bool {
         self.confirmed
     }
@@ -132,7 +133,7 @@ impl PmtuSearch {
         self.floor
     }
 
-    /// True if the size in use is the largest allowed.
+    /// Returns true if the size in use is the largest allowed.
     pub fn is_at_limit(&self) -> bool {
         self.low >= self.limit
     }
@@ -145,8 +146,7 @@ impl PmtuSearch {
         self.high = self.high.min(self.limit);
     }
 
-    /// Sets the size that a router's report or another connection gives for the path. Larger sizes are probed from
-    /// `raise_at` on.
+    /// Sets the size known from a router's report or another connection. Larger sizes are probed from `raise_at` on.
     pub fn set_size(&mut self, size: u16, raise_at: Instant) {
         self.low = size.min(self.limit);
         self.high = self.low;
@@ -155,8 +155,8 @@ impl PmtuSearch {
         self.raise_at = if self.low < self.limit { raise_at } else { NEVER };
     }
 
-    /// Processes a black hole, in which segments of the size in use are lost without a report
-    /// (RFC 4821 §7.7): falls back to a smaller size and searches the sizes above.
+    /// Processes a black hole (RFC 4821 §7.7): segments of the size in use are lost without a report. Falls back to a
+    /// smaller size and searches the sizes above.
     pub fn on_black_hole(&mut self, fall: Fallback) -> SizeChange {
         let mtu = match fall {
             Fallback::Base => self.base,
@@ -241,8 +241,8 @@ fn next_size(low: u16, high: u16, headers: u16) -> Option<u16> {
     found.or_else(middle)
 }
 
-/// Returns the wait after a lost probe: as many round trips as there are segments in the congestion window, from 1 to
-/// 10,000; five times that after a time-out (RFC 4821 §7.6.2, §7.6.3).
+/// Returns the wait after a lost probe (RFC 4821 §7.6.2, §7.6.3): as many round trips as the congestion window has
+/// segments, from 1 to 10,000. Five times that after a time-out.
 pub fn probe_backoff(round_trip: Duration, segments: u64, timed_out: bool) -> Duration {
     let factor = segments.clamp(1, 10_000) as u32 * if timed_out { 5 } else { 1 };
     round_trip.saturating_mul(factor)

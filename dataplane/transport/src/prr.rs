@@ -26,8 +26,8 @@ impl Prr {
 
     /// Returns the congestion window, bytes, after an acknowledgement that delivered `delivered` bytes and left `pipe`
     /// bytes in the network. `safe`: SND.UNA advanced and no further loss was found (RFC 9937 §6). Below ssthresh, a
-    /// safe acknowledgement releases one segment more than was delivered (slow-start reduction bound, RFC 6937 §3); any
-    /// other releases only what was delivered (conservative reduction bound).
+    /// safe acknowledgement releases one segment more than was delivered (slow-start reduction bound, RFC 6937 §3). Any
+    /// other acknowledgement releases only the delivered bytes (conservative reduction bound).
     pub fn on_ack(
         &mut self,
         delivered: u64,
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!((sent, pipe), (10, 10), "as many as the threshold at the end");
     }
 
-    /// The second figure of RFC 6937 §4: most of the flight is lost. The sender sends as much as is delivered, plus one
+    /// The second figure of RFC 6937 §4: most of the flight is lost. The sender sends the delivered amount, plus one
     /// segment for each safe acknowledgement while below the threshold.
     #[test]
     fn heavy_loss_is_bounded_by_delivery() {

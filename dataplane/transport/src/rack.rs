@@ -11,7 +11,7 @@ use crate::seq::ExtSeq;
 /// Recoveries without D-SACK after which the reordering window shrinks again (RFC 8985 §6.2 step 4).
 const REO_WND_PERSIST: u8 = 16;
 
-/// Window of RACK.min_RTT: one minute, in units of 2^26 ns. The minimum is that of the last one to two windows.
+/// Window of RACK.min_RTT: one minute, in units of 2^26 ns. The minimum covers the last one to two windows.
 const MIN_RTT_WINDOW: u32 = (60_000_000_000_u64 >> 26) as u32;
 
 /// The state of RACK (RFC 8985 §5.3).
@@ -69,7 +69,7 @@ pub struct LossCriterion {
 }
 
 impl LossCriterion {
-    /// Returns the time at which a segment that was not SACKed counts as lost (RFC 8985 §6.2 step 5), `None` if no
+    /// Returns the time at which a segment that was not SACKed counts as lost (RFC 8985 §6.2 step 5). `None` if no
     /// later transmission has arrived.
     pub fn lost_at(&self, sent: Transmission) -> Option<Instant> {
         (self.latest > sent).then(|| sent.at + self.timeout)
@@ -180,7 +180,7 @@ impl Rack {
         self.track.release();
     }
 
-    /// True if a segment sent once arrived after later ones.
+    /// Returns true if a segment sent once arrived after later ones.
     #[cfg(test)]
     pub fn reordering_seen(&self) -> bool {
         self.reordering_seen

@@ -8,12 +8,12 @@
 
 use crate::seq::ExtSeq;
 
-/// The numbers from `start` up to, not including, `end`; never empty inside [`Ranges`].
+/// The half-open range `start..end`; never empty inside [`Ranges`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Range {
     /// First number.
     pub start: ExtSeq,
-    /// Number after the last one.
+    /// Number after the last.
     pub end: ExtSeq,
 }
 
@@ -43,7 +43,7 @@ impl Ranges {
         self.ranges.len()
     }
 
-    /// True if there is no range.
+    /// Returns true if there is no range.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
@@ -91,7 +91,7 @@ impl Ranges {
         (part.start < part.end).then_some(part)
     }
 
-    /// True if `range` touches or overlaps a range of the set, so that its insertion adds no entry.
+    /// Returns true if `range` touches or overlaps a range of the set, so that its insertion adds no entry.
     pub fn touches(&self, range: Range) -> bool {
         let i = self.ranges.partition_point(|r| r.end < range.start);
         self.ranges.get(i).is_some_and(|r| r.start <= range.end)
@@ -117,13 +117,13 @@ impl Ranges {
         merged
     }
 
-    /// True if one range covers all of `range`.
+    /// Returns true if one range covers all of `range`.
     pub fn covers(&self, range: Range) -> bool {
         self.containing(range.start).is_some_and(|r| range.end <= r.end)
     }
 
     /// Removes `range` if one range [covers](Self::covers) all of it and at most `most` ranges would remain. Returns
-    /// whether `range` was removed.
+    /// true if `range` was removed.
     pub fn remove(&mut self, range: Range, most: usize) -> bool {
         let i = self.ranges.partition_point(|r| r.end <= range.start);
         let Some(whole) = self.ranges.get(i).copied() else { return false };

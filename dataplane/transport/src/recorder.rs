@@ -1,5 +1,5 @@
-//! The flight recorder of one connection or association: its newest [`MAX_RECORDS`] rare events, with the header of the
-//! segment that caused or shows the event. Payload is never recorded.
+//! The flight recorder of one connection or association: its newest [`MAX_RECORDS`] rare events. Each has the header of
+//! the segment that caused or shows the event. Payload is never recorded.
 //!
 //! A recorder without events takes eight bytes, and segments in order cost it no time. Consecutive retransmissions, or
 //! probes of one kind, share a record for a minute. The shared record has the header of the first event and counts the
@@ -101,7 +101,7 @@ impl Kind {
         }
     }
 
-    /// True if events of this kind within [`COALESCE_TIME`] share a record.
+    /// Returns true if events of this kind within [`COALESCE_TIME`] share a record.
     const fn is_coalesced(self) -> bool {
         matches!(self, Kind::Resent | Kind::TailProbe | Kind::WindowProbe | Kind::Marked)
     }
@@ -180,8 +180,8 @@ impl Record {
         Record { count, ..self }
     }
 
-    /// Returns how long after its first event this record, as the newest, prevents the recorder from shrinking. The
-    /// last event that it counts may have occurred up to [`COALESCE_TIME`] after the first.
+    /// Returns the time after its first event for which this record, as the newest, prevents the recorder from
+    /// shrinking. Its last counted event may have occurred up to [`COALESCE_TIME`] after the first.
     fn retention(&self) -> Duration {
         let grew = self.kind().is_coalesced() && self.count > 1;
         if grew { COALESCE_TIME + RETENTION } else { RETENTION }
@@ -232,14 +232,14 @@ pub struct Recorder(Option<Box<RecordLog>>);
 
 #[derive(Clone, Debug, Default)]
 struct RecordLog {
-    /// The oldest first.
+    /// Records, oldest first.
     records: Vec<Record>,
     dropped: u64,
 }
 
 impl Recorder {
-    /// Adds a record, or counts its events in the newest record of the same kind if they share one. A full recorder
-    /// drops its oldest record.
+    /// Adds a record. If it shares the newest record, counts its events there instead. A full recorder drops its oldest
+    /// record.
     #[cold]
     #[inline(never)]
     pub fn add(&mut self, record: Record) {
@@ -279,7 +279,7 @@ impl Recorder {
         }
     }
 
-    /// True if no event was recorded.
+    /// Returns true if no event was recorded.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }

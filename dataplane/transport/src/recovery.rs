@@ -46,19 +46,19 @@ impl Phase {
         if self.point().is_some_and(|point| una >= point) { Phase::Open } else { self }
     }
 
-    /// True in fast recovery and after a time-out.
+    /// Returns true in fast recovery and after a time-out.
     pub fn is_recovering(self) -> bool {
         matches!(self, Phase::Recovery { .. } | Phase::Loss { .. })
     }
 
-    /// True while the window is reduced in proportion to delivered bytes (RFC 6937).
+    /// Returns true while the window is reduced in proportion to delivered bytes (RFC 6937).
     pub fn is_reducing(self) -> bool {
         matches!(self, Phase::Recovery { .. } | Phase::Reducing { .. })
     }
 }
 
-/// True if fast recovery starts without SACK: after at least three duplicate acknowledgements of `una`, which is above
-/// `recover`, the end of the last recovery's range (RFC 6582 §3.2 (2)).
+/// Returns true if fast recovery starts without SACK (RFC 6582 §3.2 (2)): after at least three duplicate
+/// acknowledgements of `una`, which must be above `recover`, the end of the last recovery's range.
 pub fn must_recover(phase: Phase, dup_acks: u32, una: ExtSeq, recover: ExtSeq) -> bool {
     !phase.is_recovering() && dup_acks >= DUP_THRESH && una > recover
 }

@@ -6,11 +6,10 @@
 //! Length of a new block: four times the bytes kept at that time, from 1 KiB to 64 KiB. The
 //! [limit](RetransmitBuffer::set_limit) may shorten the block, but not below the length of its first run.
 //!
-//! Total memory: a block is added only for a run that does not fit into the last block, so the bytes of two consecutive
-//! blocks exceed the capacity of the first one. If runs are freed in order, the blocks except the last therefore take
-//! at most twice the bytes kept, plus the first block. At most as many further blocks are kept as spare blocks, because
-//! returning them to the allocator and receiving them again, page by page, took longer than the copies. If no bytes are
-//! kept, at most 8 KiB remain allocated.
+//! Total memory: a block is added only for a run that does not fit into the last block. The bytes of two consecutive
+//! blocks therefore exceed the capacity of the first. If runs are freed in order, the blocks except the last take at
+//! most twice the bytes kept, plus the first block. At most as many further blocks are kept as spare blocks, because
+//! new allocations, page by page, took longer than the copies. If no bytes are kept, at most 8 KiB remain allocated.
 
 use std::collections::VecDeque;
 
@@ -26,7 +25,7 @@ const MAX_IDLE_BLOCK: usize = 8 << 10;
 pub struct RetransmitBuffer {
     /// Kept runs, in order of their numbers.
     runs: VecDeque<Run>,
-    /// Blocks in the order of allocation; new runs are appended to the last one.
+    /// Blocks in the order of allocation; new runs are appended to the last block.
     blocks: VecDeque<Block>,
     /// Number of the first block in `blocks`, counted from the first block ever allocated.
     first_block: u32,
@@ -114,9 +113,9 @@ impl RetransmitBuffer {
         MemoryUse { memory: self.memory, used: self.memory - self.spare_memory - room as u64 }
     }
 
-    /// Limits the memory to `limit` bytes: a new block takes at most what remains of the limit, or the length of its
-    /// first run if that is longer. The limit is initially 0, so that each block is as long as its run. Frees unused
-    /// memory if the limit is exceeded.
+    /// Limits the memory to `limit` bytes. A new block takes at most the rest of the limit, or the length of its first
+    /// run if that is longer. The limit is initially 0, so each block is as long as its run. Frees unused memory if the
+    /// limit is exceeded.
     #[inline]
     pub fn set_limit(&mut self, limit: u64) {
         self.limit = limit;

@@ -5,13 +5,13 @@
 //! window thus grows as fast as the congestion window and remains twice as large. Only data accepted in order counts as
 //! delivered; refused data does not.
 //!
-//! The round-trip time is the shortest one measured. A queue on the path makes the present round-trip time longer, and
-//! a window that followed the present one would fill the queue further.
+//! The round-trip time is the shortest measured. A queue on the path lengthens the present round-trip time, and a
+//! window that followed it would fill the queue further.
 
 use base::{Instant, Nanos};
 
-/// Minimum duration of a measurement, in ticks: about a quarter of a millisecond. In a shorter one, the error of a tick
-/// at each end would be too large.
+/// Minimum duration of a measurement, in ticks: about a quarter of a millisecond. In a shorter measurement, the error
+/// of a tick at each end would be too large.
 const MIN_TICKS: u64 = 4;
 
 /// Binary logarithm of a tick's length in nanoseconds. A tick is 65.5 µs.

@@ -16,12 +16,12 @@ impl SeqNumber {
         SeqNumber(self.0.wrapping_add(n))
     }
 
-    /// True if `self` comes before `other` by less than half of the sequence space.
+    /// Returns true if `self` comes before `other` by less than half of the sequence space.
     pub const fn before(self, other: SeqNumber) -> bool {
         (self.0.wrapping_sub(other.0) as i32) < 0
     }
 
-    /// True if `self` comes after `other` by less than half of the sequence space.
+    /// Returns true if `self` comes after `other` by less than half of the sequence space.
     pub const fn after(self, other: SeqNumber) -> bool {
         other.before(self)
     }
@@ -39,7 +39,7 @@ impl fmt::Debug for SeqNumber {
 pub struct ExtSeq(u64);
 
 impl ExtSeq {
-    /// Zero, a number below all that a connection uses.
+    /// Zero, below all numbers that a connection uses.
     pub const NONE: ExtSeq = ExtSeq(0);
 
     /// Returns the extended form of an initial sequence number.

@@ -18,7 +18,7 @@ pub struct Stall {
 }
 
 impl Stall {
-    /// Returns the stall after at least [`STALL_TIMEOUTS`] consecutive time-outs, or after at least one if `last`;
+    /// Returns the stall after at least [`STALL_TIMEOUTS`] consecutive time-outs, or after any time-out if `last`;
     /// otherwise `None`.
     pub fn detect(timeouts: u32, last: bool, silent: Duration) -> Option<Stall> {
         let stalls = timeouts >= STALL_TIMEOUTS || (timeouts > 0 && last);

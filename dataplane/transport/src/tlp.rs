@@ -11,8 +11,8 @@ use crate::seq::ExtSeq;
 /// slow start its queue of received bursts grows.
 const GRANULARITY: Nanos = Nanos::from_micros(500);
 
-/// Minimum time beyond a round trip before a probe if the peer may delay its acknowledgement. If it may not: upper
-/// bound of the term of four times RTTVAR.
+/// Minimum time beyond a round trip before a probe if the peer may delay its acknowledgement. Otherwise the upper bound
+/// of the RTTVAR term, four times RTTVAR.
 const COARSE_GRANULARITY: Nanos = Nanos::from_millis(2);
 
 /// TLP.max_ack_delay (RFC 8985 §7.2): the longest delay of the acknowledgement of a lone segment.
@@ -26,7 +26,7 @@ const PTO_UNMEASURED: Nanos = Nanos::from_millis(1000);
 pub enum FlightAmount {
     /// One segment.
     Single,
-    /// Several segments, together at most as long as a full one. Some peers acknowledge only after more than a full
+    /// Several segments, together at most as long as a full segment. Some peers acknowledge only after more than a full
     /// segment (RFC 9293 §3.8.6.3 SHLD-19).
     Small,
     /// More than a full segment.
@@ -45,9 +45,9 @@ impl FlightAmount {
     }
 }
 
-/// Returns the probe time-out by TLP_calc_PTO of RFC 8985 §7.2, without the bound by the retransmission time-out: two
-/// round trips, or one round trip plus four times RTTVAR if that is longer (as in RFC 9002 §6.2.1). The RTTVAR term is
-/// bounded by [`GRANULARITY`] and [`COARSE_GRANULARITY`]. For a single segment, [`MAX_ACK_DELAY`] is added.
+/// Returns the probe time-out by TLP_calc_PTO of RFC 8985 §7.2, not bounded by the RTO. It is two round trips, or one
+/// round trip plus four times RTTVAR if that is longer (as in RFC 9002 §6.2.1). The RTTVAR term is bounded by
+/// [`GRANULARITY`] and [`COARSE_GRANULARITY`]. For a single segment, [`MAX_ACK_DELAY`] is added.
 pub fn probe_timeout(rtt: &RttEstimator, awaited: FlightAmount) -> Nanos {
     let Some(srtt) = rtt.srtt() else { return PTO_UNMEASURED };
     let least = match awaited {
@@ -100,7 +100,7 @@ impl TailLossProbe {
         TailLossProbe { end_seq: None, resent_range: None, unmeasured: false, due: false }
     }
 
-    /// True if no probe is outstanding or due.
+    /// Returns true if no probe is outstanding or due.
     pub fn is_idle(&self) -> bool {
         self.end_seq.is_none() && !self.due
     }
@@ -110,8 +110,8 @@ impl TailLossProbe {
         self.unmeasured = false;
     }
 
-    /// True if no probe is outstanding and a round trip was measured since the last one (RFC 8985 §7.3). The caller
-    /// checks that a round trip was ever measured.
+    /// Returns true if no probe is outstanding and a round trip was measured since the last probe (RFC 8985 §7.3). The
+    /// caller checks that a round trip was ever measured.
     pub fn may_probe(&self) -> bool {
         self.end_seq.is_none() && !self.unmeasured
     }
@@ -123,8 +123,9 @@ impl TailLossProbe {
             TailLossProbe { end_seq: Some(end), resent_range: again, unmeasured: true, due: false };
     }
 
-    /// True if the outstanding probe retransmitted exactly `range`: only a D-SACK of this range proves that the probe
-    /// was needless. RFC 8985 §7.4.2 compares the right edge only, which a D-SACK of the last byte would match as well.
+    /// Returns true if the outstanding probe retransmitted exactly `range`: only a D-SACK of this range proves that the
+    /// probe was needless. RFC 8985 §7.4.2 compares the right edge only, which a D-SACK of the last byte would match as
+    /// well.
     pub fn is_probe_range(&self, range: Range) -> bool {
         self.end_seq.is_some() && self.resent_range == Some(range)
     }
@@ -199,8 +200,8 @@ mod tests {
         assert_eq!(probe_timeout(&far, FlightAmount::Single), 260 * MS, "a lone segment may wait");
     }
 
-    // RFC 8985 §7.2: on a path of 40 µs the time beyond a round trip is the granularity of timers, four times RTTVAR,
-    // or the time for which the peer may delay its acknowledgement.
+    // RFC 8985 §7.2: on a path of 40 µs, the time beyond a round trip is the timer granularity, four times RTTVAR, or
+    // the delay of the peer's acknowledgement.
     #[test]
     fn probe_timeout_on_short_path_follows_rtt_variation() {
         const US: Nanos = Nanos::from_micros(1);
@@ -234,7 +235,7 @@ mod tests {
         assert_eq!(FlightAmount::new(2, 1001, 1000), FlightAmount::Large);
     }
 
-    // RFC 8985 §7.3: one probe at a time, and no further one before a round trip was measured.
+    // RFC 8985 §7.3: one probe at a time, and no further probe before a round trip was measured.
     #[test]
     fn second_probe_waits_for_rtt_measurement() {
         let mut tlp = tail_loss_with_probe(false);

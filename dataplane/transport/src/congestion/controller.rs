@@ -1,9 +1,9 @@
 //! The interface of a congestion controller: its inputs, and its outputs, which are window, pacing rate and burst.
 //!
-//! Most methods of [`Controller`] have a default, which follows RFC 5681. A loss-based controller supplies only how
-//! much the window [grows](Controller::increase) and to what it is [reduced](Controller::reduce). Any other controller
-//! sets [`LOSS_BASED`](Controller::LOSS_BASED) to false: then only the controller itself changes the window, and it
-//! implements [`pace`](Controller::pace).
+//! Most methods of [`Controller`] have a default, which follows RFC 5681. A loss-based controller supplies only the
+//! [growth](Controller::increase) and the [reduction](Controller::reduce) of the window. Any other controller sets
+//! [`LOSS_BASED`](Controller::LOSS_BASED) to false and implements [`pace`](Controller::pace). It alone then changes the
+//! window.
 
 use core::fmt;
 
@@ -19,7 +19,7 @@ use crate::seq::ExtSeq;
 pub enum Growth {
     /// The acknowledgement covers new data outside of fast recovery, and the window limited sending.
     Allowed,
-    /// Another cause than the window limited sending.
+    /// A cause other than the window limited sending.
     AppLimited,
     /// A reduction is in progress, or nothing new is acknowledged.
     None,
@@ -47,7 +47,7 @@ pub struct AckSample {
 pub struct PathSample {
     /// Bytes newly known to have arrived, by cumulative acknowledgement or SACK.
     pub delivered: u64,
-    /// Transmission time of the newest segment delivered.
+    /// Transmission time of the newest delivered segment.
     pub newest: Option<Instant>,
     /// The round-trip time measured by this acknowledgement.
     pub rtt: Option<Nanos>,
@@ -55,7 +55,7 @@ pub struct PathSample {
     pub min_rtt: Option<Nanos>,
     /// Bytes in flight now. [`rate`](Self::rate) has the bytes in flight when its newest segment was sent.
     pub in_flight: u64,
-    /// The delivery rate over the transmit run of the newest segment delivered.
+    /// The delivery rate over the transmit run of the newest delivered segment.
     pub rate: Option<RateSample>,
 }
 
@@ -79,7 +79,7 @@ pub struct LostSegment {
     pub bytes: u64,
     /// Transmission time.
     pub sent_at: Instant,
-    /// Bytes in flight when it was sent, including its transmit run; `None` if the run is no longer remembered.
+    /// Bytes in flight when it was sent, including its transmit run; `None` if the run is no longer recorded.
     pub in_flight: Option<u64>,
 }
 
@@ -97,14 +97,14 @@ pub enum Cause {
 /// A congestion controller. The [`Window`], which bounds the bytes in flight, is stored by its caller.
 pub(super) trait Controller: Clone + fmt::Debug + Default {
     /// True if the controller requires every acknowledgement with [`PathSample`], every run and every lost segment.
-    /// Transmit runs are then remembered for delivery-rate samples. Other controllers receive only
-    /// acknowledgements that may raise the window.
+    /// Transmit runs are then recorded for delivery-rate samples. Other controllers receive only acknowledgements that
+    /// may raise the window.
     const NEEDS_SAMPLES: bool = false;
     /// True if the controller requires the exact number of marked bytes: [`on_echo`](Self::on_echo) is called, and
     /// the receiver echoes each mark (RFC 8257 §3.2). ECN is required.
     const EXACT_ECN: bool = false;
-    /// True if the reaction to marks is weaker than the reaction to a loss: a loss in the same window reduces again
-    /// (RFC 8257 §3.5).
+    /// True if the reaction to marks is weaker than the reaction to a loss. A loss in the same window then reduces the
+    /// window again (RFC 8257 §3.5).
     const MILD_ECN_RESPONSE: bool = false;
     /// True if the window follows RFC 5681: threshold on loss, proportional reduction (RFC 6937), one segment after a
     /// time-out, restart after idle. If false, the methods for these events have no effect, and only this
@@ -157,8 +157,7 @@ pub(super) trait Controller: Clone + fmt::Debug + Default {
     /// and threshold.
     fn on_timeout(&mut self) {}
 
-    /// Notes that another cause than the window limits sending, or that nothing was sent for a time-out
-    /// (RFC 5681 §4.1).
+    /// Records that a cause other than the window limits sending, or that nothing was sent for one RTO (RFC 5681 §4.1).
     fn on_app_limited(&mut self) {}
 
     /// Processes a change of the size of a full segment from `before` to `after` bytes; the window keeps its bytes.

@@ -15,15 +15,17 @@ const BETA: f64 = 0.7;
 /// alpha_cubic: growth per round trip of Reno with CUBIC's decrease (RFC 9438 §4.3).
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
-/// State kept across congestion events; blank until the first one, or until congestion avoidance begins without one.
+/// State kept across congestion events. Blank until the first congestion event or congestion avoidance, whichever is
+/// first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cubic(Lazy<State>);
 
 #[derive(Clone, Copy, Debug)]
 struct State {
-    /// W_max: the plateau; zero before the first congestion avoidance, and from a time-out to the next one.
+    /// W_max: the plateau. Zero before the first congestion avoidance, and from a time-out to the next congestion
+    /// avoidance.
     w_max: f64,
-    /// cwnd_prior: the window before the last decrease; zero before the first.
+    /// cwnd_prior: the window before the last decrease; zero before the first decrease.
     cwnd_prior: f64,
     epoch: Option<Epoch>,
     /// Fraction of a byte not yet added to the window.
@@ -41,7 +43,7 @@ struct Epoch {
     /// The window at the last acknowledgement, segments, and the time of that acknowledgement.
     cwnd: f64,
     last_ack_at: Instant,
-    /// True if another cause than the window has been the limit since `last_ack_at`.
+    /// True if a cause other than the window has been the limit since `last_ack_at`.
     paused: bool,
 }
 
@@ -92,7 +94,7 @@ impl Controller for Cubic {
         (window.cwnd as f64 * BETA) as u64
     }
 
-    /// RFC 9438 §4.8: clears W_max, so that the plateau of the next congestion avoidance is the window it starts with.
+    /// Clears W_max (RFC 9438 §4.8): the plateau of the next congestion avoidance is then the window at its start.
     fn on_timeout(&mut self) {
         if let Some(state) = self.0.get_mut() {
             state.epoch = None;
@@ -100,7 +102,8 @@ impl Controller for Cubic {
         }
     }
 
-    /// RFC 9438 §4.2, §5.8: pauses the curve. Time in which another cause than the window is the limit does not count.
+    /// Pauses the curve (RFC 9438 §4.2, §5.8). Time in which a cause other than the window is the limit does not
+    /// count.
     fn on_app_limited(&mut self) {
         if let Some(State { epoch: Some(epoch), .. }) = self.0.get_mut() {
             epoch.paused = true;
@@ -135,8 +138,8 @@ impl Epoch {
         Epoch { start: now, k, w_est: cwnd, cwnd, last_ack_at: now, paused: false }
     }
 
-    /// Processes an acknowledgement at a window of `cwnd` segments. Returns false if the window was reduced by another
-    /// cause than congestion: the curve then starts anew.
+    /// Processes an acknowledgement at a window of `cwnd` segments. Returns false if a cause other than congestion has
+    /// reduced the window. The curve then restarts.
     fn advance(&mut self, now: Instant, cwnd: f64) -> bool {
         if self.paused {
             self.paused = false;

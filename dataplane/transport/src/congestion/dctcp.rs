@@ -117,8 +117,8 @@ mod tests {
         ExtSeq::initial(SeqNumber(0)).plus(n)
     }
 
-    /// Acknowledges a window of ten segments, one by one, the first `marked` of them with ECE. SND.NXT stays ten
-    /// segments ahead.
+    /// Acknowledges a window of ten segments one by one, with ECE on the first `marked`. SND.NXT stays ten segments
+    /// ahead.
     fn window(dctcp: &mut impl FnMut(&EcnEcho), n: u64, marked: u64) {
         for i in 1..=10 {
             let acked = n * 10 * SMSS + i * SMSS;
@@ -161,7 +161,8 @@ mod tests {
                 }
             }
         }
-        // The first acknowledgement ends the initial window; each one above WindowEnd ends another window.
+        // The first acknowledgement ends the initial window. Each later acknowledgement above WindowEnd ends another
+        // window.
         assert_eq!(values.len(), 1 + 1 + 1, "{values:?}");
         for pair in values.windows(2) {
             assert!((pair[1] - pair[0] * 15.0 / 16.0).abs() < 0.001, "{values:?}");

@@ -1,10 +1,9 @@
 //! Congestion control: the bytes that may be in flight and the rate at which they are sent (RFC 5681), by one of
 //! several controllers.
 //!
-//! Adding a controller takes a file in this directory that implements [`Controller`](controller::Controller),
-//! its `mod` line, and a line in [`controllers!`] below with its configuration name. [`controller`] has the
-//! inputs of a controller. All amounts are bytes. Loss recovery decides which segments are lost and when to
-//! retransmit.
+//! A new controller needs a file in this directory that implements [`Controller`](controller::Controller), its `mod`
+//! line, and a line in [`controllers!`] below with its configuration name. [`controller`] lists the inputs of a
+//! controller. All amounts are bytes. Loss recovery decides which segments are lost and when to retransmit.
 
 mod controller;
 mod cubic;
@@ -27,8 +26,8 @@ use crate::seq::ExtSeq;
 pub use self::controller::{AckSample, Cause, EcnEcho, Growth, LostSegment, PathSample};
 pub use self::rate::{RateSample, Run};
 
-/// Declares the controllers: those selectable by configuration name, and those for tests only. The first
-/// token is a dollar sign, for the macro that this one declares.
+/// Declares the controllers that are selectable by configuration name, and those for tests only. The first token is a
+/// dollar sign, for the macro that this macro declares.
 macro_rules! controllers {
     (
         $d:tt
@@ -69,7 +68,7 @@ macro_rules! controllers {
                 }
             }
 
-            /// Restores the state of `prior`, as far as the controller restores it.
+            /// Undoes a spurious congestion event in the selected controller.
             fn undo(&mut self, prior: &Algorithm) {
                 match (self, prior) {
                     $((Algorithm::$name(now), Algorithm::$name(prior)) => now.undo(prior),)*
@@ -124,7 +123,7 @@ impl CongestionControl {
         CongestionControl::NAMED.iter().find(|(key, _)| *key == name).map(|(_, choice)| *choice)
     }
 
-    /// True if the controller requires ECN, with each mark echoed (RFC 8257 §3.2).
+    /// Returns true if the controller requires ECN, with each mark echoed (RFC 8257 §3.2).
     pub const fn exact_ecn(self) -> bool {
         constant!(self, EXACT_ECN)
     }
@@ -193,7 +192,7 @@ impl Congestion {
         self.state.window.send_window.into()
     }
 
-    /// True if pacing spreads the data that an acknowledgement releases, where the round trip is long enough.
+    /// Returns true if pacing spreads the data that an acknowledgement releases, where the round trip is long enough.
     pub(crate) fn is_paced(&self) -> bool {
         self.state.window.paced
     }
@@ -214,7 +213,7 @@ impl Congestion {
         each!(&self.state.algorithm, it => it.marked_fraction())
     }
 
-    /// True if the controller receives transmit runs, lost segments, and every acknowledgement with its
+    /// Returns true if the controller receives transmit runs, lost segments, and every acknowledgement with its
     /// measurements.
     #[inline]
     pub fn needs_samples(&self) -> bool {
@@ -244,21 +243,21 @@ impl Congestion {
         }
     }
 
-    /// Processes the ECN-Echo flag, set or not, of an acknowledgement of new data. Called before any other
-    /// method for it.
+    /// Processes the ECN-Echo flag, set or not, of an acknowledgement of new data. Called before any other method for
+    /// the same acknowledgement.
     #[inline]
     pub fn on_echo(&mut self, echo: &EcnEcho) {
         each!(&mut self.state.algorithm, it => it.on_echo(echo));
     }
 
-    /// Notes that another cause than the window limits sending.
+    /// Records that a cause other than the window limits sending.
     #[inline]
     pub fn on_app_limited(&mut self) {
         each!(&mut self.state.algorithm, it => it.on_app_limited());
     }
 
-    /// Processes an acknowledgement after its losses are found. Called for those that may raise the window,
-    /// or for all if the controller [needs samples](Self::needs_samples).
+    /// Processes an acknowledgement after its losses are found. Called only for acknowledgements that may raise the
+    /// window, or for all if the controller [needs samples](Self::needs_samples).
     pub fn on_ack(&mut self, ack: &AckSample) {
         let CongestionState { window, algorithm } = &mut self.state;
         each!(algorithm, it => match (it.sampler(), ack.path_sample) {
@@ -284,8 +283,8 @@ impl Congestion {
         });
     }
 
-    /// Reduces the window for a loss found by duplicate or selective acknowledgements with `flight` bytes
-    /// outstanding (RFC 5681 §3.2, RFC 6675 §5 (4.2), RFC 9438 §4.6).
+    /// Reduces the window for a loss found by duplicate or selective acknowledgements (RFC 5681 §3.2, RFC 6675 §5
+    /// (4.2), RFC 9438 §4.6). `flight`: bytes outstanding.
     pub fn on_loss(&mut self, flight: u64) {
         self.reduce(Cause::Loss, flight);
     }
@@ -321,9 +320,8 @@ impl Congestion {
         self.state.window.cwnd = self.state.window.smss();
     }
 
-    /// Raises the window after a genuine time-out, when the new segments of F-RTO's test are in flight, `pipe` bytes in
-    /// all. The window must then also have room for a retransmission, but is not raised above three segments (RFC 5682
-    /// §2.1 step 3a).
+    /// Raises the window after a genuine time-out (RFC 5682 §2.1 step 3a). The new segments of F-RTO's test are in
+    /// flight, `pipe` bytes in all. The window is raised to also fit a retransmission, but not above three segments.
     pub fn on_genuine_timeout(&mut self, pipe: u64) {
         let window = &mut self.state.window;
         window.cwnd = window.cwnd.max((pipe + window.smss()).min(3 * window.smss()));
@@ -390,8 +388,8 @@ impl Congestion {
         self.on_app_limited();
     }
 
-    /// Reduces a window of which at most `used` bytes were in use during a whole time-out: to halfway between window
-    /// and used part, which counts as at least `initial_segments` segments (RFC 2861 §3.2).
+    /// Reduces a window of which at most `used` bytes were in use for one RTO (RFC 2861 §3.2). The new window is
+    /// halfway between the window and the used part, which counts as at least `initial_segments` segments.
     pub fn reduce_unused_cwnd(&mut self, used: u64, initial_segments: u32) {
         let window = &mut self.state.window;
         let used = used.max(window.smss() * u64::from(initial_segments.max(1)));

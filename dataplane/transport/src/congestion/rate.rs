@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 
 use base::{Instant, Nanos};
 
-/// Maximum number of runs remembered. Segments of further runs give no sample.
+/// Maximum number of recorded runs. Segments of further runs yield no sample.
 const MAX_RUNS: usize = 256;
 
 /// A transmit run: the segments that one poll of the sender sent, all at the same time.
@@ -38,7 +38,7 @@ pub struct RateSample {
     pub interval: Nanos,
     /// Bytes in flight when the newest delivered segment was sent, including its run.
     pub in_flight: u64,
-    /// Bytes delivered before the newest delivered segment was sent; serves to count round trips.
+    /// Bytes delivered before the newest delivered segment was sent; used to count round trips.
     pub prior_delivered: u64,
     /// Bytes found lost since the newest delivered segment was sent.
     pub lost: u64,
@@ -58,8 +58,8 @@ impl RateSample {
 #[derive(Clone, Copy, Debug)]
 struct SentRun {
     sent_at: Instant,
-    /// Begin of the sending interval: the transmission time of the newest run acknowledged before this one was sent, or
-    /// of this run if nothing was in flight.
+    /// Start of the sending interval: the transmission time of the newest run acknowledged before this run was sent. If
+    /// nothing was in flight, the transmission time of this run.
     first_at: Instant,
     /// Bytes delivered before the run, and the time of the last delivery.
     delivered: u64,
@@ -110,7 +110,7 @@ impl Sampler {
     }
 
     /// Processes an acknowledgement of `delivered` bytes, the newest of them sent at `newest`. Returns no sample if
-    /// that run is not remembered, or if the interval is shorter than a round trip.
+    /// that run is not recorded, or if the interval is shorter than a round trip.
     pub(super) fn on_ack(
         &mut self,
         now: Instant,
@@ -124,7 +124,7 @@ impl Sampler {
         self.delivered += delivered;
         self.delivered_at = now;
         let run = self.find_run(newest?)?;
-        // Drops older runs, which would give older samples.
+        // Drops older runs: their samples would be older.
         self.runs.retain(|other| other.sent_at >= run.sent_at);
         self.first_at = run.sent_at;
         let sending = run.sent_at.nanos_since(run.first_at);
@@ -143,8 +143,8 @@ impl Sampler {
         })
     }
 
-    /// Counts a lost segment of `bytes` that was sent at `sent_at`. Returns the bytes in flight at that time,
-    /// if remembered.
+    /// Counts a lost segment of `bytes` that was sent at `sent_at`. Returns the bytes in flight at that time, if
+    /// recorded.
     pub(super) fn on_lost(&mut self, bytes: u64, sent_at: Instant) -> Option<u64> {
         self.lost += bytes;
         self.find_run(sent_at).map(|run| run.in_flight)

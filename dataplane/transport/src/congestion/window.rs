@@ -46,9 +46,9 @@ impl Window {
         self.cwnd < self.ssthresh
     }
 
-    /// Grows the window in slow start for `acked` bytes (RFC 5681 §3.1). With pacing, L of RFC 9406 §4.2 is
-    /// infinite, so that a receiver that acknowledges many segments at once does not slow down the growth.
-    /// The window at most doubles, because no more than a window was in flight.
+    /// Grows the window in slow start for `acked` bytes (RFC 5681 §3.1). With pacing, L of RFC 9406 §4.2 is infinite,
+    /// so aggregated acknowledgements do not slow down the growth. The window at most doubles, because no more than a
+    /// window was in flight.
     pub(super) fn slow_start(&mut self, acked: u64) {
         let most = if self.paced { self.cwnd } else { UNPACED_SEGMENTS_PER_ACK * self.smss() };
         let divisor = if self.ssthresh == u64::MAX { self.hystart.divisor() } else { 1 };

@@ -121,7 +121,7 @@ fn d_sacks_before_first_rtt_are_proof_if_all_are_credited() {
     assert_eq!(e.proof(None, false), None);
 }
 
-// RFC 3708 §3 A.3: a D-SACK does not tell which of three copies arrived twice.
+// RFC 3708 §3 A.3: a D-SACK does not identify which two of three copies arrived.
 #[test]
 fn d_sack_of_range_resent_twice_is_no_proof() {
     let mut e = episode();

@@ -54,8 +54,8 @@ pub struct Ack {
 }
 
 impl Ack {
-    /// Creates an acknowledgement up to `ack` in which all other facts are absent: nothing newly acknowledged, no
-    /// timestamp echo, no report of duplicates.
+    /// Creates an acknowledgement up to `ack` without further effects: nothing newly acknowledged, no timestamp echo,
+    /// no report of duplicates.
     #[inline]
     pub fn new(now: Instant, ack: ExtSeq, delivery: Delivery, sack: bool) -> Self {
         Ack {
@@ -88,7 +88,7 @@ pub struct DsackOrigin {
 }
 
 impl DsackOrigin {
-    /// True if no transmission of this sender explains the report: the network duplicated a packet, or the
+    /// Returns true if no transmission of this sender explains the report: the network duplicated a packet, or the
     /// report is false.
     pub fn is_unexplained(self) -> bool {
         !self.resent && !self.probe
@@ -178,8 +178,8 @@ impl LossRecovery {
         repaired
     }
 
-    /// Ends a recovery or reduction once everything below its point is acknowledged (RFC 6675 §5 (A), §5.1;
-    /// RFC 9260 §6.2.1 D iv, §7.2.4). Returns whether this acknowledgement ended it.
+    /// Ends a recovery or reduction once everything below its point is acknowledged (RFC 6675 §5 (A), §5.1; RFC 9260
+    /// §6.2.1 D iv, §7.2.4). Returns true if this acknowledgement ended it.
     pub fn exit_phase(
         &mut self,
         state: &mut FlightState,
@@ -252,7 +252,7 @@ impl LossRecovery {
     }
 
     /// Sets the congestion window in recovery and during a reduction. Otherwise returns whether the controller may
-    /// raise it. `lost`: segments newly found lost because of this acknowledgement.
+    /// raise the window. `lost`: segments newly found lost because of this acknowledgement.
     pub fn adjust_window(
         &mut self,
         state: &FlightState,
@@ -296,7 +296,7 @@ impl LossRecovery {
         }
     }
 
-    /// Completes the processing of an acknowledgement: reports it to the congestion controller, and frees an episode
+    /// Completes the processing of an acknowledgement. Reports it to the congestion controller, and frees an episode
     /// that is over and can no longer prove spurious.
     pub fn finish_ack(
         &mut self,
@@ -352,8 +352,8 @@ impl LossRecovery {
 }
 
 impl LossRecovery {
-    /// True if [`on_single_ack`](Self::on_single_ack) has the same effect as the separate steps: no loss episode
-    /// remains, no probe is outstanding or due, and the congestion controller needs no samples.
+    /// Returns true if [`on_single_ack`](Self::on_single_ack) has the same effect as the separate steps. No loss
+    /// episode remains, no probe is outstanding or due, and the congestion controller needs no samples.
     #[inline]
     pub fn accepts_single_ack(&self, state: &FlightState) -> bool {
         self.is_settled()

@@ -53,20 +53,20 @@ impl FlightState {
         self.reorder_at
     }
 
-    /// True if no tail loss probe is outstanding or due.
+    /// Returns true if no tail loss probe is outstanding or due.
     #[inline]
     pub fn is_probe_idle(&self) -> bool {
         self.tlp.is_idle()
     }
 
-    /// True if a tail loss probe is to be sent.
+    /// Returns true if a tail loss probe is to be sent.
     #[inline]
     pub fn is_probe_due(&self) -> bool {
         self.tlp.due
     }
 
     /// Processes an expiry of the probe timer (RFC 8985 §7.3). A probe becomes due if no probe is outstanding and a
-    /// round trip was measured since the last one. `measured`: a round trip was ever measured.
+    /// round trip was measured since the last probe. `measured`: a round trip was ever measured.
     pub fn on_probe_timeout(&mut self, measured: bool) {
         self.tlp.due = measured && self.tlp.may_probe();
     }
@@ -87,7 +87,7 @@ impl FlightState {
         self.tlp.on_rtt_measured();
     }
 
-    /// True if the next retransmission is sent even if the congestion window is full.
+    /// Returns true if the next retransmission is sent even if the congestion window is full.
     #[inline]
     pub fn resend_ignores_cwnd(&self) -> bool {
         self.resend_ignores_cwnd
@@ -116,7 +116,7 @@ impl FlightState {
         self.pacer.on_wait();
     }
 
-    /// Records that sending pauses for another reason than pacing: a full window, or nothing in flight and nothing to
+    /// Records that sending pauses for a reason other than pacing: a full window, or nothing in flight and nothing to
     /// send.
     #[inline]
     pub fn on_pause(&mut self) {

@@ -116,8 +116,8 @@ impl LossRecovery {
         found
     }
 
-    /// Processes an echo of a Congestion Experienced mark (RFC 3168 §6.1.2): the congestion window is reduced at most
-    /// once per round trip. Returns whether it was reduced; the owner then sends CWR.
+    /// Processes an echo of a Congestion Experienced mark (RFC 3168 §6.1.2). Reduces the congestion window at most
+    /// once per round trip, and returns true if it was reduced. The owner then sends CWR.
     pub fn on_marks(&mut self, state: &mut FlightState, board: &impl Scoreboard) -> bool {
         if state.phase != Phase::Open || board.is_empty() {
             return false; // the window is reduced already, or nothing is in flight
@@ -130,14 +130,14 @@ impl LossRecovery {
     }
 
     /// Processes an expiry of the retransmission timer (RFC 6298 §5.4 to §5.6, RFC 6675 §5.1, RFC 8985 §6.3; RFC 9260
-    /// §6.3.3, §7.2.3). Returns whether the peer has reneged.
+    /// §6.3.3, §7.2.3). Returns true if the peer has reneged.
     pub fn on_timeout(
         &mut self,
         state: &mut FlightState,
         board: &mut impl Scoreboard,
         now: Instant,
     ) -> bool {
-        // The controller is not to reduce the window a second time for the same window of data.
+        // The controller must not reduce the window twice for the same window of data.
         let reduced = match state.phase {
             _ if self.consecutive_timeouts() > 0 => Some(Cause::Timeout),
             Phase::Recovery { .. } => Some(Cause::Loss),

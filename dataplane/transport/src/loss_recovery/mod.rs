@@ -15,9 +15,9 @@
 //!  finish_ack                reports to the congestion controller
 //! ```
 //!
-//! Between acknowledgements the owner calls `on_sent`, `on_new_sent`, `on_resent` and `note_usage` for sent data,
-//! `on_reorder_timeout` and `on_timeout` for the reordering and the retransmission timer, and `on_marks` for an echoed
-//! ECN mark. Amounts are bytes.
+//! Between acknowledgements the owner calls `on_sent`, `on_new_sent`, `on_resent` and `note_usage` for sent data. It
+//! calls `on_reorder_timeout` and `on_timeout` when these timers expire, and `on_marks` for an echoed ECN mark. Amounts
+//! are bytes.
 //!
 //! State needed only while data is in flight is in [`FlightState`], which an idle stream does not have.
 
@@ -127,7 +127,7 @@ impl LossRecovery {
         self.rtt.consecutive_timeouts().into()
     }
 
-    /// True if no episode remains that could still prove spurious.
+    /// Returns true if no episode remains that could still prove spurious.
     #[inline]
     pub fn is_settled(&self) -> bool {
         self.episode.is_none()
@@ -167,7 +167,7 @@ impl LossRecovery {
     }
 
     /// Ends F-RTO's test if there is no new data to send and none of its new segments was sent. Recovery then continues
-    /// with retransmissions. Returns whether the test was ended.
+    /// with retransmissions. Returns true if the test was ended.
     pub fn cancel_frto(&mut self) -> bool {
         let pending = self.frto_new_left() == Some(frto::NEW_SEGMENTS);
         if pending && let Some(episode) = &mut self.episode {

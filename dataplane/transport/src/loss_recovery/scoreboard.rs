@@ -22,7 +22,7 @@ pub trait Scoreboard {
     /// (RFC 9260 §7.2.4 (3)). False for TCP: proportional rate reduction (RFC 6937) leaves room for one segment.
     const FIRST_RESEND_IGNORES_CWND: bool;
 
-    /// True if nothing is in flight.
+    /// Returns true if nothing is in flight.
     fn is_empty(&self) -> bool;
     /// Returns SND.UNA, or the TSN after SCTP's Cumulative TSN Ack Point.
     fn una(&self) -> ExtSeq;
@@ -38,9 +38,10 @@ pub trait Scoreboard {
     }
     /// Returns RACK.segs_sacked, the number of SACKed segments in flight (RFC 8985 §5.2).
     fn segs_sacked(&self) -> u64;
-    /// True if a retransmission may be in the network.
+    /// Returns true if a retransmission may be in the network.
     fn resent_in_flight(&self) -> bool;
-    /// True if the oldest segment is SACKed but not acknowledged. At a time-out, this means that the peer has reneged.
+    /// Returns true if the oldest segment is SACKed but not acknowledged. At a time-out, this means that the peer has
+    /// reneged.
     fn head_sacked(&self) -> bool;
     /// Marks newly lost segments: RACK_detect_loss of RFC 8985 §6.2. `lost` receives the length and transmission time
     /// of each segment found lost.

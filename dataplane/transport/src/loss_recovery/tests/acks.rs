@@ -10,8 +10,8 @@ fn plain_ack(recovery: &LossRecovery, una: u64, sack: bool) -> Ack {
     Ack { advanced: una > 0, ..Ack::new(now, at(una), recovery.new_delivery(now, None), sack) }
 }
 
-// RFC 8985 §7.4.2: the window is reduced once for a loss repaired by a probe. A recovery in progress has reduced it
-// already.
+// RFC 8985 §7.4.2: the window is reduced once for a loss repaired by a probe. A recovery in progress has already
+// reduced it.
 #[test]
 fn a_probe_that_repaired_a_loss_reduces_the_window() {
     let repaired = |probed: bool, phase: Phase, una: u64| {

@@ -1,7 +1,7 @@
 //! CRC32c for iSCSI, MPA (RFC 5044 §4.4) and SCTP (RFC 9260 appendix A).
 //!
-//! The CRC field is sent least significant byte first, as in the figures of RFC 5044 and of the MPA draft and in RFC
-//! 9260's sample code. The tests below and those of `sctp` check the byte order.
+//! The CRC field is sent least significant byte first, as in the figures of RFC 5044 and the MPA draft, and in the
+//! sample code of RFC 9260. The tests below and those of `sctp` check the byte order.
 //!
 //! The crate [`crc32c`](::crc32c) selects the implementation by CPU and length.
 

@@ -121,7 +121,7 @@ impl DdpVersion {
 
 /// Bytes of a tagged header.
 pub const TAGGED_HEADER_LEN: usize = field::TO + 8;
-/// Bytes of an untagged header, the longest one.
+/// Bytes of an untagged header, the longest header.
 pub const UNTAGGED_HEADER_LEN: usize = field::MO + 4;
 
 mod field {
@@ -428,16 +428,16 @@ impl HeaderRepr {
     }
 }
 
-/// A header in wire format, kept as numbers in the layout shown in the module `field`. The default is no header. An
-/// array would be stored byte by byte and loaded as words: such a load waits until all of these stores, and earlier
-/// ones, have reached the cache.
+/// A header in wire format, kept as numbers in the layout shown in the module `field`. The default is no header. Not an
+/// array, because an array would be stored byte by byte and loaded as words. Such a load waits until all of these
+/// stores, and earlier ones, have reached the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PackedHeader {
     /// The first [`field::HEAD_LEN`] bytes.
     head: u64,
     /// The next [`field::MIDDLE_LEN`] bytes.
     middle: u64,
-    /// The last [`field::TAIL_LEN`] bytes of an untagged header; 0 for a tagged one.
+    /// The last [`field::TAIL_LEN`] bytes of an untagged header; 0 for a tagged header.
     tail: u32,
     len: u8,
 }
@@ -459,8 +459,8 @@ impl PackedHeader {
         Control((self.head >> field::head_shift(field::CONTROL)) as u8)
     }
 
-    /// Returns the byte after the control byte: RsvdULP of a tagged header, the first byte of RsvdULP of an untagged
-    /// one.
+    /// Returns the byte after the control byte: RsvdULP of a tagged header, or the first byte of RsvdULP of an untagged
+    /// header.
     pub const fn rsvd_ulp(&self) -> u8 {
         (self.head >> field::head_shift(field::RSVD_ULP)) as u8
     }

@@ -1,5 +1,5 @@
-//! MPA formats: start-up frames (RFC 5044 §7.1.1) with the enhanced data of revision 2 (RFC 6581 §9), the Start Key of
-//! the first MPA draft (its §8.1.1), markers (RFC 5044 §4.2), and the FPDU's fields and sizes (RFC 5044 §4.1, §4.5).
+//! MPA formats (RFC 5044): start-up frames (§7.1.1), markers (§4.2), and the fields and sizes of the FPDU (§4.1,
+//! §4.5). Also the enhanced data of revision 2 (RFC 6581 §9), and the Start Key of the first MPA draft (its §8.1.1).
 //!
 //! ```text
 //!  request / reply (20 bytes + private data)       Start Key (16 bytes)
@@ -47,7 +47,7 @@ pub const LENGTH_LEN: usize = 2;
 pub const CRC_LEN: usize = 4;
 /// Bytes that an FPDU adds to its ULPDU without pad and markers.
 pub const FPDU_OVERHEAD: usize = LENGTH_LEN + CRC_LEN;
-/// Lower bound of MULPDU, the maximum ULPDU length that MPA gives to DDP, bytes (RFC 5044 §4.5).
+/// Lower bound of MULPDU, the maximum ULPDU length that MPA reports to DDP, bytes (RFC 5044 §4.5).
 pub const MIN_MULPDU: usize = 128;
 
 mod field {
@@ -116,7 +116,7 @@ pub enum FirstBytes {
 }
 
 impl FirstBytes {
-    /// Identifies the form of start-up: request or reply frame, or Start Key. `None` if the bytes are none of them.
+    /// Identifies the form of start-up: request or reply frame, or Start Key. `None` for other bytes.
     pub fn parse(bytes: &[u8; START_KEY_LEN]) -> Option<FirstBytes> {
         if *bytes == REQUEST_KEY {
             Some(FirstBytes::Frame(FrameKind::Request))
@@ -308,7 +308,7 @@ pub enum FrameError {
     /// Fewer bytes than the frame's header.
     #[error("MPA frame: {0}")]
     Truncated(#[from] Truncated),
-    /// The key is not the expected one.
+    /// The key differs from the expected key.
     #[error("MPA frame: wrong key")]
     Key,
     /// PD_Length is above 512.

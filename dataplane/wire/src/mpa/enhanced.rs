@@ -54,7 +54,7 @@ impl RtrSet {
         }
     }
 
-    /// True for the empty set.
+    /// Returns true for the empty set.
     pub const fn is_empty(self) -> bool {
         !(self.send || self.write || self.read)
     }

@@ -1,6 +1,6 @@
-//! Headers of RDMAP (RFC 5040 §4) and of its extensions (RFC 7306 §4): the control byte in DDP's RsvdULP field, and the
-//! headers that follow the DDP header in a Read Request, an Atomic Request and an Atomic Response. The Terminate header
-//! is in [`terminate`].
+//! Headers of RDMAP (RFC 5040 §4) and its extensions (RFC 7306 §4). These are the control byte in DDP's RsvdULP field,
+//! and the headers after the DDP header in a Read Request, an Atomic Request and an Atomic Response. The Terminate
+//! header is in [`terminate`].
 //!
 //! ```text
 //!  DDP RsvdULP[0]:  | RV | Rsv | Opcode |      RsvdULP[1..5]: Invalidate STag or zero

@@ -71,7 +71,7 @@ pub struct TerminateRepr {
     pub code: u8,
     /// DDP Segment Length as sent, present if M. siw counts only the payload.
     pub segment_len: Option<u16>,
-    /// DDP header of the segment in error, as its receiver got it: 14 or 18 bytes if D, otherwise empty.
+    /// DDP header of the segment in error, as received: 14 or 18 bytes if D, otherwise empty.
     pub ddp_header: ArrayVec<u8, UNTAGGED_HEADER_LEN>,
     /// The Read Request in error, or the part of it that was not answered; present if R.
     pub read_request: Option<ReadRequestRepr>,

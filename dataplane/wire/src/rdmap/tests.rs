@@ -291,7 +291,7 @@ fn terminate_bytes_match_figures() {
     assert_eq!(cut.to_string(), "0/1/02: RDMAP: access rights violation");
 }
 
-/// Captured Terminates of siw are parsed as siw meant them.
+/// Captured Terminates of siw are parsed in siw's layout.
 #[test]
 fn siw_terminate_layout_parses() {
     let write = [&[0xc1, 0x40][..], &[0; 12]].concat();

@@ -36,7 +36,7 @@ pub struct DataHeader {
     pub stream: u16,
     /// Stream sequence number (SSN); ignored if `unordered`.
     pub ssn: u16,
-    /// Payload protocol identifier (PPID), which tells the ULP how to read the user data.
+    /// Payload protocol identifier (PPID): identifies the format of the user data to the ULP.
     pub ppid: u32,
     /// I: the sender requests an immediate SACK.
     pub immediate: bool,

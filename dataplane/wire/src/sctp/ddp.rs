@@ -21,8 +21,8 @@ pub const SEGMENT_HEADER_LEN: usize = 2;
 pub const CONTROL_HEADER_LEN: usize = field::PRIVATE_DATA;
 /// Maximum length of private data, enhanced data included, bytes (RFC 5043 §5.2.3, RFC 6581 §7).
 pub const MAX_PRIVATE_DATA: usize = 512;
-/// Minimum value, in bytes, for the maximum message size of an association: the length of a session control message
-/// with the maximum of private data (RFC 5043 §9).
+/// Smallest maximum message size of an association, bytes (RFC 5043 §9): the length of a session control message
+/// with [`MAX_PRIVATE_DATA`] bytes of private data.
 pub const MIN_MESSAGE: usize = CONTROL_HEADER_LEN + MAX_PRIVATE_DATA;
 
 mod field {

@@ -1,5 +1,5 @@
-//! SCTP formats (RFC 9260 §3): the common header, chunks, their parameters and error causes, a builder that bundles
-//! chunks into a packet buffer, and the user messages of DDP ([`ddp`], RFC 5043).
+//! SCTP formats (RFC 9260 §3): the common header, chunks, their parameters and error causes. Also a builder that
+//! bundles chunks into a packet buffer, and the user messages of DDP ([`ddp`], RFC 5043).
 //!
 //! ```text
 //!  common header (12 bytes)                       chunk (4 bytes + value + pad 0..3)

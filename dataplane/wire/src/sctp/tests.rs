@@ -180,7 +180,8 @@ fn chunks_with_false_lengths_are_refused() {
     assert_eq!(bad(&sack), [Err(BadChunk::Length { kind: 3 })]);
 }
 
-// RFC 9260 §3.2.1: parameters with a wrong length are refused. One whose pad the chunk's length excludes is accepted.
+// RFC 9260 §3.2.1: parameters with a wrong length are refused. A parameter whose pad the chunk's length excludes is
+// accepted.
 #[test]
 fn parameters_with_false_lengths_are_refused() {
     let lies: [&[u8]; 6] = [

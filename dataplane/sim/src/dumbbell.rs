@@ -205,7 +205,7 @@ impl Flow {
     }
 }
 
-/// Returns Jain's fairness index: 1 for equal shares, 1/n if one flow gets everything.
+/// Returns Jain's fairness index: 1 for equal shares, 1/n if one flow has the whole rate.
 pub fn jain(shares: &[u64]) -> f64 {
     let sum: f64 = shares.iter().map(|&x| x as f64).sum();
     let squares: f64 = shares.iter().map(|&x| (x as f64).powi(2)).sum();

@@ -45,7 +45,7 @@ pub trait End: Debug {
     /// bytes.
     fn packet_too_big(&mut self, now: Instant, mtu: usize, dropped: &[u8]);
 
-    /// True if IP may fragment this packet, because it knowingly exceeds the path MTU.
+    /// Returns true if IP may fragment this packet, because it knowingly exceeds the path MTU.
     fn is_for_fragments(&self, _bytes: &[u8]) -> bool {
         false
     }
@@ -64,19 +64,19 @@ pub trait End: Debug {
 
     /// Returns the bytes of the region.
     fn region(&self) -> Vec<u8>;
-    /// True if no byte outside the region was written.
+    /// Returns true if no byte outside the region was written.
     fn is_guard_untouched(&self) -> bool;
-    /// Returns the bytes in use of untagged buffers, and those of held data and grown receive windows. Both are zero
-    /// after the connection has ended.
+    /// Returns the bytes in use: of untagged buffers, and of held data and grown receive windows. Both are zero after
+    /// the connection has ended.
     fn in_use(&self) -> (u64, u64);
 
-    /// True if no connection was opened, neither actively nor passively.
+    /// Returns true if no connection was opened, neither actively nor passively.
     fn is_unopened(&self) -> bool;
-    /// True if all streams are established.
+    /// Returns true if all streams are established.
     fn is_established(&self) -> bool;
-    /// True after a graceful close, false after an error; `None` while the connection is open.
+    /// Returns true after a graceful close, false after an error; `None` while the connection is open.
     fn closed(&self) -> Option<bool>;
-    /// True if the connection has ended, including TIME-WAIT, so that its state may be freed.
+    /// Returns true if the connection has ended, including TIME-WAIT, so that its state may be freed.
     fn is_done(&self) -> bool;
     /// Returns the counters.
     fn totals(&self) -> Totals;

@@ -205,7 +205,7 @@ impl Esp {
         }
     }
 
-    /// Replaces the SA. The receiver installs the new one before the sender uses it.
+    /// Replaces the SA. The receiver installs the new SA before the sender uses it.
     fn rekey(&mut self) {
         // Cannot fail: the first SA had the same parameters, apart from SPI and keys.
         let Ok((outbound, inbound)) = pair(&self.config, self.generation + 1) else { return };

@@ -399,7 +399,7 @@ impl Host {
         self.endpoint.as_ref().map(Endpoint::state)
     }
 
-    /// True if the stream has ended and its state may be freed.
+    /// Returns true if the stream has ended and its state may be freed.
     pub fn is_done(&self) -> bool {
         self.endpoint.as_ref().is_some_and(Endpoint::is_done)
     }
@@ -431,15 +431,15 @@ impl Host {
         memory.split_off(GUARD)
     }
 
-    /// True while no byte outside the region was written.
+    /// Returns true while no byte outside the region was written.
     pub fn is_guard_untouched(&self) -> bool {
         let memory = self.memory.to_vec();
         let outside = memory[..GUARD].iter().chain(&memory[GUARD + self.config.region..]);
         outside.copied().all(|byte| byte == 0)
     }
 
-    /// Returns the bytes in use of untagged buffers, and those of held data and grown receive windows. Both are zero
-    /// after the stream has ended.
+    /// Returns the bytes in use: of untagged buffers, and of held data and grown receive windows. Both are zero after
+    /// the stream has ended.
     pub fn in_use(&self) -> (u64, u64) {
         (self.buffers.in_use(), self.hold.used() + self.hold.windows().used())
     }

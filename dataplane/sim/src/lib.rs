@@ -22,7 +22,7 @@
 //! **Scenarios.** A few hundred seeds run by default, ten thousand in `scripts/test --long`, others with
 //! `SIM_SEEDS=FROM..TO` (in release: `SIM_SEEDS=0..100000 cargo test --release -p sim --test scenarios`). A failure
 //! prints the command that repeats its seed, the state of both ends and the last segments. After a change of the code
-//! that draws scenarios, a seed gives another scenario.
+//! that draws scenarios, a seed yields another scenario.
 //!
 //! **Parts.** A [`host::Host`] or [`sctp::SctpHost`] is an endpoint and the worker's state that it borrows. A
 //! [`path::Path`] is one direction with MTU, [`middlebox`], [`stretch_ack`] and faulty link; the two directions are

@@ -17,7 +17,7 @@ pub struct Config {
     pub split: Probability,
     /// Smallest piece, bytes, at least 1.
     pub min_piece: usize,
-    /// Probability that a segment is held back to be merged with the next one.
+    /// Probability that a segment is held back to be merged with the next segment.
     pub merge: Probability,
     /// Largest payload of a merged segment, bytes.
     pub max_payload: usize,
@@ -53,7 +53,7 @@ pub struct Middlebox {
 pub struct Counters {
     /// Segments split into pieces.
     pub split: u64,
-    /// Segments merged with the previous one.
+    /// Segments merged with the previous segment.
     pub merged: u64,
 }
 
@@ -63,7 +63,7 @@ impl Middlebox {
         Middlebox { config, rng: Rng::new(seed), held_segment: None, counters: Counters::default() }
     }
 
-    /// True if the middlebox changes nothing.
+    /// Returns true if the middlebox changes nothing.
     pub fn is_transparent(&self) -> bool {
         self.config.split.is_never() && self.config.merge.is_never()
     }
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(out, [data(0, 10)]);
     }
 
-    // RFC 3168 §5.3: a CE mark is kept on the merged segment and on all pieces of a split one.
+    // RFC 3168 §5.3: a CE mark is kept on the merged segment and on all pieces of a split segment.
     #[test]
     fn ce_mark_survives_merge_and_split() {
         let mut middlebox = Middlebox::new(config(0.0, 1.0), 0);

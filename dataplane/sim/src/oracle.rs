@@ -1,5 +1,5 @@
 //! Reference encoder of MPA streams and DDP segments, written from the specifications and independent of the code under
-//! test. Dialogues use it for the peer's segments and for the expected ones. It has no decoder.
+//! test. Dialogues use it for the peer's segments and for the expected segments. It has no decoder.
 
 /// Bytes between the starts of two markers (RFC 5044 §4.3).
 const MARKER_SPACING: usize = 512;
@@ -45,7 +45,7 @@ pub struct StartFrame {
     pub reserved: u8,
     /// MPA revision.
     pub revision: u8,
-    /// PD_Length to write; `None`: the correct one.
+    /// PD_Length to write; `None`: the correct length.
     pub claimed_length: Option<u16>,
     /// Private data of any length, unchecked.
     pub private_data: Vec<u8>,
@@ -82,7 +82,7 @@ impl Stream {
         self.bytes.len()
     }
 
-    /// True if the stream is empty.
+    /// Returns true if the stream is empty.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }

@@ -138,7 +138,7 @@ impl<S: Setup> Pair<S> {
     /// Advances virtual time until `done` returns true.
     ///
     /// # Errors
-    /// [`Stall`]: `done` was not true within `timeout` of virtual time, no event is due any more, or time does not
+    /// [`Stall`]: `done` was not true within `timeout` of virtual time, no further event is due, or time does not
     /// advance.
     pub fn run_until(
         &mut self,
@@ -167,7 +167,7 @@ impl<S: Setup> Pair<S> {
     /// acknowledged in each period of `timeout`.
     ///
     /// # Errors
-    /// [`Stall`]: no byte was received or acknowledged for `timeout` of virtual time, no event is due any more, or time
+    /// [`Stall`]: no byte was received or acknowledged for `timeout` of virtual time, no further event is due, or time
     /// does not advance.
     pub fn run_while_progressing(
         &mut self,
@@ -226,7 +226,7 @@ impl<S: Setup> Pair<S> {
         text
     }
 
-    /// Runs one iteration of each host at the present time: receives a burst, runs timers, and sends.
+    /// Runs one iteration of each host at the current virtual time: receives a burst, runs timers, and sends.
     fn work(&mut self) {
         let Pair { now, client, server, forward, backward, icmp, cores, tx, log } = self;
         let icmp = *icmp;

@@ -135,7 +135,7 @@ impl Path {
         }
     }
 
-    /// Sends one packet. The path computes the TCP checksum; an SCTP packet must have a correct one.
+    /// Sends one packet. The path computes the TCP checksum; an SCTP packet must have a correct checksum.
     pub fn push(&mut self, now: Instant, bytes: Vec<u8>, ecn: Ecn) -> PushResult {
         while let Some(&(at, mtu)) = self.mtu_changes.front()
             && at <= now
@@ -289,7 +289,7 @@ impl Path {
     }
 }
 
-/// True if `bytes` is an SCTP packet with a correct checksum (RFC 9260 §6.8).
+/// Returns true if `bytes` is an SCTP packet with a correct checksum (RFC 9260 §6.8).
 fn is_sound_sctp(bytes: &[u8]) -> bool {
     wire::sctp::Packet::new(bytes).is_ok_and(|packet| packet.checksum_ok())
 }

@@ -1,4 +1,4 @@
-//! A simulated host with one SCTP association: the endpoint with its sessions, and the state that a worker lends to it.
+//! A simulated host with one SCTP association: the endpoint with its sessions, and the worker state that it borrows.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -194,7 +194,7 @@ impl SctpHost {
         self.streams[stream].receives.push_back(receive);
     }
 
-    /// True if a stream refers to this region.
+    /// Returns true if a stream refers to this region.
     pub fn uses_memory(&self, stream: usize, memory: &VecMemory) -> bool {
         let session = self.streams[stream].session;
         let endpoint = self.endpoint.as_ref();

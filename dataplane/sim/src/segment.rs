@@ -51,7 +51,7 @@ impl Flags {
         ('C', Flags::CWR),
     ];
 
-    /// Returns the flags whose letters are in `text` (`SFRPAUEC`, `-` for none); `None` for another letter.
+    /// Returns the flags whose letters are in `text` (`SFRPAUEC`, `-` for none); `None` for any other letter.
     pub fn from_letters(text: &str) -> Option<Flags> {
         if text == "-" {
             return Some(Flags::default());
@@ -61,7 +61,7 @@ impl Flags {
         })
     }
 
-    /// True if all flags of `other` are set.
+    /// Returns true if all flags of `other` are set.
     pub const fn has(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
@@ -251,12 +251,12 @@ pub fn fill_checksum(bytes: &mut [u8]) {
     TcpPacket::new_unchecked(bytes).fill_checksum(&ADDRESSES.0, &ADDRESSES.1);
 }
 
-/// True if `bytes` is a complete TCP segment with consistent lengths.
+/// Returns true if `bytes` is a complete TCP segment with consistent lengths.
 pub fn is_well_formed(bytes: &[u8]) -> bool {
     TcpPacket::new_checked(bytes).is_ok()
 }
 
-/// True if the segment in `bytes` has a correct checksum.
+/// Returns true if the segment in `bytes` has a correct checksum.
 pub fn verify_checksum(bytes: &[u8]) -> bool {
     TcpPacket::new_checked(bytes)
         .is_ok_and(|packet| packet.verify_checksum(&ADDRESSES.0, &ADDRESSES.1))

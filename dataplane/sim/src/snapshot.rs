@@ -65,8 +65,8 @@ pub fn parallel_map<T: Sync, R: Send>(
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Returns the differing lines of `before` with `-` and those of `now` with `+`; `None` if there are none. The last
-/// comment line of `now`, which names the columns, precedes them.
+/// Returns the differing lines: lines of `before` with `-`, lines of `now` with `+`; `None` if there are none. The
+/// last comment line of `now`, which names the columns, precedes them.
 fn difference(before: &str, now: &str) -> Option<String> {
     if before == now {
         return None;

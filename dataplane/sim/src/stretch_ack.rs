@@ -1,9 +1,9 @@
 //! Stretch ACKs: one direction of a path forwards only some of the acknowledgements.
 //!
 //! A host that merges received segments (GRO, interrupt moderation), or a path that thins acknowledgements, has this
-//! effect. A pure acknowledgement without a gap report is held back, and the next one replaces it. The held one is
-//! forwarded when it acknowledges [`Config::segments`] more segments than the last forwarded one, after
-//! [`Config::hold`], or before any other packet.
+//! effect. A pure acknowledgement without a gap report is held back, and the next such acknowledgement replaces it.
+//! The held acknowledgement is forwarded after [`Config::hold`], before any other packet, or when it acknowledges
+//! [`Config::segments`] more segments than the last forwarded acknowledgement.
 
 use core::time::Duration;
 
@@ -30,8 +30,8 @@ const SEGMENT_LEN: u32 = 1400;
 pub struct Stretch {
     config: Config,
     held: Option<(Instant, Packet)>,
-    /// Acknowledgement number from which newly acknowledged segments are counted: that of the first acknowledgement,
-    /// then that of the last one forwarded by count or by time.
+    /// Acknowledgement number from which newly acknowledged segments are counted: at first that of the first
+    /// acknowledgement, then that of the last acknowledgement forwarded by count or by time.
     last_ack: Option<u32>,
 }
 

@@ -67,8 +67,8 @@ impl Default for Timeouts {
     }
 }
 
-/// Queues the messages of `load` on the streams of `host`, round-robin. Returns what the receiver must deliver. About
-/// half of the tagged messages are sent from memory that may change during the transfer.
+/// Queues the messages of `load` on the streams of `host`, round-robin. Returns the expected messages and region of
+/// the receiver. About half of the tagged messages are sent from memory that may change during the transfer.
 pub fn load<H: End>(host: &mut H, load: &Load) -> Expected {
     let mut rng = Rng::new(load.seed);
     let bytes = random_bytes(&mut rng, load.bytes);
@@ -111,7 +111,7 @@ fn random_bytes(rng: &mut Rng, len: u64) -> Vec<u8> {
 }
 
 impl Expected {
-    /// True if `receiver` has delivered at least as many messages as expected.
+    /// Returns true if `receiver` has delivered at least as many messages as expected.
     pub fn is_delivered<H: End>(&self, receiver: &H) -> bool {
         let (mut tagged, mut untagged) = (0, 0);
         for stream in &self.streams {
@@ -123,8 +123,9 @@ impl Expected {
     }
 
     /// Checks the invariants that hold at any time. Each byte of the region is correct or untouched, and memory around
-    /// the region is untouched. In each stream, the delivered messages are the first ones of the load, each once, in
-    /// order and completely placed. So are the messages reported as sent, each once and in order.
+    /// the region is untouched. In each stream, the delivered messages are the first messages of the load, each once,
+    /// in order and completely placed. The messages reported as sent are also the first of the load, each once and in
+    /// order.
     ///
     /// # Errors
     /// The first violation.

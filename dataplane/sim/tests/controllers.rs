@@ -18,7 +18,7 @@ const BITS_PER_SECOND: u64 = 200_000_000;
 const RTT: Duration = Duration::from_millis(2);
 /// Bandwidth-delay product, bytes.
 const BDP: u64 = BITS_PER_SECOND / 8 * 2 / 1000;
-/// Marking threshold in bytes. RFC 8257 §3.1 gives as an example more than a seventh of the BDP.
+/// Marking threshold in bytes. The example in RFC 8257 §3.1 is more than a seventh of the BDP.
 const K: u64 = BDP / 3;
 
 fn ms(n: u64) -> Duration {

@@ -180,8 +180,8 @@ fn ecn_marks_share_as_fairly_as_drops() {
     }
 }
 
-// A paced and an unpaced stream share a path whose round-trip time is mostly queueing delay. A paced stream that sent
-// whole windows in bursts would get less than half of the rate.
+// A paced and an unpaced stream share a path whose round-trip time is mostly queueing delay. A paced stream with bursts
+// of whole windows would receive less than half of the rate.
 #[test]
 fn pacing_costs_no_share_on_short_paths() {
     const BITS_PER_SECOND: u64 = 200_000_000;
@@ -195,8 +195,8 @@ fn pacing_costs_no_share_on_short_paths() {
     }
 }
 
-/// Returns the share of a paced stream that competes with an unpaced one, from 0 to 1. `micros` is the round-trip time
-/// without queueing, in microseconds. The queue holds 10 ms of traffic.
+/// Returns the share of a paced stream that competes with an unpaced stream, from 0 to 1. `micros` is the round-trip
+/// time without queueing, in microseconds. The queue holds 10 ms of traffic.
 fn short_path(micros: u64, bits_per_second: u64, seed: u64) -> f64 {
     let flow_with_pacing = |pacing, seed| {
         let rtt = Duration::from_micros(micros);

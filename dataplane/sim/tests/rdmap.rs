@@ -25,7 +25,7 @@ struct ExpectedResults {
     outcomes: Vec<(Cookie, Outcome)>,
     sends: Vec<Vec<u8>>,
     written: Vec<u8>,
-    /// Expected first bytes of the data sink, into which all Reads are placed one after the other.
+    /// Expected first bytes of the data sink, which receives the data of all Reads one after the other.
     read: Vec<u8>,
     counter: u64,
 }

@@ -126,7 +126,7 @@ fn source(rng: &mut Rng, data: &[u8]) -> Source<VecMemory> {
     Source::Gather(Box::new(SpanList::new(spans).expect("few spans")))
 }
 
-/// Posts random messages at one host and their receives at the other. Returns what the other must receive.
+/// Posts random messages at one host and their receives at the other. Returns the expected results at the other host.
 fn exchange<H: RdmapHost>(rng: &mut Rng, from: &mut H, to: &mut H) -> Expected {
     let memory = VecMemory::new(MEMORY);
     let (mut bytes, mut events, mut free) = (vec![0; MEMORY], Vec::new(), 0);

@@ -1,6 +1,7 @@
 //! Random scenarios, one per seed: 400 by default, 10,000 in `scripts/test --long`.
 //!
-//! `SIM_SEEDS=FROM..TO cargo test -p sim --test scenarios` plays other seeds, or a single one to repeat a failure.
+//! `SIM_SEEDS=FROM..TO cargo test -p sim --test scenarios` plays other seeds, or a single seed to repeat a
+//! failure.
 #![allow(clippy::print_stdout, reason = "long runs say how many and how long")]
 
 use core::ops::Range;

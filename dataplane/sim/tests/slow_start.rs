@@ -116,7 +116,7 @@ fn timeout_slow_start_millis<S: Setup<Host: Window> + Clone>(
     pair.forward.set_link(link(RTT));
     let acknowledged = pair.client.totals().bytes_acknowledged;
     // The segment retransmitted at the time-out may be lost as well. The time then counts from the acknowledgement of a
-    // later one.
+    // later segment.
     pair.run_until(Duration::from_secs(2), |pair| {
         pair.client.totals().bytes_acknowledged > acknowledged
     })
@@ -138,8 +138,8 @@ fn stretch_acks_do_not_slow_initial_slow_start() {
     }
 }
 
-// Ten round trips of 2 ms let the window grow from 1 to 1000 segments by doubling. Pacing delays the last segments of a
-// window by half a round trip.
+// By doubling, the window grows from 1 to 1000 segments in ten round trips of 2 ms. Pacing delays the last segments of
+// a window by half a round trip.
 #[test]
 fn stretch_acks_do_not_slow_slow_start_after_timeout() {
     for segments in [32, 44] {

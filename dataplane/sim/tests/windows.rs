@@ -31,7 +31,7 @@ trait Window: End {
     /// Returns the right edge of the receive window as a stream offset. `None` while data is missing, and over SCTP.
     fn edge(&self) -> Option<u64>;
     fn pause(&mut self, most_events: Option<u32>);
-    /// Returns how often the budget for window growth refused a request.
+    /// Returns the number of requests that the budget for window growth refused.
     fn window_refusals(&self) -> u64;
 }
 
@@ -214,8 +214,8 @@ fn slow_reader_does_not_grow_the_window() {
     assert_eq!(slow_reader(&sctp(LIMIT)).server.growth(), 0);
 }
 
-/// Runs a client that writes 1 MiB 50 times, each 10 ms after delivery of the previous one, at a round-trip time of 10
-/// ms. Returns the growth of the server's window.
+/// Runs a client that writes 1 MiB 50 times, each 10 ms after delivery of the previous write, at a round-trip time of
+/// 10 ms. Returns the growth of the server's window.
 fn slow_writer<S: Setup<Host: Window>>(host: &S) -> u64 {
     let (mut pair, source) = (pair(host, path(TEN), path(TEN)), source());
     for n in 1..=50 {
@@ -242,7 +242,7 @@ fn growth_within_budget<S: Setup<Host: Window>>(host: &S) -> (u64, bool) {
     (pair.server.growth(), pair.server.window_refusals() > 0)
 }
 
-// A window's total growth may not exceed the budget that is left afterwards. Of 20 MiB, the window gets 4 MiB. The next
+// A window's total growth may not exceed the budget that is left afterwards. Of 20 MiB, 4 MiB are granted. The next
 // step, to 12 MiB in total, would leave only 8 MiB.
 #[test]
 fn window_growth_stays_within_worker_budget() {

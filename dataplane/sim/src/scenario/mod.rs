@@ -65,7 +65,7 @@ pub enum Side {
 }
 
 impl<S: Setup> Scenario<S> {
-    /// True if all messages must arrive.
+    /// Returns true if all messages must arrive.
     pub fn must_complete(&self) -> bool {
         let harmless =
             |twist: &Disturbance| matches!(twist, Disturbance::Mtu(..) | Disturbance::Link(..));

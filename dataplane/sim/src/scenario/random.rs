@@ -55,7 +55,7 @@ impl Scenario {
             max_untagged: 1 << rng.next_below(13),
         };
         let (mut forward, backward) = (load(&mut rng), load(&mut rng));
-        // Limits the number of messages: many tiny ones take long to simulate and test little.
+        // Limits the number of messages: many tiny messages take long to simulate and test little.
         forward.bytes = forward.bytes.min(forward.max_message * 2000);
         let backward = Load { bytes: backward.bytes.min(backward.max_message * 500), ..backward };
         // Without ICMP reports, the path MTU must not be less than the smallest probe (RFC 4821 §7.2).
@@ -226,7 +226,7 @@ fn loss(rng: &mut Rng) -> Loss {
 }
 
 /// Returns one to four periods of total loss, each after 1 s, the start of a simulation. The periods do not repeat:
-/// otherwise every retransmission at the maximum time-out could fall into one.
+/// otherwise every retransmission at the maximum time-out could fall into such a period.
 fn black_holes(rng: &mut Rng) -> Vec<BlackHole> {
     let n = 1 + rng.next_below(4);
     let hole = |rng: &mut Rng| BlackHole {

@@ -42,7 +42,7 @@ impl Scenario<SctpConfig> {
             max_untagged: 1 << rng.next_below(13),
         };
         let (mut forward, backward) = (load(&mut rng), load(&mut rng));
-        // Limits the number of messages: many tiny ones take long to simulate and test little.
+        // Limits the number of messages: many tiny messages take long to simulate and test little.
         forward.bytes = forward.bytes.min(forward.max_message * 2000);
         let backward = Load { bytes: backward.bytes.min(backward.max_message * 500), ..backward };
         let twists = random_disturbances(&mut rng, MIN_MTU, mtu);

@@ -22,7 +22,7 @@ pub struct Tally {
     pub black_holed: u64,
     /// Segments tail-dropped because a queue was full.
     pub queue_dropped: u64,
-    /// Segments delayed by the link so that later ones may overtake them.
+    /// Segments delayed by the link so that later segments may overtake them.
     pub reordered: u64,
     /// Additional copies of segments that the link created.
     pub duplicated: u64,
@@ -34,7 +34,7 @@ pub struct Tally {
     pub marked: u64,
     /// Segments split into pieces.
     pub split: u64,
-    /// Segments merged with the previous one.
+    /// Segments merged with the previous segment.
     pub merged: u64,
     /// Counters of ESP on both paths.
     pub esp: esp::Counters,

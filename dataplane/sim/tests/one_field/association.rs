@@ -1,5 +1,5 @@
-//! An SCTP association whose peer is the test. The test builds the peer's packets and records those of the endpoint
-//! under test.
+//! An SCTP association whose peer is the test. The test builds the peer's packets and records the packets of the
+//! endpoint under test.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

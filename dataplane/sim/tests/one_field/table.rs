@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// Values of each conversation and field, grouped by outcome.
 type Outcomes = BTreeMap<(&'static str, &'static str), BTreeMap<String, Vec<u64>>>;
 
-/// True if the last message of the conversation was delivered.
+/// Returns true if the last message of the conversation was delivered.
 pub(crate) fn has_last_message(events: &[String]) -> bool {
     let text = format!("{:?}", b"last");
     events.iter().any(|event| event.contains(&text))

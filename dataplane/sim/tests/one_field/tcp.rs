@@ -303,7 +303,7 @@ impl Conversation {
         }
     }
 
-    /// Returns `bytes`. Those of an Atomic Response get the identifier of the endpoint's Atomic Request.
+    /// Returns `bytes`, with the identifier of the endpoint's Atomic Request if they are an Atomic Response.
     fn answered(&self, bytes: &[u8], line: &Connection) -> Vec<u8> {
         let mut bytes = bytes.to_vec();
         if self.post == Post::Atomic {

@@ -208,7 +208,7 @@ impl AppliancePair {
             api_latencies.add(from.elapsed())?;
             let at = arrivals.recv_timeout(TIMEOUT).context("no record in the ring")?;
             rounds.add(at.saturating_duration_since(from))?;
-            // The next put must not wait for the end of this one.
+            // The next put must not wait for the end of this put.
             while !job.state.is_finished() {
                 anyhow::ensure!(from.elapsed() < TIMEOUT, "the job does not end");
                 job = client.get(&format!("/v1/jobs/{}", job.id))?;

@@ -1,8 +1,8 @@
 //! The appliance's configuration for a measurement. The text of a configuration file is generated here, and read and
 //! converted by the functions of `ddpd`.
 //!
-//! The file has two parts. The *topology* (port, interface, listener) is what every appliance must configure. The
-//! *deviations* differ from the defaults, and the row of the measurement lists them.
+//! The file has two parts. The *topology* (port, interface, listener) contains the settings that every appliance
+//! must have. The *deviations* differ from the defaults, and the row of the measurement lists them.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

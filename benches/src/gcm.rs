@@ -38,7 +38,7 @@ impl Gcm {
         Row::new(&self.group, &self.name, "Gbit/s").with("mtu", self.mtu)
     }
 
-    /// Measures sealing and opening. The slower one is the value. Only encrypted bytes are counted.
+    /// Measures sealing and opening. The value is the slower rate. Only encrypted bytes are counted.
     pub fn measure(&self) -> anyhow::Result<Row> {
         pin_to_core(self.core)?;
         let mut row = self.row();

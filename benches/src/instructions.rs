@@ -204,8 +204,8 @@ const FRAMES_PER_SEGMENT: f64 = 5.0;
 /// Minimum share for each flood; see [`StreamShare`].
 const MIN_SHARES: [(&str, f64); 3] = [("rst", 0.80), ("syn", 0.80), ("init", 0.80)];
 
-/// Share that a stream keeps of the core time that a flood leaves: the instructions of the stream's segments alone,
-/// divided by the instructions of the mixed bursts minus those of the flood.
+/// Share that a stream keeps of the core time that a flood leaves. The numerator is the instructions of the stream's
+/// segments alone. The denominator is the instructions of the mixed bursts minus those of the flood.
 #[derive(Clone, PartialEq, Debug)]
 struct StreamShare {
     flood: &'static str,

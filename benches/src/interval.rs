@@ -26,8 +26,8 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Returns the mean of ratios with its interval. `None` for fewer than two, or if a ratio is not a positive finite
-    /// number.
+    /// Returns the mean of ratios with its interval. `None` for fewer than two ratios, or if a ratio is not a positive
+    /// finite number.
     pub fn of_ratios(ratios: &[f64]) -> Option<Interval> {
         if !ratios.iter().all(|ratio| ratio.is_finite() && *ratio > 0.0) {
             return None;
@@ -43,7 +43,8 @@ impl Interval {
     }
 }
 
-/// Returns the mean of differences with its interval. `None` for fewer than two, or if one is not finite.
+/// Returns the mean of differences with its interval. `None` for fewer than two differences, or if a difference is not
+/// finite.
 pub fn of_differences(differences: &[f64]) -> Option<Interval> {
     let (mean, half) = mean_and_half_width(differences)?;
     Some(Interval { n: differences.len(), mean, low: mean - half, high: mean + half })

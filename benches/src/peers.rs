@@ -26,7 +26,7 @@ pub struct Peer {
     pub cores: [usize; 2],
 }
 
-/// A peer program and what is measured with it.
+/// A peer program and its measurements.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PeerKind {

@@ -21,8 +21,8 @@ const RIGHT: f64 = 700.0;
 const TOP: f64 = 44.0;
 const BOTTOM: f64 = 274.0;
 
-/// Colours of series in light mode; `STYLE` has those of dark mode. Red-blind readers can distinguish the colours of
-/// each mode.
+/// Colours of series in light mode; `STYLE` has the colours of dark mode. Red-blind readers can distinguish the
+/// colours of each mode.
 const COLOURS: [&str; 6] = ["#0b63ce", "#d9730d", "#16866a", "#a03ba8", "#8a6d00", "#5a6672"];
 
 /// Style sheet of each plot. The classes `f0` to `f5` and `s0` to `s5` are fill and stroke of a series in dark mode.
@@ -92,7 +92,7 @@ pub struct Bar {
     pub colour: usize,
 }
 
-/// Returns an SVG of lines. A series of at most 16 points has dots, too. `None` if no series has a point.
+/// Returns an SVG of lines. A series of at most 16 points also has dots. `None` if no series has a point.
 pub fn lines(title: &str, x: &Axis, y: &Axis, series: &[Series]) -> Option<String> {
     let series: Vec<&Series> = series.iter().filter(|s| !s.points.is_empty()).collect();
     let points = || series.iter().flat_map(|s| s.points.iter());

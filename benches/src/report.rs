@@ -506,7 +506,7 @@ mod tests {
         let some = Results { whole: false, ..results(false, Some(1.0)) };
         assert!(refusal(some).contains("some groups"));
         assert!(refusal(results(false, Some(1.0))).contains("marks"));
-        // Marks in one document only are not enough.
+        // Marks in only one document do not suffice.
         std::fs::write(root.path().join("README.md"), format!("{BEGIN}{END}")).unwrap();
         assert!(refusal(results(false, Some(1.0))).contains("performance.md lacks the marks"));
         assert_eq!(documents(&root), [format!("{BEGIN}{END}"), "no marks\n".to_owned()]);

@@ -32,7 +32,7 @@ pub struct RigEnd {
     /// Endpoint configurations for the streams that this end opens, each with its remote port. An A/B cell has two,
     /// other cells have one.
     endpoints: Vec<(EndpointConfig, u16)>,
-    /// ULP configuration of accepted streams, then that of opened streams.
+    /// ULP configuration of accepted streams, then of opened streams.
     ulps: [UlpConfig; 2],
     events: Vec<Event>,
 }

@@ -26,7 +26,7 @@ pub struct Row {
     /// Secondary numbers by name. The name contains the unit. The number is the median of the repetitions, or the
     /// maximum if the name ends in `_max`.
     pub extra: BTreeMap<String, f64>,
-    /// Completed repetitions. Within a group, the repetitions of all rows with the same number ran consecutively.
+    /// Completed repetitions. Within a group, repetitions with the same number ran consecutively for all rows.
     pub runs: Vec<Repetition>,
     /// Latency distribution of the last repetition; empty if the row measures no latencies.
     pub latency: Quantiles,

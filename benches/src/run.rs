@@ -2,7 +2,7 @@
 //! consecutively, in reverse order in every second repetition (A B, B A, …). The cores are checked before and after
 //! each task.
 //!
-//! [`compare_builds`] compares this program with one built from another commit. Each task runs with both programs in
+//! [`compare_builds`] compares this program with a build of another commit. Each task runs with both programs in
 //! ABBA order.
 
 use std::collections::BTreeMap;
@@ -66,8 +66,8 @@ fn select_groups(means: &RunOptions, only: &[String]) -> anyhow::Result<Vec<Grou
     Ok(all.into_iter().filter(wanted).collect())
 }
 
-/// Runs the groups named in `only`, or all groups if `only` is empty. Fails for an unknown name. A task that fails
-/// gives a row with the reason.
+/// Runs the groups named in `only`, or all groups if `only` is empty. Fails for an unknown name. A failed task yields a
+/// row with the reason.
 pub fn run(means: &RunOptions, only: &[String]) -> anyhow::Result<Results> {
     let begin = Instant::now();
     let machine = machine::describe();
@@ -153,7 +153,7 @@ fn print_progress(run: &Repetition, group: &Group, row: &Row) {
     }
 }
 
-/// A task, measured with this program and with one built from another commit.
+/// A task, measured with this program and with a build of another commit.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Comparison {
     /// Row of this program.

@@ -1,5 +1,5 @@
-//! Two SCTP endpoints with one DDP session, connected without worker, port or clock. [`endpoint_pair`] is the same for
-//! TCP.
+//! Two SCTP endpoints with one DDP session, connected without worker, port or clock. [`endpoint_pair`] is the TCP
+//! counterpart.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -219,7 +219,7 @@ impl SctpPair {
         !quiet || soon.is_some()
     }
 
-    /// Replaces [`last_burst`](Self::last_burst) by the packets that the sender transmits now.
+    /// Replaces [`last_burst`](Self::last_burst) with the packets that the sender transmits now.
     pub fn send_burst(&mut self) {
         self.outbound.clear();
         self.sender.output(self.now, &mut self.outbound);

@@ -84,7 +84,7 @@ fn record_stalls(core: usize, time: Duration) -> anyhow::Result<Vec<Duration>> {
 /// Returns the time `w` such that a message that arrives at a random moment waits longer than `w` with probability
 /// `share`. `stalls` of a measurement of length `time` are in ascending order.
 fn open_loop_quantile(stalls: &[Duration], time: Duration, share: f64) -> Duration {
-    // In a stall of length s > w, the first s - w are the moments with a wait longer than w. Finds the w for which the
+    // Messages that arrive in the first s - w of a stall of length s > w wait longer than w. Finds the w for which the
     // sum of s - w over all stalls longer than w is `share * time`.
     let most = time.mul_f64(share);
     let mut sum = Duration::ZERO;
@@ -122,7 +122,7 @@ mod tests {
         // A stall of 11 ms within a second: only the first millisecond, 0.1 % of all moments, waits longer than 10 ms.
         assert_eq!(open_loop_quantile(&ms(&[11]), SECOND, 0.001), Duration::from_millis(10));
         assert_eq!(open_loop_quantile(&ms(&[1, 11]), SECOND, 0.001), Duration::from_millis(10));
-        // Two equal stalls have a first millisecond each, together 0.2 % of all moments.
+        // Each of two equal stalls contributes its first millisecond, together 0.2 % of all moments.
         assert_eq!(open_loop_quantile(&ms(&[11, 11]), SECOND, 0.002), Duration::from_millis(10));
         // 0.5 % of a second is 5 ms, and (8 - w) + (5 - w) = 5 for w = 4.
         assert_eq!(open_loop_quantile(&ms(&[5, 8]), SECOND, 0.005), Duration::from_millis(4));

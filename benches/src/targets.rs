@@ -51,7 +51,7 @@ pub struct Target {
     /// One ratio, difference or value for each repetition.
     pub samples: Vec<f64>,
     /// Geometric mean of ratios and values, arithmetic mean of differences, maximum of counts, median of figures. The
-    /// first sample if the samples give no interval for a kind with intervals. `None` if not measured.
+    /// first sample, if a kind with intervals has too few samples for an interval. `None` if not measured.
     pub value: Option<f64>,
     /// Lower end of the 95 % interval, or the minimum sample of kinds without an interval.
     pub low: Option<f64>,

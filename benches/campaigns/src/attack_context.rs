@@ -30,7 +30,7 @@ pub(crate) struct AttackContext<'a> {
 }
 
 impl AttackContext<'_> {
-    /// Records a violation. Duplicates, and those after the eighth, are discarded.
+    /// Records a violation. Duplicates, and all violations after the eighth, are discarded.
     pub(crate) fn report_violation(&mut self, what: impl Into<String>) {
         let what = what.into();
         if self.findings.len() < 8 && !self.findings.contains(&what) {

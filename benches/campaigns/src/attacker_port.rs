@@ -187,7 +187,7 @@ impl AttackerPort {
         self.queue.flush();
     }
 
-    /// Waits at most `time` for an answer that `pick` accepts. Discards the answers before that one.
+    /// Waits at most `time` for an answer that `pick` accepts. Discards earlier answers.
     pub(crate) fn wait_answer<T>(
         &mut self,
         time: Duration,

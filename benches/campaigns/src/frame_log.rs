@@ -45,8 +45,8 @@ pub(crate) struct Summary {
     pub(crate) carried: usize,
     /// Frames lost or damaged.
     pub(crate) lost: usize,
-    /// Longest outage: from the first lost or damaged frame to the next one delivered unchanged, or
-    /// to the newest recorded frame.
+    /// Longest outage: from the first lost or damaged frame to the next frame delivered unchanged, or to the newest
+    /// recorded frame.
     pub(crate) longest_outage: Duration,
     /// Longest run of lost or damaged frames in one direction.
     pub(crate) longest_loss_run: usize,

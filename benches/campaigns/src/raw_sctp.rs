@@ -22,12 +22,12 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) struct RawSctp {
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
-    /// Verification tag of received packets; `peer_tag` is that of sent packets.
+    /// Verification tag of received packets; `peer_tag` is the tag of sent packets.
     pub(crate) own_tag: u32,
     pub(crate) peer_tag: u32,
     /// Next TSN to send.
     pub(crate) tsn: u32,
-    /// TSN of the last received DATA chunk. Before the first one, the peer's initial TSN minus 1.
+    /// TSN of the last received DATA chunk. Before the first chunk, the peer's initial TSN minus 1.
     pub(crate) last_tsn: u32,
 }
 

@@ -347,8 +347,8 @@ impl AttackRun<'_> {
     }
 }
 
-/// Returns the gauges that have an upper bound: name, value and bound. The bounds are those of the target's
-/// configuration, otherwise the defaults in `docs/ddpd.reference.toml`.
+/// Returns the gauges that have an upper bound: name, value and bound. Bounds are from the target's configuration,
+/// otherwise the defaults in `docs/ddpd.reference.toml`.
 fn bounded_gauges(sample: &Sample) -> Vec<(&'static str, u64, u64)> {
     let all = [
         ("held_bytes", testbed::HELD_LIMIT),

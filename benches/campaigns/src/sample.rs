@@ -84,7 +84,7 @@ fn from_stats(stats: &Stats) -> Sample {
     sample
 }
 
-/// Returns received frames minus those with a counted outcome; 0 unless there is a defect.
+/// Returns received frames minus frames with a counted outcome; 0 unless there is a defect.
 pub(crate) fn unaccounted_frames(counted: &CounterMap) -> i64 {
     let sum = |names: &[&str]| -> u64 { names.iter().filter_map(|&name| counted.get(name)).sum() };
     let drops: u64 =

@@ -32,7 +32,7 @@ pub struct Account {
     pub became: BTreeMap<String, u64>,
     /// Workers' frames without a counted outcome; 0 unless there is a defect.
     pub unaccounted: i64,
-    /// Frames that the mixer delivered minus those that the port counted; 0 unless there is a defect.
+    /// Frames that the mixer delivered minus frames that the port counted; 0 unless there is a defect.
     pub lost_before_port: i64,
     /// Busy time of the workers, nanoseconds.
     pub busy_ns: u64,
@@ -107,7 +107,7 @@ impl Account {
         }
     }
 
-    /// True if every frame is accounted for.
+    /// Returns true if every frame is accounted for.
     pub fn adds_up(&self) -> bool {
         self.unaccounted == 0 && self.lost_before_port == 0
     }

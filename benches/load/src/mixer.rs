@@ -368,7 +368,7 @@ impl TokenBucket {
     }
 }
 
-/// Sends `frames`. Drops those without free space in the ring and returns their number.
+/// Sends `frames`. Drops frames without free space in the ring and returns their number.
 fn send_or_drop(queue: &mut TxQueue, frames: &mut Burst) -> u64 {
     queue.burst(frames);
     let lost = frames.len() as u64;

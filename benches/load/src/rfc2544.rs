@@ -49,7 +49,7 @@ impl Trial {
         1.0 - self.seen as f64 / (self.offered as f64).max(1.0)
     }
 
-    /// True if the generator achieved more than 95 % of the requested rate.
+    /// Returns true if the generator achieved more than 95 % of the requested rate.
     fn reached_rate(&self) -> bool {
         self.offered_rate > 0.95 * self.rate
     }
@@ -84,7 +84,7 @@ pub struct SearchResults {
 }
 
 /// Returns the next rate of a search that allows the loss `limit`: the geometric mean of the highest rate that passed
-/// and the lowest that failed. `None` if these differ by at most 5 %.
+/// and the lowest rate that failed. `None` if these differ by at most 5 %.
 fn next_rate(limit: f64, trials: &[Trial]) -> Option<f64> {
     let (low, high) = rate_bounds(limit, trials);
     (high / low > 1.05).then(|| (low * high).sqrt())

@@ -94,7 +94,7 @@ pub struct Plan {
 /// Minimum share of a profile's frames that its expected counters must account for.
 const EXPECTED_SHARE: f64 = 0.95;
 
-/// Runs one profile: a phase without load, then one under load.
+/// Runs one profile: a phase without load, then a phase under load.
 pub fn run(
     bed: &Testbed,
     generator: &Generator,
@@ -154,7 +154,7 @@ pub fn run(
     })
 }
 
-/// Returns the account once it adds up, or the last one after 10 s.
+/// Returns the account once it adds up, or the last account after 10 s.
 fn await_account(bed: &Testbed, from: &Snapshot) -> anyhow::Result<Account> {
     let until = Instant::now() + Duration::from_secs(10);
     loop {
@@ -238,7 +238,7 @@ struct VictimStream {
 }
 
 impl VictimStream {
-    /// True if `event` of the target reports the stream's end.
+    /// Returns true if `event` of the target reports the stream's end.
     fn is_close_event(&self, event: &serde_json::Value) -> bool {
         event["event"] == "stream_closed" && event["stream"] == self.target_id.as_str()
     }
@@ -385,7 +385,7 @@ fn write_capture(
                 next_seq: victim.position.snd_nxt,
                 ack: victim.position.rcv_nxt,
                 timestamps: victim.position.timestamps,
-                // No FPDU was sent on the stream yet, so the next one begins with a marker.
+                // No FPDU was sent on the stream yet, so the next FPDU begins with a marker.
                 marker: Some(0),
             }),
             capture: capture::parse(SIW_CAPTURE)?,

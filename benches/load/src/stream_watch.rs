@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use etherparse::{NetSlice, SlicedPacket, TcpOptionElement, TransportSlice};
 
-/// Maximum number of recorded streams; further ones are ignored.
+/// Maximum number of recorded streams; further streams are ignored.
 const MAX_STREAMS: usize = 1024;
 
 /// The two ends of a stream.

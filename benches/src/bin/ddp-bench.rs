@@ -51,7 +51,7 @@ struct RunArguments {
     /// Maximum repetitions per group; with --against, per row
     #[arg(long)]
     repetitions: Option<u32>,
-    /// Compare this program with another one, built from another commit; the two alternate for each row
+    /// Compare this program with a build of another commit; the two alternate for each row
     #[arg(long, value_name = "BINARY", conflicts_with = "publish")]
     against: Option<PathBuf>,
     /// Only this group; may be repeated

@@ -76,7 +76,7 @@ fn main() {
 }
 
 /// Runs `work` under measurement. The preceding large allocation makes the allocator sort its freed chunks. Otherwise
-/// the first allocation of a path would do so, at a cost that depends on everything before it.
+/// the first allocation of a path would sort them, at a cost that depends on all earlier work.
 fn measure(work: &mut dyn FnMut()) {
     drop(black_box(Vec::<u8>::with_capacity(100 << 10)));
     measured_hot_path(work);

@@ -166,7 +166,7 @@ const CALIBRATION_SHARE: f64 = 0.5;
 const START_BOUND: Duration = Duration::from_micros(250);
 
 /// Measures the maximum rate in a closed loop, then the latency in an open loop at a percentage of that rate. In the
-/// open loop each message is due at a fixed time, even if earlier ones are not complete.
+/// open loop each message is due at a fixed time, even if earlier messages are not complete.
 fn measure_loaded_latency(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
     rig.open_streams(cell.rig.streams)?;
     rig.start_load(|n| cell.closed_load(n))?;
@@ -255,9 +255,9 @@ fn measure_set_up(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<(
 /// Length of an A or B slice.
 const SLICE: Duration = Duration::from_millis(10);
 
-/// Alternates two streams between the same workers in A/B slices. The row is the median of `cell` / `beside`, each
-/// ratio of two adjacent slices, in the order AB as often as BA. A slice in which the host preempts a core thus hardly
-/// changes it.
+/// Alternates two streams between the same workers in A/B slices. The row is the median of the ratios `cell` / `beside`
+/// of adjacent slices, in the order AB as often as BA. A slice in which the host preempts a core thus hardly changes
+/// the median.
 fn measure_slices(cell: &Cell, beside: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
     rig.add_endpoint(&beside.rig)?;
     rig.open_with(0, 1)?;

@@ -116,7 +116,7 @@ impl Kind {
         }
     }
 
-    /// True if the frames belong to the flow of a stream, which must be opened first.
+    /// Returns true if the frames belong to the flow of a stream, which must be opened first.
     pub fn needs_stream(self) -> bool {
         matches!(self, Kind::Checksum | Kind::InWindow)
     }

@@ -43,7 +43,7 @@ fn stag(context: &AttackContext<'_>, region: &str) -> Result<(u32, u64)> {
     testbed::region_stag(&context.target.client, region)
 }
 
-/// Sends Writes to STag 0, to STags that exceed an existing one by a power of two (1 to 1024), and to random STags.
+/// Sends Writes to STag 0, to random STags, and to STags that exceed an existing STag by a power of two (1 to 1024).
 fn guess_stags(context: &mut AttackContext<'_>) -> Result<()> {
     let (known, to) = stag(context, "prey")?;
     for n in 0..24u32 {

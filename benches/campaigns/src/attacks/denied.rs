@@ -14,7 +14,7 @@ use crate::raw_sctp::RawSctp;
 use crate::testbed;
 use crate::verdict::Expectation;
 
-// `net_overload` is expected, too: in a full burst the target examines only a few frames that match no stream.
+// `net_overload` is also expected: in a full burst the target examines only a few frames that match no stream.
 const REFUSED: &[&str] = &["drop:net_peer_refused", "drop:net_overload"];
 
 /// Frames must be dropped before any state is created: `streams_refused` must not grow, and the target must not answer.

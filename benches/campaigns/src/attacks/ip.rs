@@ -175,7 +175,7 @@ fn send_malformed_headers(context: &mut AttackContext<'_>) -> Result<()> {
             if n % 2 == 0 { Ipv4Addr::new(198, 18, 0, 9).into() } else { "fd95::1".parse()? };
         let to = if from.is_ipv4() { testbed::TARGET_V4.into() } else { testbed::TARGET_V6.into() };
         let ends = context.station.frame_ends(from, to);
-        // Destination options headers, each followed by another one (RFC 8200 §4.6).
+        // Destination options headers, each followed by another such header (RFC 8200 §4.6).
         let mut body = [60, 0, 1, 4, 0, 0, 0, 0].repeat(20);
         let protocol = if from.is_ipv4() { 253 } else { 60 };
         body.truncate(8 * (1 + n % 20));

@@ -27,7 +27,7 @@ const TAGGED_COUNTERS: &[&str] =
     &["drop:net_ipsec_unclassified", "drop:net_ipsec_unprotected", "drop:net_vlan"];
 const PORT_4500_COUNTERS: &[&str] = &["drop:net_ipsec_unprotected", "drop:net_esp_unknown_spi"];
 const WEAKER_COUNTERS: &[&str] = &["drop:net_ipsec_wrong_protection", "drop:net_ipsec_unprotected"];
-// `net_overload` is expected, too: in a full burst the target examines only a few frames that match no stream.
+// `net_overload` is also expected: in a full burst the target examines only a few frames that match no stream.
 const NOT_PROTECTED_COUNTERS: &[&str] = &["drop:net_not_protected", "drop:net_overload"];
 
 /// Frames must be dropped: no answer, and no delivery to the host's kernel. The 16 permitted `host_frames` are MLD

@@ -108,8 +108,8 @@ fn flip_fpdu_bits(context: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..8 {
         context.attempts += 1;
         let mut attacker = Attacker::start(VICTIM_PORT)?;
-        // The target, as responder, must not send an FPDU, not even a Terminate, before it has received a valid one
-        // (RFC 5044 §7.1.2). The first FPDU is therefore valid. It has no payload, so its STag is not checked.
+        // The target, as responder, must not send an FPDU, not even a Terminate, before it has received a valid
+        // FPDU (RFC 5044 §7.1.2). The first FPDU is therefore valid. It has no payload, so its STag is not checked.
         attacker.send_segment(&segments::tagged_segment(1, 2, true, &[]))?;
         let mut fpdu = segments::fpdu(&segments::tagged_segment(1, 2, true, &[7; 100]));
         // The ULPDU length is left unchanged: wrong lengths are a separate attack.

@@ -21,7 +21,7 @@ const INIT: &[&str] =
 // INIT in `sctp_packets`.
 const INIT_PACKET_COUNTERS: &[&str] =
     &["sctp_packets", "sctp_cookies_sent", "drop:net_*", "drop:sctp_*"];
-// `net_overload` is expected, too: in a full burst the target examines only a few packets that match no association.
+// `net_overload` is also expected: in a full burst the target examines only a few packets that match no association.
 const CHECKSUM: &[&str] = &["drop:sctp_bad_checksum", "drop:net_overload"];
 const TAGS: &[&str] = &["drop:sctp_bad_tag", "drop:sctp_out_of_the_blue"];
 const OUT_OF_THE_BLUE: &[&str] = &["drop:sctp_out_of_the_blue", "drop:net_overload", "drop:sctp_*"];

@@ -41,7 +41,7 @@ fn open_association(context: &mut AttackContext<'_>, last: u8, port: u16) -> Res
     anyhow::bail!("no association from {from}")
 }
 
-/// Sends first and middle fragments of messages, never a last one, on many associations.
+/// Sends first and middle fragments of messages, never a last fragment, on many associations.
 fn send_unfinished_messages(context: &mut AttackContext<'_>) -> Result<()> {
     let mut all = Vec::new();
     for n in 0..20 {
@@ -200,7 +200,7 @@ fn send_many_ranges(context: &mut AttackContext<'_>) -> Result<()> {
     for n in order {
         context.attempts += 1;
         let at = UntaggedPosition { qn: 0, msn: 1, mo: n * len };
-        // TSNs follow the order of the message, too, so the segments not yet sent look lost.
+        // TSNs also follow the order of the message, so the segments not yet sent look lost.
         association.tsn = first.wrapping_add(n);
         let payload = vec![n as u8; len as usize];
         association.send_segment(
@@ -264,8 +264,8 @@ fn write_to_foreign_regions(context: &mut AttackContext<'_>) -> Result<()> {
 
 /// Sends short and long Terminates, some with reserved bits set. Each is followed by DATA without the U bit.
 fn send_malformed_terminates(context: &mut AttackContext<'_>) -> Result<()> {
-    // RFC 5040 §4.8: layer and error type, error code, then 16 bits: M, D and R in the three highest, the others
-    // reserved.
+    // RFC 5040 §4.8: layer and error type, error code, then 16 bits: M, D and R are the three highest, the others
+    // are reserved.
     let bodies: [&[u8]; 6] = [
         // LLP errors, with a reserved bit and without.
         &[0x20, 0x02, 0x01, 0x00],

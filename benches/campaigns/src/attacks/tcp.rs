@@ -25,7 +25,7 @@ const SYN: &[&str] = &[
     "drop:net_rate_limited",
     "drop:tcp_unexpected_syn",
 ];
-// `tcp_old_timestamp` is expected, too: the good peer's timestamps advance between the observation and the forged
+// `tcp_old_timestamp` is also expected: the good peer's timestamps advance between the observation and the forged
 // segment.
 const BAD_ACK: &[&str] = &["drop:tcp_bad_ack", "drop:tcp_old_timestamp", "drop:tcp_out_of_window"];
 const OUT_OF_WINDOW: &[&str] = &["drop:tcp_out_of_window", "drop:tcp_old_timestamp"];

@@ -40,7 +40,7 @@ pub(super) fn explain(worker: &Worker, lossy: &LossyCable, began: Instant) -> (S
     (text, cut)
 }
 
-/// Appends to `text` the records that appliance `name` has of `what`, a stream, a job or an address. Returns the local
+/// Appends to `text` the records that appliance `name` has of the stream, job or address `what`. Returns the local
 /// address of the newest recorded stream, if any.
 fn append_records(at: &Client, name: &str, what: &str, text: &mut String) -> Vec<SocketAddr> {
     let why: Why = match at.get(&format!("/v1/why/{what}")) {

@@ -337,8 +337,8 @@ impl Worker {
                     let _: serde_json::Value = self.target.delete(&path)?;
                 }
                 await_end(&self.peer, job)?;
-                // The target's RST may be lost, or the transfer may have completed before the RST: the peer aborts its
-                // stream, too.
+                // The target's RST may be lost, or the transfer may have completed before the RST. The peer therefore
+                // also aborts its stream.
                 let path = format!("/v1/streams/{}?abort=true", stream.id);
                 let _: Result<serde_json::Value, _> = self.peer.delete(&path);
             }

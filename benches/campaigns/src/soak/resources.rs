@@ -132,7 +132,7 @@ mod tests {
         assert!(only(|left| left.descriptors += 1).contains("descriptors: 21"));
         assert!(only(|left| left.threads += 1).contains("threads"));
         assert!(only(|left| left.regions.push("c".into())).contains("regions: a b c"));
-        // Missing names are violations, too.
+        // Missing names are also violations.
         assert!(only(|left| left.listeners.clear()).contains("listeners"));
         assert!(only(|left| *left.gauges.get_mut("streams").unwrap() += 1).contains("streams: 2"));
         assert!(

@@ -77,7 +77,7 @@ impl Profile {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    /// True if the profile needs [`Plan::stream`].
+    /// Returns true if the profile needs [`Plan::stream`].
     pub fn needs_stream(self) -> bool {
         matches!(
             self,
@@ -88,7 +88,7 @@ impl Profile {
         )
     }
 
-    /// True if the profile has frames of this IP version. ARP is IPv4 only, neighbour discovery IPv6 only.
+    /// Returns true if the profile has frames of this IP version. ARP is IPv4 only, neighbour discovery IPv6 only.
     pub fn supports_ip(self, v6: bool) -> bool {
         match self {
             Profile::ArpFlood => !v6,
@@ -136,7 +136,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// True if the destination is an IPv6 address.
+    /// Returns true if the destination is an IPv6 address.
     pub fn is_v6(&self) -> bool {
         self.destination.is_ipv6()
     }

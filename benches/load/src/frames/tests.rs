@@ -109,7 +109,7 @@ fn parse(frame: &[u8]) -> Parsed<'_> {
     }
 }
 
-/// True if the checksum of SCTP, ICMP, TCP or UDP is correct.
+/// Returns true if the checksum of SCTP, ICMP, TCP or UDP is correct.
 fn has_valid_checksum(packet: &Parsed<'_>) -> bool {
     let pseudo = [
         &packet.addresses[..],

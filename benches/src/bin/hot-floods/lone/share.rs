@@ -145,7 +145,7 @@ impl StreamPair {
         Ok(pair)
     }
 
-    /// Adds the listener that the flood addresses, beside that of the stream.
+    /// Adds the listener that the flood addresses, in addition to the stream's listener.
     fn add_flooded_listener(&mut self, rig: &RigConfig) -> anyhow::Result<()> {
         let Some(listener) = EndConfig::new(rig, Side::Responder)?.listener else { return Ok(()) };
         let listener = Arc::new(ListenerConfig { id: ListenerId(2), ..listener });

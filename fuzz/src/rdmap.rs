@@ -76,7 +76,7 @@ struct End {
     secret: VecMemory,
     /// Memory of the posted receives.
     received: VecMemory,
-    /// Receives that were posted, and those that have ended.
+    /// Number of posted receives, and of ended receives.
     receives_posted: u64,
     receives_ended: u64,
     reads: u64,

@@ -101,7 +101,8 @@ fn assert_same(left: &Chunk<'_>, right: &Chunk<'_>) {
     }
 }
 
-/// Upper layer that sends `messages_left` messages and accepts received ones, except those with a length of 6 modulo 7.
+/// Upper layer that sends `messages_left` messages, and accepts received messages except those with a length of 6
+/// modulo 7.
 struct Upper {
     messages_left: u32,
 }

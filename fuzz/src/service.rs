@@ -55,8 +55,8 @@ struct Host {
     service: Service,
     now: Instant,
     open_streams: BTreeSet<StreamId>,
-    /// Identifiers of the four streams that a record can select. Each stream is open, or not opened yet: a closed
-    /// stream's identifier is replaced by a new one.
+    /// Identifiers of the four streams that a record can select. Each stream is open, or not opened yet. The
+    /// identifier of a closed stream is replaced.
     next_ids: [u64; 4],
 }
 

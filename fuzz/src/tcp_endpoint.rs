@@ -54,7 +54,7 @@ const HOLD: u64 = 4096;
 const MAX_FPDU: u64 = 64 << 10;
 /// Budget for buffers of incomplete untagged messages, in bytes.
 const POOL: u64 = 8192;
-/// Length of the peer's stream from which records do not extend it any more, in bytes.
+/// Maximum length of the peer's stream, in bytes. Records do not extend a longer stream.
 const MAX_STREAM_LEN: usize = 1 << 16;
 
 /// Region with all access rights. It is the middle of a larger memory, whose other bytes the peer must not reach.

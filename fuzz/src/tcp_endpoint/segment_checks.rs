@@ -38,8 +38,8 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Checks that a segment does not shrink the window, unless the endpoint has refused bytes since the previous one.
-    /// `refused` is the total number of refused bytes.
+    /// Checks that a segment does not shrink the window, unless the endpoint has refused bytes since the previous
+    /// segment. `refused` is the total number of refused bytes.
     fn check(&mut self, segment: &Segment<'_>, refused: u64) {
         if core::mem::replace(&mut self.refused, refused) < refused {
             self.edge = None;

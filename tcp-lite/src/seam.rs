@@ -49,8 +49,8 @@ pub trait SegmentSource {
     fn has_data(&self) -> bool;
 
     /// Writes the payload of the next segment into `out` and returns its length; 0 if there is nothing to send. The
-    /// payload begins at stream offset `offset`, directly after the previous one. `out` has the length that the windows
-    /// allow now, at most `emss`, the effective MSS.
+    /// payload begins at stream offset `offset`, directly after the previous payload. `out` has the length that the
+    /// windows allow now, at most `emss`, the effective MSS.
     ///
     /// With `in_flight`, an acknowledgement will arrive, after which TCP polls again. The source may then return 0 if
     /// `out` is too short for a whole FPDU. With nothing in flight it must use any room.
@@ -99,8 +99,8 @@ pub trait TxBatch {
     /// §5). Called before [`commit`](Self::commit). Unmarked segments are not ECN-capable.
     fn set_ecn_capable(&mut self) {}
 
-    /// Marks the segment of the last [`reserve_segment`](Self::reserve_segment) call as the last one for now: the
-    /// source has no more data. Called before [`commit`](Self::commit).
+    /// Marks the segment of the last [`reserve_segment`](Self::reserve_segment) call as the end of a run: the source
+    /// has no more data. Called before [`commit`](Self::commit).
     fn mark_last(&mut self) {}
 
     /// Returns true if many streams share the port. Their bursts may then be longer ([`transport::pacing`]).

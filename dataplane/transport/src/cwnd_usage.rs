@@ -5,7 +5,7 @@ use base::{Instant, Nanos};
 
 use crate::seq::ExtSeq;
 
-/// Usage in the present round trip, and the time when the window was last full.
+/// Usage in the current round trip, and the time when the window was last full.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CwndUsage {
     /// True if the window was full in this round trip, so that it limited sending.

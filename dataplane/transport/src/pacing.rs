@@ -19,7 +19,7 @@ const MIN_SEGMENTS: u64 = 10;
 /// Duration of a burst at the paced rate.
 const BURST_TIME: Nanos = Nanos::from_micros(100);
 /// Longest pause, other than a wait for the pacing timer, after which a flow keeps its schedule and so catches up.
-/// After a longer pause, the schedule restarts at the present time.
+/// After a longer pause, the schedule restarts at the current time.
 const MAX_IDLE_CREDIT: Nanos = Nanos::from_millis(1);
 /// Longest burst, bytes.
 const MAX_BURST: u64 = 64 * 1024;
@@ -43,7 +43,7 @@ pub struct Pacer {
 pub struct PacedPath {
     /// Smoothed round-trip time (SRTT, RFC 6298 §2).
     pub srtt: Option<Nanos>,
-    /// Shortest round-trip time of the last one to two minutes.
+    /// Shortest round-trip time of the last 1 to 2 minutes.
     pub min_rtt: Option<Nanos>,
     /// True if many streams share the port.
     pub shared: bool,

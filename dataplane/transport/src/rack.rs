@@ -11,16 +11,16 @@ use crate::seq::ExtSeq;
 /// Recoveries without D-SACK after which the reordering window shrinks again (RFC 8985 §6.2 step 4).
 const REO_WND_PERSIST: u8 = 16;
 
-/// Window of RACK.min_RTT: one minute, in units of 2^26 ns. The minimum covers the last one to two windows.
+/// Window of RACK.min_RTT: one minute, in units of 2^26 ns. The minimum covers the last 1 to 2 windows.
 const MIN_RTT_WINDOW: u32 = (60_000_000_000_u64 >> 26) as u32;
 
 /// The state of RACK (RFC 8985 §5.3).
 #[derive(Clone, Debug)]
 pub struct Rack {
     track: Lazy<Track>,
-    /// RACK.min_RTT, the shortest round-trip time of the last one to two minutes.
+    /// RACK.min_RTT, the shortest round-trip time of the last 1 to 2 minutes.
     min_rtt: MinRtt,
-    /// RACK.reordering_seen: true once a segment sent once arrived after later ones.
+    /// RACK.reordering_seen: true once a segment sent once arrived after later segments.
     reordering_seen: bool,
     /// RACK.reo_wnd_mult: the reordering window in quarters of RACK.min_RTT.
     reo_wnd_mult: u8,
@@ -64,7 +64,7 @@ pub struct LossCriterion {
     pub latest: Transmission,
     /// Time from a segment's transmission until it counts as lost: RACK.rtt + RACK.reo_wnd.
     pub timeout: Nanos,
-    /// The present time.
+    /// The current time.
     pub now: Instant,
 }
 
@@ -187,15 +187,15 @@ impl Rack {
     }
 }
 
-/// The shortest round-trip time of the last one to two [`MIN_RTT_WINDOW`]s, in units of 64 ns; zero before
-/// the first measurement.
+/// The shortest round-trip time of the last 1 to 2 [`MIN_RTT_WINDOW`]s, in units of 64 ns; zero before the first
+/// measurement.
 #[derive(Clone, Copy, Debug, Default)]
 struct MinRtt {
-    /// The minimum of the previous and the present window.
+    /// The minimum of the previous and the current window.
     best: u32,
-    /// The minimum of the present window.
+    /// The minimum of the current window.
     recent: u32,
-    /// Start of the present window, in units of 2^26 ns.
+    /// Start of the current window, in units of 2^26 ns.
     since: u32,
 }
 

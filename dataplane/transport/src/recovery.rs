@@ -81,8 +81,8 @@ pub enum NextSeg {
 pub struct NextSegInputs {
     /// True if a full segment fits the congestion window, or nothing is in flight.
     pub cwnd_open: bool,
-    /// True if a retransmission is sent even if the congestion window is full: the first one of a recovery (RFC 6675 §5
-    /// (4.3)).
+    /// True if a retransmission is sent even if the congestion window is full: the first retransmission of a recovery
+    /// (RFC 6675 §5 (4.3)).
     pub resend_ignores_cwnd: bool,
     /// True if a lost segment waits for retransmission and the peer's window has room for it.
     pub lost: bool,

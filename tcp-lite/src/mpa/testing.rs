@@ -69,7 +69,7 @@ impl Stream {
         self.bytes.extend_from_slice(&(pointer as u16).to_be_bytes());
     }
 
-    /// Returns the offset of each FPDU, and the end of the last one.
+    /// Returns the offset of each FPDU, and the end of the last FPDU.
     pub(crate) fn boundaries(&self) -> Vec<usize> {
         self.fpdus.iter().map(|(at, _)| *at).chain([self.bytes.len()]).collect()
     }

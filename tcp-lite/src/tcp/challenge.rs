@@ -3,7 +3,7 @@
 use base::Instant;
 
 /// Number of challenge acknowledgements of one connection in the current second. A global limit would be a side
-/// channel: an attacker could detect on its own connection that another one has sent challenges.
+/// channel: an attacker could detect on its own connection that another connection has sent challenges.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChallengeLimit {
     since: Instant,

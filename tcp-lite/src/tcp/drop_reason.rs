@@ -4,7 +4,7 @@ use core::fmt;
 
 base::explained! {
     /// Reason why a segment was dropped. A segment whose only effect is that an acknowledgement or a reset is sent
-    /// counts as dropped, too.
+    /// also counts as dropped.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub enum DropReason {
         /// The segment is shorter than its header, the data offset is invalid, or a port is zero (RFC 9293 §3.1).

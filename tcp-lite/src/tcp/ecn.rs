@@ -32,7 +32,7 @@ use super::segment::{Flags, Segment};
 pub(crate) struct Ecn {
     /// True if our SYN offers ECN.
     offered: bool,
-    /// True if a SYN offered ECN and a later one did not (RFC 3168 §6.1.1.1).
+    /// True if a SYN offered ECN and a later SYN did not (RFC 3168 §6.1.1.1).
     withdrawn: bool,
     /// True if data is sent as ECN-capable and ECE flags from the peer are processed.
     sends_ect: bool,
@@ -56,7 +56,7 @@ pub(crate) enum EchoAction {
     NoAction,
     /// Acknowledge at once.
     AckNow,
-    /// Acknowledge at once. The segments before this one are acknowledged first, with the old echo state.
+    /// Acknowledge at once. Earlier segments are acknowledged first, with the old echo state.
     Changed {
         /// DCTCP.CE before this segment: true if ECE was set.
         old_echo: bool,
@@ -167,8 +167,8 @@ impl Ecn {
         self.sends_ect && reductions as u16 != self.reported
     }
 
-    /// Returns the flags of a new data segment: CWR on the first one after a window reduction for any reason (RFC 3168
-    /// §6.1.2).
+    /// Returns the flags of a new data segment: CWR on the first segment after a window reduction for any reason (RFC
+    /// 3168 §6.1.2).
     pub(crate) fn data_flags(&mut self, reductions: u64) -> Flags {
         if !self.is_cwr_due(reductions) {
             return Flags::default();

@@ -65,7 +65,7 @@ pub(crate) struct Receiver {
     /// Data segments received since the last acknowledgement.
     pub(crate) unacked_segments: u8,
     /// Number of further segments to acknowledge at once after a gap. After a loss the peer's congestion window is
-    /// small, perhaps one segment, and acknowledgements may be lost, too.
+    /// small, perhaps one segment, and acknowledgements may also be lost.
     quick_acks_left: u8,
     /// Duplicate acknowledgements owed to a peer without SACK, beyond the one of `ack_now`.
     pub(crate) owed_dup_acks: u8,

@@ -129,7 +129,7 @@ impl Scoreboard {
         self.records.front().is_some_and(|r| r.has_mark(SACKED))
     }
 
-    /// Adds a segment that was sent for the first time at `now` and directly follows the last one. `len`: payload
+    /// Adds a segment that was sent for the first time at `now` and directly follows the last segment. `len`: payload
     /// bytes.
     pub(crate) fn push(&mut self, start: ExtSeq, len: u16, fin: bool, now: Instant) {
         let marks = if fin { FIN } else { 0 };

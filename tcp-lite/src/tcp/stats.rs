@@ -238,7 +238,7 @@ pub struct Info {
     pub srtt: Option<Duration>,
     /// Variation of the round-trip time (RFC 6298 §2); zero before the first measurement.
     pub rttvar: Duration,
-    /// Minimum round-trip time of the last one to two minutes; `None` before the first measurement.
+    /// Minimum round-trip time of the last 1 to 2 minutes; `None` before the first measurement.
     pub min_rtt: Option<Duration>,
     /// Retransmission time-out with its current backoff.
     pub rto: Duration,

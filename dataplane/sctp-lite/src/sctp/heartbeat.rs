@@ -32,7 +32,7 @@ const MAX_BACKOFF: u32 = 6;
 
 impl Association {
     /// Queues the HEARTBEAT ACK for a HEARTBEAT, with `value` unchanged. Returns false if HEARTBEATs are not answered
-    /// in the present state.
+    /// in the current state.
     pub(super) fn on_heartbeat(&mut self, value: &[u8]) -> bool {
         let answers = self.state.answers_heartbeats();
         let fits = self.pending_replies.heartbeats.len() < MAX_WAITING && value.len() <= MAX_VALUE;

@@ -28,7 +28,7 @@ impl DueChunks {
 /// Replies that wait for room in a packet, and the last packet of a closed association.
 #[derive(Debug, Default)]
 pub(super) struct PendingReplies {
-    /// Reply in a packet of its own, independent of the association's present state.
+    /// Reply in a packet of its own, independent of the association's current state.
     pub(super) reply: Option<Box<Reply>>,
     /// Last packet of a closed association: an ABORT or SHUTDOWN COMPLETE.
     pub(super) last_packet: Option<Box<SingleChunkPacket>>,

@@ -21,7 +21,7 @@ pub(super) const ANSWER_LEN: usize = 512;
 /// packet that elicits it.
 pub(super) const MAX_ECHO: usize = 128;
 
-/// Bytes of an error cause besides the repeated ones: its header and four fixed bytes.
+/// Bytes of an error cause besides the quoted bytes: its header and four fixed bytes.
 const CAUSE_OVERHEAD: usize = 8;
 
 const _: () = assert!(MAX_ECHO.is_multiple_of(4) && ANSWER_LEN <= MIN_PACKET);

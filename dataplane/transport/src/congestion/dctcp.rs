@@ -223,7 +223,7 @@ mod tests {
         assert_eq!((c.cwnd(), c.ssthresh()), (SMSS, 10 * SMSS));
     }
 
-    // RFC 8257 §4.1: neither a recovery nor the undo of a spurious one resets Alpha.
+    // RFC 8257 §4.1: neither a recovery nor the undo of a spurious recovery resets Alpha.
     #[test]
     fn undone_episode_keeps_dctcp_alpha() {
         let mut c = congestion();

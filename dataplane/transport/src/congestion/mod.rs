@@ -26,8 +26,8 @@ use crate::seq::ExtSeq;
 pub use self::controller::{AckSample, Cause, EcnEcho, Growth, LostSegment, PathSample};
 pub use self::rate::{RateSample, Run};
 
-/// Declares the controllers that are selectable by configuration name, and those for tests only. The first token is a
-/// dollar sign, for the macro that this macro declares.
+/// Declares the controllers that are selectable by configuration name, and the controllers for tests only. The first
+/// token is a dollar sign, for the macro that this macro declares.
 macro_rules! controllers {
     (
         $d:tt

@@ -44,7 +44,7 @@ pub(super) struct RateDriven(Box<State>);
 struct State {
     sampler: Sampler,
     phase: Phase,
-    /// The highest rate of each of the last rounds, bytes per second; the present round first.
+    /// The highest rate of each of the last rounds, bytes per second; the current round first.
     rates: [u64; ROUNDS],
     /// A round ends when a sample's `prior_delivered` reaches this.
     round_end: u64,

@@ -310,7 +310,7 @@ fn cubic_on_short_path_is_as_fast_as_reno() {
     assert!(c.cwnd() >= 26 * SMSS && c.cwnd() <= 29 * SMSS, "{}", c.cwnd());
 }
 
-// RFC 9438 §4.8: after a time-out the curve starts flat at the present window.
+// RFC 9438 §4.8: after a time-out the curve starts flat at the current window.
 #[test]
 fn cubic_after_timeout_starts_flat_at_current_cwnd() {
     let mut c = congestion(CongestionControl::Cubic);
@@ -374,7 +374,7 @@ fn configured_floor_limits_ssthresh() {
     assert_eq!((c.ssthresh(), c.cwnd()), (4 * SMSS, 4 * SMSS));
 }
 
-// RFC 9406 §4.2: when round trips have grown for long enough, slow start ends at the present window.
+// RFC 9406 §4.2: when round trips have grown for long enough, slow start ends at the current window.
 #[test]
 fn growing_round_trips_end_slow_start_at_the_window() {
     let mut c = congestion(CongestionControl::Cubic);

@@ -49,7 +49,7 @@ pub struct LossRecovery {
     cc: Congestion,
     rtt: RttEstimator,
     rack: Rack,
-    /// The present loss episode, or the last one while it can still prove spurious.
+    /// The current loss episode, or the last episode while it can still prove spurious.
     episode: Option<Box<Episode>>,
 }
 
@@ -101,14 +101,14 @@ impl LossRecovery {
         Delivery::new(now, echoed_ms, self.rack.min_rtt(), self.rack.fack())
     }
 
-    /// Returns the shortest known round-trip time: the minimum of the last one to two minutes, or SRTT if that is
+    /// Returns the shortest known round-trip time: the minimum over the last 1 to 2 minutes, or SRTT if that is
     /// shorter.
     pub fn base_rtt(&self) -> Option<Nanos> {
         [self.rack.min_rtt(), self.rtt.srtt()].into_iter().flatten().min()
     }
 
-    /// Returns the shortest round-trip time of the last one to two minutes, which excludes most of the queueing delay
-    /// that this sender causes.
+    /// Returns the shortest round-trip time of the last 1 to 2 minutes, which excludes most of the queueing delay that
+    /// this sender causes.
     #[inline]
     pub fn min_rtt(&self) -> Option<Nanos> {
         self.rack.min_rtt()

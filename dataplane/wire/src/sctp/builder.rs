@@ -58,7 +58,7 @@ impl<'a> PacketBuilder<'a> {
         self.len == COMMON_HEADER_LEN
     }
 
-    /// Returns the present length in bytes, including the common header and pads.
+    /// Returns the current length in bytes, including the common header and pads.
     pub const fn len(&self) -> usize {
         self.len
     }

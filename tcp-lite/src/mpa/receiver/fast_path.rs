@@ -119,8 +119,8 @@ impl Receiver {
         self.keep_rest(Span { offset, bytes, extent_end, in_order: true }, &pass, budget)
     }
 
-    /// Hands up `fpdu`, the next one in order. `bytes` begin at stream offset `start`. Returns false if the sink has no
-    /// room.
+    /// Hands up `fpdu`, the next FPDU in order. `bytes` begin at stream offset `start`. Returns false if the sink has
+    /// no room.
     #[inline(always)]
     fn hand_up_whole(
         &mut self,

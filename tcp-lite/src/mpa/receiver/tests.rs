@@ -340,7 +340,7 @@ fn hold_budget_of_worker_bounds_held_bytes() {
     bench.arrive(b[1] + 20..b[3]);
     assert_eq!(bench.handed_up(&stream), [2]);
     assert!(bench.is_taken(b[2]..b[3]) && bench.is_refused(b[1] + 20..b[2]));
-    // In order one FPDU is held, whatever the budget.
+    // In order, one FPDU is held with any budget.
     bench.arrive(b[0]..b[1] - 4).arrive(b[1] - 4..b[1]);
     bench.arrive(b[1]..b[2]).arrive(b[3]..b[4] - 1);
     assert_eq!(bench.stats().held, (b[4] - 1 - b[3]) as u64);

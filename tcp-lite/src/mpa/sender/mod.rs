@@ -351,7 +351,7 @@ impl Sender {
         total
     }
 
-    /// Writes a smaller FPDU or, if none fits, a part of the next one.
+    /// Writes a smaller FPDU or, if none fits, a part of the next FPDU.
     fn fill_small(&mut self, source: &mut impl UlpduSource, out: &mut [u8]) -> usize {
         let full = self.mulpdu();
         // RFC 5044 §4.5: MULPDU is at least 128 bytes.

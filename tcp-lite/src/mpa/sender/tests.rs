@@ -240,7 +240,7 @@ fn small_fpdus_are_packed() {
     assert_eq!(bench.sender.stats().kept_max, 0, "stable sources need no copy");
 }
 
-/// RFC 5044 §4.5: segments are full, except for what MULPDU's worst case leaves.
+/// RFC 5044 §4.5: segments are full, except for the bytes that MULPDU's worst case reserves.
 #[test]
 fn a_long_message_fills_segments() {
     for (markers, emss) in [(true, 1448), (false, 1448), (true, 8948), (true, 1447)] {

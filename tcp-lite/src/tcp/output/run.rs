@@ -26,8 +26,8 @@ struct RunLimits {
 }
 
 impl Connection {
-    /// Sends segments while the next one can only be new data and the windows have room for the effective MSS. Returns
-    /// the reason why transmission stops, or `None` if [`send_next`](Self::send_next) has to continue.
+    /// Sends segments while the next segment can only be new data and the windows have room for the effective MSS.
+    /// Returns the reason why transmission stops, or `None` if [`send_next`](Self::send_next) has to continue.
     pub(super) fn send_run<U: SegmentSource + SpanSink>(
         &mut self,
         now: Instant,

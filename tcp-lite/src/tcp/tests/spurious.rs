@@ -140,7 +140,7 @@ fn needless_recovery_is_undone_despite_network_duplicates() {
     assert_eq!((undone_counts(&script), script.conn.info().ssthresh), ((1, 1), u64::MAX));
 }
 
-// RFC 3708 §3 B.1: both retransmissions must be reported. Two reports of the same one do not suffice.
+// RFC 3708 §3 B.1: both retransmissions must be reported. Two reports of the same retransmission do not suffice.
 #[test]
 fn d_sack_repeated_for_one_range_does_not_undo() {
     let run = |second: &str| {

@@ -235,7 +235,7 @@ fn messages_without_a_session_are_unmatched() {
         assert_eq!((host.upper.stats.illegal, host.sessions().len()), (1, 0));
         assert_eq!(host.sent_controls(), [(0, 0, Function::Terminate, vec![])]);
         host.acknowledge_all();
-        // A Terminate is not answered by another one, so that two ends cannot loop.
+        // A Terminate is not answered by another Terminate, so that two ends cannot loop.
         assert_eq!(host.receive(0, 1, Function::Terminate, b""), MessageOutcome::Accepted);
         assert_eq!(host.sent_controls(), []);
         assert_eq!(host.upper.occupied_slots(), 0);

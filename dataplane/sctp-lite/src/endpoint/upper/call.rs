@@ -156,7 +156,7 @@ impl<M: RegionMemory> MessageSource for UpperCall<'_, '_, M> {
             let written = slot.session.next(source, awaits, mulpdu, out);
             slot.count_kept(kept);
             // A message without a request for an immediate SACK is followed by another message. A message with the
-            // request is usually the last one available.
+            // request is usually the last available message.
             slot.ready = written.is_some_and(|w| !w.immediate) || slot.has_data();
             if let Some(mut written) = written {
                 // The next length is not predicted if another session may be next, no further message may be kept, or

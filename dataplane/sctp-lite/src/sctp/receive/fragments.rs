@@ -41,7 +41,7 @@ pub(super) enum JoinResult {
     Complete(Range),
     /// Other fragments are missing.
     Incomplete {
-        /// Bytes accounted for the fragments of the message, the new one included.
+        /// Bytes accounted for the fragments of the message, including the new fragment.
         cost: usize,
     },
     /// The message exceeds the limits.

@@ -515,7 +515,7 @@ impl Receiver {
         self.window = window;
     }
 
-    /// Returns the present window, bytes: the a_rwnd while no fragments are kept.
+    /// Returns the current window, bytes: the a_rwnd while no fragments are kept.
     pub fn max_window(&self) -> u32 {
         self.window
     }

@@ -37,7 +37,7 @@ impl Board {
     }
 
     /// Marks losses after T3-rtx expired: the oldest chunk, and chunks in flight for `criterion.timeout` (RFC 8985
-    /// §6.3). RFC 9260 §6.3.3 E3 would mark all other chunks, too, although the next SACK may report them.
+    /// §6.3). RFC 9260 §6.3.3 E3 would also mark all other chunks, although the next SACK may report them.
     pub(super) fn mark_lost_on_timeout(&mut self, criterion: LossCriterion) {
         for i in 0..self.records.len() {
             let record = self.records[i];

@@ -107,7 +107,7 @@ impl Sender {
         self.history.recorder.shrink(now);
     }
 
-    /// Takes over the records of `before`, the sender that this one replaces.
+    /// Takes over the records of `before`, the sender that `self` replaces.
     pub(in crate::sctp) fn keep_records(&mut self, before: Sender) {
         self.history.recorder = before.history.recorder;
     }

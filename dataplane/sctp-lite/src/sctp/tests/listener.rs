@@ -124,7 +124,7 @@ fn invalid_inits_are_aborted_or_dropped() {
         ),
         (header, &host, DropReason::BadInit, &["P: ABORT(5)"]),
         (header, &short, DropReason::BadInit, &["P: ABORT(13)"]),
-        // RFC 5043 §7.1: an INIT without the DDP adaptation indication, or with another one, is refused.
+        // RFC 5043 §7.1: an INIT without the DDP adaptation indication, or with another indication, is refused.
         (header, &[], DropReason::OtherAdaptation, &["P: ABORT(2)"]),
         (header, &[Parameter::Adaptation(7)], DropReason::OtherAdaptation, &["P: ABORT(13)"]),
     ];

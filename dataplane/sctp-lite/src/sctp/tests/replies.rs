@@ -131,7 +131,7 @@ fn cookie_above_the_bound_is_refused() {
 }
 
 // RFC 9260 §3.3.6: a HEARTBEAT ACK repeats the whole value. If it does not fit a packet of the path, it is dropped,
-// together with the pending ones after it.
+// together with the pending replies after it.
 #[test]
 fn oversized_heartbeat_ack_is_dropped() {
     let mut rig = Rig::established();

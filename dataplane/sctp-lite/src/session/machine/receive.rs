@@ -257,8 +257,8 @@ impl Session {
         self.order.next() == 0
     }
 
-    /// Returns true if `message` begins another session on the streams of this one. RFC 5043 §6.2: one Terminate
-    /// suffices, and the peer may reuse the streams without sending its own.
+    /// Returns true if `message` begins another session on the streams of this session. RFC 5043 §6.2: one Terminate
+    /// suffices, and the peer may reuse the streams without sending its own Terminate.
     fn is_superseded_by(&self, message: &Result<Message<'_>, SessionError>) -> bool {
         let begins = message.as_ref().is_ok_and(|message| message.initiate().is_some());
         let done = self.terminate_state == TerminateState::Sent && self.is_own_done();

@@ -191,8 +191,8 @@ impl BufferPool {
         self.spare.put(data);
     }
 
-    /// True when the pool has room for the `size` bytes of a message of one segment, which are released at once. Counts
-    /// a refusal otherwise.
+    /// Returns true when the pool has room for the `size` bytes of a message of one segment, which are released at
+    /// once. Counts a refusal otherwise.
     pub(crate) fn admit_transient(&mut self, size: u32) -> bool {
         let used = self.in_use() + u64::from(size);
         let fits = used <= self.capacity;

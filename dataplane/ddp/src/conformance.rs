@@ -1,7 +1,7 @@
 //! Tests of the eleven requirements of RFC 5041 §3 on a lower layer, one function each, to be run over every LLP.
 //!
 //! An LLP's crate implements [`Pair`] over a simulated faulty path in virtual time, and calls each function from a
-//! test. The functions examine only what is visible to DDP: events, counters, regions.
+//! test. The functions examine only state that DDP exposes: events, counters, regions.
 
 use std::sync::Arc;
 
@@ -81,12 +81,12 @@ pub trait Pair: Sized {
     fn events(&mut self, side: Side) -> Vec<Event>;
     /// Returns DDP's counters of that end.
     fn counters(&self, side: Side) -> Counters;
-    /// True while the LLP's connection exists at that end.
+    /// Returns true while the LLP's connection exists at that end.
     fn is_up(&self, side: Side) -> bool;
 }
 
 fn bytes(seed: usize, len: usize) -> Vec<u8> {
-    // Never zero, so that the bytes differ from the initial ones of the regions.
+    // Never zero, so that the bytes differ from the regions' initial zeros.
     (0..len).map(|i| ((i * 7 + i / 251 + seed * 13) % 255) as u8 + 1).collect()
 }
 
@@ -147,7 +147,7 @@ impl<P: Pair> Run<P> {
         faults.iter().for_each(|fault| self.pair.plan(Side::A, *fault));
     }
 
-    /// Returns the segments that A's DDP handed to its LLP, and those that B's DDP received.
+    /// Returns the number of segments that A's DDP handed to its LLP, and of segments that B's DDP received.
     fn segments(&self) -> (u64, u64) {
         let sent = self.pair.counters(Side::A).segments_sent - self.sent;
         (sent, self.pair.counters(Side::B).segments_received - self.received)

@@ -77,7 +77,7 @@ pub enum Rtr {
 }
 
 impl Rtr {
-    /// True when the set contains this message.
+    /// Returns true when the set contains this message.
     pub fn is_in(self, set: RtrSet) -> bool {
         match self {
             Rtr::Send => set.send,

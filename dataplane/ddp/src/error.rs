@@ -27,7 +27,7 @@ pub enum ErrorCode {
     TaggedVersion,
     /// 2/01: the stream has no such queue.
     InvalidQn,
-    /// 2/02: the message is the next one expected, but no buffer is posted for it.
+    /// 2/02: the message is the next expected message, but no buffer is posted for it.
     NoBuffer,
     /// 2/03: the MSN is outside the range that may arrive now.
     MsnRange,
@@ -138,7 +138,7 @@ pub enum Field {
     Stag,
     /// Protection domain of the STag's entry, compared with the stream's.
     ProtectionDomain,
-    /// The stream that the STag is bound to, compared with this one.
+    /// The stream that the STag is bound to, compared with the receiving stream.
     Stream,
     /// Access rights that the segment needs, as bits, compared with those of the STag's entry.
     Access,

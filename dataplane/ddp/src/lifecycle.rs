@@ -196,13 +196,13 @@ impl<L: LowerReason> Lifecycle<L> {
         self.transient.as_ref()?.deadline
     }
 
-    /// True while received segments are passed to DDP.
+    /// Returns true while received segments are passed to DDP.
     #[inline]
     pub fn is_receiving(&self) -> bool {
         matches!(self.state, State::Readying | State::Established | State::Closing)
     }
 
-    /// True when the peer has closed its direction.
+    /// Returns true when the peer has closed its direction.
     pub fn is_peer_closed(&self) -> bool {
         self.peer_closed
     }
@@ -293,7 +293,7 @@ impl<L: LowerReason> Lifecycle<L> {
         self.transient_mut().confirmed.get_or_insert(stream.delivery_count());
     }
 
-    /// True when `stream` has data that its ULP does not confirm. This end's close and the acknowledgement of
+    /// Returns true when `stream` has data that its ULP does not confirm. This end's close and the acknowledgement of
     /// the peer's close would confirm it (docs/protocol.md §6).
     pub fn is_unconfirmed<M: RegionMemory>(&self, stream: &Ulp<M>) -> bool {
         let confirmed = self.transient.as_ref().and_then(|edge| edge.confirmed);
@@ -321,7 +321,7 @@ impl<L: LowerReason> Lifecycle<L> {
         self.fail(reason);
     }
 
-    /// Sets the reason of the end, unless an earlier one is set.
+    /// Sets the reason of the end, unless a reason is set already.
     pub fn set_first_reason(&mut self, reason: CloseReason<L>) {
         self.transient_mut().reason.get_or_insert(reason);
     }

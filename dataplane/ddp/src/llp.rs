@@ -40,7 +40,7 @@ impl<'a> Ulpdu<'a> {
         self.len
     }
 
-    /// True when the ULPDU has no bytes.
+    /// Returns true when the ULPDU has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -104,8 +104,8 @@ pub trait UlpduSink {
     /// Reports that every ULPDU with a key below `before` has been handed over and not refused. `before` never
     /// decreases.
     ///
-    /// On the in-order path the LLP calls this after each ULPDU with the key of the next one, which DDP then recognises
-    /// as in order. With MPA this key is the stream offset after the FPDU's CRC.
+    /// On the in-order path the LLP calls this after each ULPDU with the key of the next ULPDU, which DDP then
+    /// recognises as in order. With MPA this key is the stream offset after the FPDU's CRC.
     fn order_complete(&mut self, before: OrderKey);
 }
 
@@ -146,7 +146,7 @@ impl KeepLimit {
         self.limit
     }
 
-    /// True when a flow that keeps `kept` bytes may keep more. A flow without kept bytes
+    /// Returns true when a flow that keeps `kept` bytes may keep more. A flow without kept bytes
     /// always may, so that each flow sends at least one segment per round trip.
     #[inline]
     pub const fn allows(&self, kept: u64) -> bool {
@@ -158,7 +158,7 @@ impl KeepLimit {
         self.refused = true;
     }
 
-    /// True when the limit prevented a send.
+    /// Returns true when the limit prevented a send.
     pub const fn has_refused(&self) -> bool {
         self.refused
     }
@@ -208,7 +208,7 @@ pub trait UlpduSource {
     /// there is nothing to send. The LLP uses it to decide whether another ULPDU fits into a segment.
     fn next_len(&self, mulpdu: usize) -> Option<usize>;
 
-    /// True when the ULPDU that [`next`](Self::next) would return is [stable](Outgoing::stable), or when there
+    /// Returns true when the ULPDU that [`next`](Self::next) would return is [stable](Outgoing::stable), or when there
     /// is nothing to send. The LLP keeps a copy of an unstable ULPDU until it is acknowledged.
     fn next_is_stable(&self) -> bool;
 

@@ -14,12 +14,12 @@ pub trait RegionMemory: Clone + 'static {
     /// Returns the length of the region, bytes.
     fn len(&self) -> u64;
 
-    /// True when the region has no bytes.
+    /// Returns true when the region has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// True when both handles are known to refer to the same bytes, so that either can replace the other.
+    /// Returns true when both handles are known to refer to the same bytes, so that either can replace the other.
     fn is_same(&self, _other: &Self) -> bool {
         false
     }
@@ -68,12 +68,12 @@ pub trait RegionMemory: Clone + 'static {
         Err(AtomicError::Unsupported)
     }
 
-    /// True if the bytes cannot change while a message from them is unacknowledged: no peer and no other program can
-    /// write to the region. The LLP then keeps no copy of the sent bytes.
+    /// Returns true if the bytes cannot change while a message from them is unacknowledged: no peer and no other
+    /// program can write to the region. The LLP then keeps no copy of the sent bytes.
     fn is_stable(&self) -> bool;
 
-    /// True when bytes may be written. For read-only memory, the STag table refuses entries with the right to write or
-    /// to do atomics, and callers never use it as a sink.
+    /// Returns true when bytes may be written. For read-only memory, the STag table refuses entries with the right to
+    /// write or to do atomics, and callers never use it as a sink.
     fn is_writable(&self) -> bool {
         true
     }

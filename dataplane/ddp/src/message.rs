@@ -37,14 +37,14 @@ impl<M> Source<M> {
         }
     }
 
-    /// True if the source has no bytes.
+    /// Returns true if the source has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
 impl<M: RegionMemory> Source<M> {
-    /// True if a byte of the source is in this region.
+    /// Returns true if a byte of the source is in this region.
     pub(crate) fn uses_memory(&self, of: &M) -> bool {
         match self {
             Source::Region { memory, .. } => memory.is_same(of),
@@ -168,7 +168,7 @@ pub enum Event {
     },
     /// The peer has closed its direction: no more data arrives, sending continues (RFC 5041 §6.2.1).
     PeerClosed {
-        /// True if the peer closed within a message, or if segments before a received one are missing.
+        /// True if the peer closed within a message, or if segments before a received segment are missing.
         incomplete: bool,
     },
     /// DDP found an error in the received segments, and all earlier segments have arrived. No more data is placed or

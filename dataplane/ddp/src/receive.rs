@@ -179,7 +179,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         self.state == State::PeerClosed
     }
 
-    /// True when an error was found, even if earlier segments are missing.
+    /// Returns true when an error was found, even if earlier segments are missing.
     #[inline]
     pub(crate) fn has_error(&self) -> bool {
         self.error.is_some()
@@ -241,7 +241,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         Ok(())
     }
 
-    /// True if the queue at `index` has posted receives.
+    /// Returns true if the queue at `index` has posted receives.
     #[inline]
     fn has_receives(&self, index: usize) -> bool {
         index == 0 && self.posted_receives
@@ -257,7 +257,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         self.records.capacity()
     }
 
-    /// True if state of unfinished messages or receives is allocated.
+    /// Returns true if state of unfinished messages or receives is allocated.
     #[cfg(test)]
     pub(crate) fn holds_unfinished_state(&self) -> bool {
         !self.unfinished.is_blank()
@@ -329,7 +329,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         }
     }
 
-    /// True when no segment waits beyond a gap and no error was found.
+    /// Returns true when no segment waits beyond a gap and no error was found.
     #[inline]
     fn is_gapless(&self) -> bool {
         self.state == State::Open && self.error.is_none() && self.records.is_empty()

@@ -83,7 +83,8 @@ impl<M> Posted<M> {
         }
     }
 
-    /// True if the source's bytes do not change while the message is unacknowledged; `None` if its run determines that.
+    /// Returns true if the source's bytes do not change while the message is unacknowledged; `None` if its run
+    /// determines that.
     #[inline]
     fn stability(&self) -> Option<bool> {
         match self.source {
@@ -95,7 +96,7 @@ impl<M> Posted<M> {
 }
 
 impl<M: RegionMemory> Posted<M> {
-    /// True if the message is gathered from this region, among others.
+    /// Returns true if the message is gathered from this region, among others.
     fn gathers_from(&self, memory: &M) -> bool {
         matches!(&self.source, PayloadSource::Gather { spans, .. } if spans.uses_memory(memory))
     }
@@ -284,7 +285,7 @@ impl<M: RegionMemory> Sender<M> {
         });
     }
 
-    /// True if an unacknowledged message is read from this region.
+    /// Returns true if an unacknowledged message is read from this region.
     pub(crate) fn uses_memory(&self, memory: &M) -> bool {
         let of_run = self.runs.iter().any(|run| run.memory.is_same(memory));
         of_run || self.queue.iter().any(|posted| posted.gathers_from(memory))
@@ -435,7 +436,7 @@ impl<M: RegionMemory> Sender<M> {
         Some(header + payload as usize)
     }
 
-    /// True if the bytes of the next message do not change until they are acknowledged, or if no message waits.
+    /// Returns true if the bytes of the next message do not change until they are acknowledged, or if no message waits.
     pub(crate) fn next_is_stable(&self) -> bool {
         let at = self.unsent as usize;
         self.queue
@@ -456,7 +457,7 @@ impl<M: RegionMemory> Sender<M> {
         posted.stability().unwrap_or_else(|| self.is_run_stable(number))
     }
 
-    /// True if the region of a message is stable.
+    /// Returns true if the region of a message is stable.
     #[inline]
     fn is_run_stable(&self, number: u32) -> bool {
         self.run_of(number).is_some_and(|run| run.stable)

@@ -55,22 +55,22 @@ impl Access {
         self.0
     }
 
-    /// True when the set contains all of `rights`.
+    /// Returns true when the set contains all of `rights`.
     pub const fn contains(self, rights: Access) -> bool {
         self.0 & rights.0 == rights.0
     }
 
-    /// True when peers may read.
+    /// Returns true when peers may read.
     pub const fn remote_read(self) -> bool {
         self.contains(Self::REMOTE_READ)
     }
 
-    /// True when peers may place bytes.
+    /// Returns true when peers may place bytes.
     pub const fn remote_write(self) -> bool {
         self.contains(Self::REMOTE_WRITE)
     }
 
-    /// True when peers may do atomic operations.
+    /// Returns true when peers may do atomic operations.
     pub const fn atomic(self) -> bool {
         self.contains(Self::ATOMIC)
     }
@@ -247,7 +247,7 @@ impl<M: crate::memory::RegionMemory> StagTable<M> {
         self.len
     }
 
-    /// True when the table has no entries.
+    /// Returns true when the table has no entries.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -103,7 +103,7 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         }
     }
 
-    /// True when the ULP confirms received data: see [`StreamConfig::hold_confirmations`].
+    /// Returns true when the ULP confirms received data: see [`StreamConfig::hold_confirmations`].
     pub fn holds_confirmations(&self) -> bool {
         self.hold_confirmations
     }
@@ -215,7 +215,7 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         self.receiver.take_receives()
     }
 
-    /// True if an unacknowledged message is read from this region, or a posted receive is in it.
+    /// Returns true if an unacknowledged message is read from this region, or a posted receive is in it.
     pub fn uses_memory(&self, memory: &M) -> bool {
         self.sender.uses_memory(memory) || self.receiver.uses_memory(memory)
     }
@@ -266,7 +266,7 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         self.sender.close_now(&mut self.events, &mut self.counters);
     }
 
-    /// True after [`close`](Self::close), [`close_now`](Self::close_now),
+    /// Returns true after [`close`](Self::close), [`close_now`](Self::close_now),
     /// [`post_last`](Self::post_last) or [`fail`](Self::fail).
     pub fn is_closed(&self) -> bool {
         self.sender.is_closed()
@@ -277,7 +277,7 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         self.sender.next_tagged_control()
     }
 
-    /// True while a posted message has not been handed to the LLP completely.
+    /// Returns true while a posted message has not been handed to the LLP completely.
     pub fn has_unsent(&self) -> bool {
         self.sender.has_unsent()
     }
@@ -311,7 +311,7 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         self.failure
     }
 
-    /// True when the stream has no [`failure`](Self::failure) and no [`error`](Self::error), reported or not.
+    /// Returns true when the stream has no [`failure`](Self::failure) and no [`error`](Self::error), reported or not.
     #[inline]
     pub(crate) fn is_sound(&self) -> bool {
         self.failure.is_none() && !self.receiver.has_error()

@@ -242,7 +242,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// True if the stream refers to this region: see [`rdmap::Stream::uses_memory`].
+    /// Returns true if the stream refers to this region: see [`rdmap::Stream::uses_memory`].
     pub fn uses_memory(&self, memory: &M) -> bool {
         match self {
             Ulp::Ddp(stream) => stream.uses_memory(memory),
@@ -298,7 +298,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// True if nothing more can be posted.
+    /// Returns true if nothing more can be posted.
     pub fn is_closed(&self) -> bool {
         match self {
             Ulp::Ddp(stream) => stream.is_closed(),
@@ -306,7 +306,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// True while a posted message or operation has not been handed to the LLP completely.
+    /// Returns true while a posted message or operation has not been handed to the LLP completely.
     pub fn has_unsent(&self) -> bool {
         match self {
             Ulp::Ddp(stream) => stream.has_unsent(),
@@ -346,7 +346,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// True when the stream has no [`error`](Self::error), no [`terminated_by_peer`](Self::terminated_by_peer)
+    /// Returns true when the stream has no [`error`](Self::error), no [`terminated_by_peer`](Self::terminated_by_peer)
     /// and no [`failure`](Self::failure).
     #[inline]
     pub fn is_sound(&self) -> bool {
@@ -356,8 +356,8 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// True if a received segment may cause the stream to send. RDMAP answers requests, and a received response may
-    /// permit the next request.
+    /// Returns true if a received segment may cause the stream to send. RDMAP answers requests, and a received response
+    /// may permit the next request.
     #[inline]
     pub fn may_answer(&self) -> bool {
         matches!(self, Ulp::Rdmap(_))
@@ -380,7 +380,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// True while a posted Read or atomic has no response.
+    /// Returns true while a posted Read or atomic has no response.
     pub fn awaits_response(&self) -> bool {
         match self {
             Ulp::Ddp(_) => false,
@@ -388,7 +388,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// True when the ULP confirms received data: see [`StreamConfig::hold_confirmations`].
+    /// Returns true when the ULP confirms received data: see [`StreamConfig::hold_confirmations`].
     pub fn holds_confirmations(&self) -> bool {
         match self {
             Ulp::Ddp(stream) => stream.holds_confirmations(),
@@ -396,7 +396,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// True while a Read of the peer waits for [`release_read`](Self::release_read).
+    /// Returns true while a Read of the peer waits for [`release_read`](Self::release_read).
     pub fn holds_reads(&self) -> bool {
         match self {
             Ulp::Ddp(_) => false,

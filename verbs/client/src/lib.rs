@@ -42,7 +42,7 @@
 //! # Failures
 //!
 //! When the appliance ends, calls return [`Error::Disconnected`], posts fail, and completions that have arrived can
-//! still be polled. Memory stays mapped. A message that breaks the protocol ends the session, too. A queue that is
+//! still be polled. Memory stays mapped. A message that breaks the protocol also ends the session. A queue that is
 //! corrupt in shared memory fails without ending the session. Calls wait for the appliance's answer without a time-out:
 //! an appliance that hangs blocks them. Only opening a session has a time-out, ten seconds.
 //!

@@ -61,7 +61,7 @@ pub enum DescriptorError {
     Reserved,
 }
 
-/// Returns an error unless `bits`, the reserved ones, are zero.
+/// Returns an error unless the reserved bits `bits` are zero.
 fn reserved(bits: u64) -> Result<(), DescriptorError> {
     if bits == 0 { Ok(()) } else { Err(DescriptorError::Reserved) }
 }

@@ -66,7 +66,7 @@ pub enum Call {
         /// Offset of the first byte in the first of `parts`, bytes: `address` modulo the page size.
         offset: u64,
         /// Parts of the arena, in the order of the region's addresses: offset of the first byte, and of the byte after
-        /// the last one. Parts are whole pages.
+        /// the last byte. Parts are whole pages.
         parts: Vec<(u64, u64)>,
         /// Access rights of the region.
         access: MemoryAccess,

@@ -40,10 +40,10 @@ struct End {
     events: Vec<Event>,
     next_key: u64,
     /// ULPDUs in flight by key: token, payload bytes, true if acknowledged. An acknowledged ULPDU stays until all
-    /// before it are acknowledged, too.
+    /// earlier ULPDUs are also acknowledged.
     in_flight: BTreeMap<u64, (UlpduToken, usize, bool)>,
     fin: Option<(u64, bool)>,
-    /// All keys below this one have arrived.
+    /// All ULPDUs with keys below this key have arrived.
     arrived: u64,
     out_of_order: BTreeSet<u64>,
     failing: bool,

@@ -144,7 +144,7 @@ impl Checks {
         self.awaits_ready = false;
     }
 
-    /// True if a message with this last segment is the initiator's ready-to-receive message.
+    /// Returns true if a message with this last segment is the initiator's ready-to-receive message.
     fn is_ready_message(&self, header: &UntaggedRepr, len: u32) -> bool {
         let opcode = split_rsvd_ulp(header.rsvd_ulp).0.opcode();
         self.awaits_ready
@@ -153,7 +153,7 @@ impl Checks {
             && (header.mo.0, len) == (0, 0)
     }
 
-    /// True if the stream accepts this opcode. RFC 7306 §4.1: the extensions have RV 01b.
+    /// Returns true if the stream accepts this opcode. RFC 7306 §4.1: the extensions have RV 01b.
     fn supports(&self, opcode: Opcode, header: &HeaderRepr) -> bool {
         if opcode.is_extension() && header.version() != DdpVersion::V1 {
             return false;
@@ -282,7 +282,7 @@ impl UlpChecks for Checks {
     }
 
     /// Returns the use, which depends on the opcode: Immediate Data uses up a receive, but is not placed into it (RFC
-    /// 7306 §6.3). While the ready-to-receive message is awaited, the receive of a message behind the first one is
+    /// 7306 §6.3). While the ready-to-receive message is awaited, the receive of a message behind the first message is
     /// unknown.
     fn receive_use(&self, header: &UntaggedRepr, len: u32) -> ReceiveUse {
         if self.is_ready_message(header, len) {

@@ -112,7 +112,7 @@ impl<M> WorkRequest<M> {
         }
     }
 
-    /// True for Reads and atomics, which occupy the peer's request queue and are limited by ORD.
+    /// Returns true for Reads and atomics, which occupy the peer's request queue and are limited by ORD.
     pub(crate) fn is_request(&self) -> bool {
         matches!(self, WorkRequest::Read { .. } | WorkRequest::Atomic { .. })
     }
@@ -241,7 +241,7 @@ pub enum Event {
     /// The peer has closed its direction: no more data arrives, sending continues. Reads and atomics without
     /// response, and posted receives, have been flushed.
     PeerClosed {
-        /// True if the peer closed within a message, or if segments before a received one are missing.
+        /// True if the peer closed within a message, or if segments before a received segment are missing.
         incomplete: bool,
     },
     /// The stream has failed: every operation and every posted receive is flushed.

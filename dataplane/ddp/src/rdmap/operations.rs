@@ -71,7 +71,7 @@ impl<M: RegionMemory> Operations<M> {
         self.queue.push_back(Operation { cookie, state: State::Waiting(request) });
     }
 
-    /// True if an operation that is not yet handed to DDP reads from this region.
+    /// Returns true if an operation that is not yet handed to DDP reads from this region.
     pub(crate) fn uses_memory(&self, memory: &M) -> bool {
         self.queue.iter().any(|operation| match &operation.state {
             State::Waiting(
@@ -85,7 +85,7 @@ impl<M: RegionMemory> Operations<M> {
         self.next_waiting().is_some()
     }
 
-    /// True while a Read or atomic is not yet handed to DDP or awaits its response.
+    /// Returns true while a Read or atomic is not yet handed to DDP or awaits its response.
     pub(crate) fn has_requests(&self) -> bool {
         self.queue.iter().any(|operation| match &operation.state {
             State::Waiting(request) => request.is_request(),

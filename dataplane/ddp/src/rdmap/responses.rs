@@ -105,7 +105,7 @@ impl<M: RegionMemory> Responses<M> {
         Some(response)
     }
 
-    /// True while a Read of the peer waits for its release by the ULP.
+    /// Returns true while a Read of the peer waits for its release by the ULP.
     pub(crate) fn has_held_read(&self) -> bool {
         self.waiting.iter().any(|response| matches!(response, Response::Read { held: true, .. }))
     }
@@ -151,7 +151,7 @@ impl<M: RegionMemory> Responses<M> {
         last.into_iter().chain(waiting).find(matches_stag)
     }
 
-    /// True if a response that is not yet handed to DDP reads from this region.
+    /// Returns true if a response that is not yet handed to DDP reads from this region.
     pub(crate) fn uses_memory(&self, memory: &M) -> bool {
         self.waiting.iter().any(|response| match response {
             Response::Read { source, .. } => source.uses_memory(memory),

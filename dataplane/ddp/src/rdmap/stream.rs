@@ -234,13 +234,13 @@ impl<M: RegionMemory> Stream<M> {
         self.process_sent_events();
     }
 
-    /// True after [`close`](Self::close), [`close_now`](Self::close_now), [`fail`](Self::fail), or a
+    /// Returns true after [`close`](Self::close), [`close_now`](Self::close_now), [`fail`](Self::fail), or a
     /// Terminate in either direction.
     pub fn is_closed(&self) -> bool {
         self.closed || self.ended
     }
 
-    /// True while an operation or a response has not been handed to the LLP completely.
+    /// Returns true while an operation or a response has not been handed to the LLP completely.
     pub fn has_unsent(&self) -> bool {
         self.ddp.has_unsent() || self.operations.has_waiting() || self.responses.waiting_len() > 0
     }
@@ -250,17 +250,18 @@ impl<M: RegionMemory> Stream<M> {
         self.operations.len() + self.responses.waiting_len() + self.responses.sent_len()
     }
 
-    /// True while a posted Read or atomic of this end has no response. The LLP must not close this direction meanwhile.
+    /// Returns true while a posted Read or atomic of this end has no response. The LLP must not close this direction
+    /// meanwhile.
     pub fn awaits_response(&self) -> bool {
         self.operations.has_requests()
     }
 
-    /// True while a Read of the peer waits for [`release_read`](Self::release_read).
+    /// Returns true while a Read of the peer waits for [`release_read`](Self::release_read).
     pub fn holds_reads(&self) -> bool {
         self.responses.has_held_read()
     }
 
-    /// True when the ULP confirms received data: see [`Config::hold_confirmations`].
+    /// Returns true when the ULP confirms received data: see [`Config::hold_confirmations`].
     pub fn holds_confirmations(&self) -> bool {
         self.ddp.holds_confirmations()
     }
@@ -302,8 +303,8 @@ impl<M: RegionMemory> Stream<M> {
         self.ddp.failure()
     }
 
-    /// True when the stream has no [`failure`](Self::failure), no [`error`](Self::error), and no Terminate from the
-    /// peer.
+    /// Returns true when the stream has no [`failure`](Self::failure), no [`error`](Self::error), and no Terminate from
+    /// the peer.
     #[inline]
     pub(crate) fn is_sound(&self) -> bool {
         self.error.is_none() && self.peer_terminate.is_none() && self.ddp.failure().is_none()
@@ -315,7 +316,7 @@ impl<M: RegionMemory> Stream<M> {
         self.error.as_deref()
     }
 
-    /// True after a Terminate, sent or received: the LLP must be closed gracefully (RFC 5040 §6.2.1).
+    /// Returns true after a Terminate, sent or received: the LLP must be closed gracefully (RFC 5040 §6.2.1).
     pub fn is_terminated(&self) -> bool {
         self.counters.terminates_sent + self.counters.terminates_received > 0
     }
@@ -592,7 +593,7 @@ fn mark_unstable(mut out: Outgoing) -> Outgoing {
     out
 }
 
-/// True for the control field of a Read Response.
+/// Returns true for the control field of a Read Response.
 fn is_response(rsvd_ulp: u8) -> bool {
     Control(rsvd_ulp).opcode() == Some(Opcode::ReadResponse)
 }

@@ -122,7 +122,7 @@ impl Queue {
         }
     }
 
-    /// True if this segment, which is in order, is a whole message and no message is in reassembly.
+    /// Returns true if this segment, which is in order, is a whole message and no message is in reassembly.
     pub(super) fn would_complete(&self, header: &UntaggedRepr) -> bool {
         header.last && header.mo.0 == 0 && self.assemblies.is_empty()
     }
@@ -170,7 +170,7 @@ impl Queue {
         self.check_last(at, key, header)
     }
 
-    /// Checks that a segment does not follow the last one of its message, the assembly at index `at`.
+    /// Checks that a segment does not follow the last segment of its message, the assembly at index `at`.
     #[inline]
     fn check_last<E>(
         &mut self,
@@ -180,7 +180,7 @@ impl Queue {
     ) -> Result<(), Reject<E>> {
         let assembly = &mut self.assemblies[at];
         match assembly.last {
-            // RFC 5041 §4.1: the segment with L is the last one of its message.
+            // RFC 5041 §4.1: the segment with L is the last of its message.
             Some(last) if last < key => return Err(self.msn_range(header.msn)),
             Some(_) => {}
             None if header.last => assembly.last = Some(key),

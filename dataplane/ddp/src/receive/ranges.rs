@@ -55,7 +55,7 @@ impl Ranges {
         }
     }
 
-    /// True when exactly `0..end` was received.
+    /// Returns true when exactly `0..end` was received.
     #[inline]
     pub(crate) fn is_exactly(&self, end: u32) -> bool {
         match self {

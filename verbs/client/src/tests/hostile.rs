@@ -496,7 +496,7 @@ enum Twist {
     Keep,
     Refuse,
     Replace(Answer),
-    /// Replaces an answer of the same kind by this one, and keeps the valid descriptors.
+    /// Replaces an answer of the same kind by this answer, and keeps the valid descriptors.
     Renumber(Answer),
     DropDescriptors,
     ShortFile(u64),

@@ -1,5 +1,5 @@
 //! An appliance for tests. It speaks the protocol of sessions, and its workers carry out posts between its programs
-//! through the queues of `verbs_layout`. Each connection is between two QPs of the appliance, whatever its addresses.
+//! through the queues of `verbs_layout`. Each connection is between two QPs of the appliance, for any addresses.
 
 mod worker;
 

@@ -127,8 +127,8 @@ impl Completion {
     /// Number of words of the encoding, without the generation.
     pub const WORDS: usize = 7;
 
-    /// True if the completion satisfies a request for the next solicited completion: an error, or a Receive of a
-    /// message with Solicited Event.
+    /// Returns true if the completion satisfies a request for the next solicited completion: an error, or a Receive of
+    /// a message with Solicited Event.
     pub fn is_solicited(&self) -> bool {
         let solicited = matches!(self.completed, Completed::Received { solicited: true, .. });
         solicited || self.status != Status::Success

@@ -63,7 +63,7 @@ fn zero_length_tagged_is_not_checked() {
     assert_eq!(rig.input(0, &tagged_to(Stag(0), u64::MAX, true, b"")), Placed(0));
     let (stag, to) = (Stag(0), TaggedOffset(u64::MAX));
     assert_eq!(rig.events(), [Event::TaggedDelivered { stag, to, len: 0, rsvd_ulp: 0xab }]);
-    // A last segment without bytes completes the message, whatever its STag and TO.
+    // A last segment without bytes completes the message for any STag and TO.
     let _ = rig.input(1, &tagged(4, false, b"abcd"));
     let _ = rig.input(2, &tagged_to(Stag(99), 0, true, b""));
     assert_eq!(rig.events(), [tagged_delivered(4, 4)]);

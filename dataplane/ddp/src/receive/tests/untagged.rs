@@ -267,8 +267,8 @@ fn missing_buffer_beyond_a_gap_refuses_until_in_order() {
     assert_eq!(rig.events(), [untagged_delivered(5, b"5")]);
 }
 
-/// Returns a message of `len` bytes in segments of one byte. The odd offsets are first, then the even ones, and the
-/// last byte is last.
+/// Returns a message of `len` bytes in segments of one byte: first the odd offsets, then the even offsets, then the
+/// last byte.
 fn scattered(len: u32) -> Vec<Vec<u8>> {
     let order = (1..len - 1).step_by(2).chain((0..len).step_by(2)).chain([len - 1]);
     order.map(|mo| untagged(1, mo, mo == len - 1, &[mo as u8])).collect()

@@ -1,14 +1,14 @@
 //! IP addresses in text, for the command line, the API, the configuration and filters.
 //!
-//! IPv6 addresses have a form of RFC 4291 §2.2, IPv4 addresses four decimal numbers. Forms of IPv4 that programs
-//! interpret differently are refused, and so are IPv4-mapped addresses, which packets do not carry. The error names the
-//! form. Only [`parse_socket`] accepts a zone (RFC 4007 §11), and only as a number; other callers must remove it.
+//! Accepts the IPv6 forms of RFC 4291 §2.2 and IPv4 in four decimal numbers. Refuses IPv4 forms that programs interpret
+//! differently, and IPv4-mapped addresses, which packets do not carry. The error names the form. Only [`parse_socket`]
+//! accepts a zone (RFC 4007 §11), and only as a number; other callers must remove it.
 
 use core::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Reasons to refuse a text as an address, or an address as that of another host. Displayed as a noun phrase, in some
-/// cases with the remedy.
+/// Reason to refuse a text as an IP address, or an IP address as the address of another host. The `Display` form is a
+/// noun phrase, in some cases with the remedy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AddressError {
     /// Neither IPv4 nor IPv6.
@@ -126,8 +126,8 @@ pub fn parse_socket(text: &str) -> Result<SocketAddr, AddressError> {
     }
 }
 
-/// True if the last label of `text` is a decimal or hexadecimal number. A host name never ends in such a label, so the
-/// text is an IPv4 address or an old form of one (RFC 1123 §2.1, RFC 3986 §7.4).
+/// True if the last label of `text` is a decimal or hexadecimal number. Host names never end in such a label, so the
+/// text is an IPv4 address, perhaps in an old form (RFC 1123 §2.1, RFC 3986 §7.4).
 pub fn is_number(text: &str) -> bool {
     let text = text.strip_suffix('.').unwrap_or(text);
     let last = text.rsplit('.').next().unwrap_or(text);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  consumer   arm: armed = true ; fence ; poll the ring once more ; sleep until rung ; disarm
-//!  producer   put something into the ring ; must_ring: fence ; armed?
+//!  producer   push an entry into the ring ; must_ring: fence ; armed?
 //! ```
 //!
 //! All SeqCst fences have one total order. If the consumer's fence is first, the producer sees `armed`; otherwise the
@@ -21,7 +21,7 @@ pub struct Doorbell {
 }
 
 impl Doorbell {
-    /// Returns a doorbell that is not armed.
+    /// Returns a disarmed doorbell.
     pub fn new() -> Doorbell {
         Doorbell { armed: AtomicBool::new(false) }
     }
@@ -50,7 +50,7 @@ impl Doorbell {
         fence(Ordering::SeqCst);
         let armed = self.armed.load(Ordering::Relaxed);
         if armed {
-            // This store may undo a later `arm`. The caller then wakes the consumer from that sleep, too.
+            // The store may undo a later `arm`. The caller then wakes the consumer from that sleep, too.
             self.armed.store(false, Ordering::Relaxed);
         }
         armed

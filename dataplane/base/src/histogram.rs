@@ -1,9 +1,9 @@
-//! Histograms whose bounds double from one to the next.
+//! Histograms with bounds that double from bucket to bucket.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Histogram with `BOUNDS` buckets. The upper bound of the first is `FIRST`, and each further bound is double the one
-/// before. Values above the last bound are counted separately. Written by one thread with relaxed stores, read by any.
+/// Histogram with `BOUNDS` buckets, whose upper bounds are `FIRST`, 2 × `FIRST`, 4 × `FIRST` and so on. Values above
+/// the last bound are counted separately. Written by one thread with relaxed stores, read by any.
 #[derive(Debug)]
 pub struct Histogram<const FIRST: u64, const BOUNDS: usize> {
     counts: [AtomicU64; BOUNDS],
@@ -17,7 +17,7 @@ pub type Durations = Histogram<1000, 25>;
 /// Snapshot of a histogram.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Pairs of an inclusive upper bound and the number of values above the previous bound up to it.
+    /// Pairs of an inclusive upper bound and the number of values between the previous bound and this one.
     pub buckets: Vec<(u64, u64)>,
     /// Values above the last bound.
     pub overflow: u64,
@@ -47,7 +47,8 @@ impl<const FIRST: u64, const BOUNDS: usize> Histogram<FIRST, BOUNDS> {
         self.sum.store(sum.wrapping_add(value), Ordering::Relaxed);
     }
 
-    /// Returns a snapshot. It may contain only a part of the update that a concurrent [`record`](Self::record) makes.
+    /// Returns a snapshot. The snapshot may contain only a part of the update that a concurrent
+    /// [`record`](Self::record) makes.
     pub fn counts(&self) -> Counts {
         let bound = |at: usize| FIRST << at;
         let counts = self.counts.iter().enumerate();

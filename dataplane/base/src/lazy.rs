@@ -4,7 +4,7 @@ use core::fmt;
 use core::ops::{Deref, DerefMut};
 use std::collections::VecDeque;
 
-/// A part of a stream's state that has a shared static value for all streams in which it is not allocated.
+/// Rarely used part of a stream's state. All streams without an allocated part share one static blank value.
 pub trait Blank: Clone + 'static {
     /// Returns the shared blank value.
     fn blank() -> &'static Self;

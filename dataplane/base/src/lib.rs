@@ -1,7 +1,7 @@
-//! Code that several crates share and that belongs to no protocol. The data path uses time, containers that allocate on
-//! first use, the prefetch of state in several allocations, histograms, and the wake-up flag of a sleeping consumer.
-//! Output and configuration use descriptors of counters, explanations of names, plurals, and addresses in text. Error
-//! numbers identify the errors of all protocol layers.
+//! Code that several crates share and that is independent of protocols. For the data path: time, containers that
+//! allocate on first use, prefetch of state in several allocations, histograms, and the wake-up flag of a sleeping
+//! consumer. For output and configuration: descriptors of counters, explanations of names, plurals, and IP addresses in
+//! text. Error numbers identify the errors of all protocol layers.
 #![forbid(unsafe_code)]
 
 pub mod address;

@@ -10,11 +10,12 @@ pub struct Descriptor {
     pub kind: Kind,
     /// Unit of the value.
     pub unit: Unit,
-    /// One sentence for operators.
+    /// Help text for operators: one sentence.
     pub help: &'static str,
 }
 
-/// Behaviour of a value over time. It determines how the values of several owners, such as workers, are merged.
+/// Behaviour of a value over time. The kind determines the rule that merges the values of several owners, such as
+/// workers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A value that only grows. Merged by the sum.

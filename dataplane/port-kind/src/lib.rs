@@ -1,8 +1,8 @@
-//! Kinds, roles and checksum modes of a port, with the configuration words and limits of each. [`policy`] has the
-//! other choices of the configuration.
+//! Kinds, roles and checksum modes of a port, with the configuration words and limits of each. [`policy`] has further
+//! configuration choices.
 //!
 //! The configuration parser reads these types, and the data plane opens ports from them. The crate does not depend on
-//! DPDK, so `ddpd check` and `ddpctl` build without it. Lengths are bytes; an MTU is that of an IP packet.
+//! DPDK, so `ddpd check` and `ddpctl` build without it. Lengths are bytes; an MTU is the length of an IP packet.
 #![forbid(unsafe_code)]
 
 pub mod pcap;
@@ -26,8 +26,8 @@ pub const FRAME_OVERHEAD: usize = 18;
 /// of headroom in 16 bits.
 pub const MAX_DATA_ROOM: usize = 65_344;
 
-/// Returns the room of a packet buffer for frames of this MTU, bytes: whole KiB, because some drivers count in KiB, from
-/// 2048 to [`MAX_DATA_ROOM`]. Some kinds of port require another size.
+/// Returns the data room of a packet buffer for frames of this MTU, from 2048 to [`MAX_DATA_ROOM`] bytes. Smaller
+/// rooms are whole KiB, because some drivers count in KiB. Some kinds of port require another size.
 pub fn data_room(mtu: u16) -> u16 {
     (usize::from(mtu) + FRAME_OVERHEAD).next_multiple_of(1024).clamp(2048, MAX_DATA_ROOM) as u16
 }

@@ -34,8 +34,8 @@ pub enum Idle {
     /// lasts at most 1 ms, or 50 µs if one of the worker's ports cannot wake it.
     Adaptive {
         /// Minimum time without work before a sleep, a few tens of microseconds. The worker polls longer, for one and a
-        /// half round trips of the stream served last, if that is short. It polls for at least 1 ms if one of its ports
-        /// cannot wake it.
+        /// half round trips of the stream served last, if that is short. If a port cannot wake the worker, the time is
+        /// at least 1 ms.
         spin: Duration,
     },
 }

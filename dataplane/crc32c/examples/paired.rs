@@ -1,6 +1,6 @@
-//! Compares the times of this crate with those of the code that it replaces, in alternating slices. The bytes begin at
-//! an address of 2 mod 64, as those of an FPDU in a packet do. Prints medians in nanoseconds, and the median of the
-//! ratios old/new with its 95 % interval (order statistics).
+//! Compares this crate's run times with those of the code that it replaces, in alternating slices. The input begins at
+//! an address of 2 mod 64, like an FPDU in a packet. Prints medians in nanoseconds, and the median of the ratios
+//! old/new with its 95 % interval (order statistics).
 //!
 //! `cargo run --release -p crc32c --example paired [PAIRS]`
 #![allow(clippy::print_stdout)]
@@ -94,7 +94,8 @@ fn main() {
 /// The MPA markers of a long FPDU, the first of them at offset 300.
 const WORDS: Inserts = Inserts::new(300, 300);
 
-/// Copies as [`Target::copy`] with [`WORDS`] does, piece by piece. Only the numbers of later words differ.
+/// Copies piece by piece, with words at the same offsets as [`Target::copy`] with [`WORDS`]. Only the numbers in later
+/// words differ.
 fn copy_in_pieces(from: &[u8], to: &mut [u8]) {
     let (first, rest) = to.split_at_mut(300.min(from.len()));
     first.copy_from_slice(&from[..first.len()]);

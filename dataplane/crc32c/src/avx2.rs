@@ -1,9 +1,9 @@
 //! CRC32c by carry-less multiplication in 256-bit registers, optionally with the copy and the sum of the same bytes.
 //! For CPUs with VPCLMULQDQ and without AVX-512. The method is described at [`crate::avx512`].
 //!
-//! AVX2 has no masked byte loads. The head, the first 1 to 16 bytes, is moved up to the end of a lane of 16 bytes. A
-//! step of the loop takes eight lanes. The remaining lanes, and the accumulators, are multiplied by the factors that
-//! move each to the position of the last lane:
+//! AVX2 has no masked byte loads. The head, the first 1 to 16 bytes, is moved up to the end of a lane of 16 bytes. Each
+//! step of the loop processes eight lanes. The remaining lanes and the accumulators are multiplied by factors that move
+//! each of them to the position of the last lane:
 //!
 //! ```text
 //!   |0 0 0 h h h|lane 1| ... |lane 7|   |8 lanes| ... |8 lanes|   |0 to 7 lanes|   |last lane|
@@ -15,7 +15,7 @@ use crate::pass::{MAX_SUM_LEN, Pass, factors, message_sum, reduce};
 
 const LANE: usize = 16;
 const VECTOR: usize = 32;
-/// Bytes of a step of the loop: four accumulators of 32 bytes.
+/// Bytes per step of the loop: four accumulators of 32 bytes.
 const STEP: usize = 4 * VECTOR;
 
 /// True if this CPU has the features that the functions here are compiled for.
@@ -49,8 +49,8 @@ impl Pass for Avx2 {
         let state = !crc;
         let mut sums = Sums::new();
 
-        // Loads lane `at`, 1 or above, and with `COPY` copies it: the lane is inside the message. Lane 1 shares `lead`
-        // bytes with the first load. They are copied twice, and summed once, as a part of lane 1.
+        // Loads lane `at` (at least 1) and, with `COPY`, copies it: the lane is inside the message. Lane 1 shares
+        // `lead` bytes with the first load. These bytes are copied twice, but summed once, as a part of lane 1.
         let one = |at: usize| {
             // SAFETY: the lane is inside the message.
             let lane = unsafe { _mm_loadu_si128(from.add(at * LANE).cast()) };
@@ -111,7 +111,7 @@ impl Pass for Avx2 {
             at += 8;
         }
 
-        // Each lane is moved to the position of the last one.
+        // Moves each remaining lane to the position of the last one.
         let left = last - at;
         let place = |lane: usize| {
             // SAFETY: the load takes the entries `lane` and `lane + 1` of 16, and `lane` is 1 to 14.

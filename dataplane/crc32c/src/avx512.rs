@@ -10,9 +10,9 @@
 //!          ^ the state is added to the first 4 bytes of the message
 //! ```
 //!
-//! There are four accumulators. Each step moves them by 256 bytes. The first step takes 1 to 4 vectors, so that a
-//! multiple of four remains; unused accumulators begin as zero. At the end one multiplication moves each 128-bit lane
-//! to the position of the last, and the CRC instruction reduces the XOR of all lanes.
+//! Each step moves the four accumulators by 256 bytes. The first step takes 1 to 4 vectors, so that a multiple of four
+//! remains; unused accumulators begin as zero. At the end one multiplication moves each 128-bit lane to the position of
+//! the last, and the CRC instruction reduces the XOR of all lanes.
 
 mod inserting;
 
@@ -24,7 +24,7 @@ use crate::pass::{MAX_SUM_LEN, Pass, factors, message_sum, reduce};
 
 const VECTOR: usize = 64;
 
-/// Bytes that one step takes.
+/// Bytes per step.
 const STEP_LEN: usize = 4 * VECTOR;
 
 /// Four vectors: the accumulators, or the input of a step.
@@ -68,8 +68,8 @@ impl Pass for Avx512 {
         let state = !crc;
         let mut sums = Sums::new();
 
-        // SAFETY: the mask selects the bytes from `lead` on: the first `VECTOR - lead` of the message, which has at
-        // least so many.
+        // SAFETY: the mask selects the bytes from `lead` on, the first `VECTOR - lead` bytes of the message. The message
+        // has at least that many.
         let head = unsafe { _mm512_maskz_loadu_epi8(mask, src.cast()) };
         if COPY {
             // SAFETY: as above, for writing.
@@ -168,7 +168,7 @@ fn step_factors() -> __m512i {
     _mm512_broadcast_i32x4(lane(STEP_FACTORS))
 }
 
-/// Returns the CRC of a message whose vectors were all added to the accumulators.
+/// Reduces the accumulators of a complete message to its CRC.
 #[target_feature(enable = "avx512f,avx512vl,vpclmulqdq,pclmulqdq,sse4.2")]
 #[inline]
 fn reduce_lanes(acc: Lanes) -> u32 {

@@ -9,8 +9,8 @@ const ONE: u32 = 1 << 31;
 /// Maximum number of bytes by which one step moves a CRC.
 const MAX_SHIFT_LEN: usize = 0xffff;
 
-/// Returns the CRC32c of a concatenation: `front` is the CRC of the first bytes, `back` that of the last `len`. Takes a
-/// few nanoseconds per 64 KiB or part of it.
+/// Returns the CRC32c of two concatenated byte strings. `front` is the CRC of the first one, `back` is the CRC of the
+/// second one, which has `len` bytes. Takes a few nanoseconds per 64 KiB or part of it.
 ///
 /// ```
 /// # use crc32c::{combine, update};
@@ -85,7 +85,7 @@ pub(crate) const fn power(exponent: u32) -> u32 {
 const fn divide_by_x_pow(mut value: u32, exponent: u32) -> u32 {
     let mut i = 0;
     while i < exponent {
-        // Multiplication by x leaves the term x^0 only if it subtracts the polynomial: such a value was reduced.
+        // Multiplication by x sets the term x^0 only if it subtracts the polynomial, so the term shows the reduction.
         let reduced = value & ONE != 0;
         value = if reduced { ((value ^ POLYNOMIAL) << 1) | 1 } else { value << 1 };
         i += 1;

@@ -7,9 +7,9 @@ use crate::{Engine, MAX_INSERTING_LEN, MIN_CLMUL_LEN, Sum, update, update_number
 
 /// CRC32c, and optionally the Internet checksum, of the bytes so far.
 ///
-/// Packed into one `u64`, so that store-to-load forwarding works. A load that spans several stores stalls until they
-/// have left the store buffer. They wait there for earlier stores, among them those to a packet's cache lines, which
-/// another core may own.
+/// Packed into one `u64`, so that store-to-load forwarding works. A load that spans several stores stalls until these
+/// have left the store buffer. Stores leave it in order, so they wait behind earlier stores, such as those to a
+/// packet's cache lines, which another core may own.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Digest(u64);
 
@@ -151,7 +151,7 @@ impl<'a> Target<'a> {
         unsafe { self.copy_from(from.as_ptr()) }
     }
 
-    /// Copies as [`copy`](Self::copy) does, from a source that another program may write to meanwhile.
+    /// Copies as [`copy`](Self::copy) does, from a source that another program may write to during the copy.
     ///
     /// # Safety
     /// [`source_len`](Self::source_len) bytes may be read at `from`, and do not overlap the target.
@@ -172,6 +172,8 @@ impl<'a> Target<'a> {
         };
     }
 
+    /// Copies the source and returns its CRC and, with `SUM`, its sum, appended to `crc` and `sum`.
+    ///
     /// # Safety
     /// [`source_len`](Self::source_len) bytes may be read at `from`, and do not overlap the target.
     #[inline]

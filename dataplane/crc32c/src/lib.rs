@@ -1,10 +1,10 @@
 //! CRC32c (Castagnoli), alone and in one pass with a copy and the Internet checksum (RFC 1071).
 //!
-//! Functions receive the CRC32c of the bytes so far as a `u32`, zero before the first byte, and return the new one.
-//! They receive and return a [`Sum`] in the same way. The bytes may be split anywhere.
+//! Functions take the CRC32c of the preceding bytes as a `u32`, initially zero, and return the updated CRC. They take
+//! and return a [`Sum`] likewise. The input may be split anywhere.
 //!
-//! There are four engines, described at [`Path`]. The free functions use the fastest one for this CPU and length. The
-//! position of a CRC field, and the byte order in which it is sent, are up to the caller.
+//! [`Path`] describes the four engines. The free functions use the fastest one for this CPU and length. The position of
+//! a CRC field, and the byte order in which it is sent, are up to the caller.
 //!
 //! `unsafe` is limited to `avx2`, `avx512` and `pass`, their calls below, `combine`, the CRC of numbers, and a
 //! [`Target`]'s copy of bytes that another program may write to.
@@ -76,9 +76,9 @@ impl Path {
     }
 }
 
-/// A path that this CPU supports. Its methods use this path for every length, except that the instruction handles fewer
-/// bytes than the minimum of [`Path::Avx2`] (144) and [`Path::Avx512`] (4). Code other than tests and benchmarks should
-/// call the free functions, which choose the path.
+/// A path that this CPU supports. Its methods use this path for every length from its minimum on: 144 bytes for
+/// [`Path::Avx2`], 4 for [`Path::Avx512`]. The CRC instruction handles shorter input. Code other than tests and
+/// benchmarks should call the free functions, which choose the path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Engine(Path);
 
@@ -102,7 +102,7 @@ impl Engine {
         }
     }
 
-    /// True if the engine uses this crate's carry-less multiplication, not that of `crc-fast`.
+    /// True if the engine uses the carry-less multiplication of this crate, not of `crc-fast`.
     #[inline]
     fn uses_own_clmul(self) -> bool {
         matches!(self.0, Path::Avx2 | Path::Avx512)
@@ -124,7 +124,7 @@ impl Engine {
     #[inline]
     pub fn update(self, crc: u32, bytes: &[u8]) -> u32 {
         let (from, len) = (bytes.as_ptr(), bytes.len());
-        // SAFETY: `from` and `len` are those of a slice. Without `COPY` nothing is written.
+        // SAFETY: `from` and `len` describe a slice. Without `COPY` nothing is written.
         let run = unsafe { self.run::<false, false>(crc, Sum::default(), from, null_mut(), len) };
         match run {
             Some((crc, _)) => crc,
@@ -137,7 +137,7 @@ impl Engine {
     #[inline]
     pub fn crc_sum(self, crc: u32, sum: Sum, bytes: &[u8]) -> (u32, Sum) {
         let (from, len) = (bytes.as_ptr(), bytes.len());
-        // SAFETY: `from` and `len` are those of a slice. Without `COPY` nothing is written.
+        // SAFETY: `from` and `len` describe a slice. Without `COPY` nothing is written.
         let run = unsafe { self.run::<false, true>(crc, sum, from, null_mut(), len) };
         run.unwrap_or_else(|| (self.update(crc, bytes), sum.add_bytes(bytes)))
     }
@@ -221,8 +221,8 @@ impl Engine {
         (self.update(crc, to), if SUM { sum.add_bytes(to) } else { sum })
     }
 
-    /// Computes CRC and, if requested, sum and copy in one pass. Returns `None` if this path has no such pass, or none
-    /// for so few bytes.
+    /// Computes CRC and, if requested, sum and copy in one pass. Returns `None` if this path has no such pass or `len`
+    /// is below the minimum of its pass.
     ///
     /// # Safety
     /// `from` may be read and, with `COPY`, `to` written for `len` bytes, without overlap.
@@ -255,7 +255,7 @@ impl Engine {
 /// Returns the CRC32c of `bytes` that follow bytes whose CRC32c is `crc`.
 #[inline]
 pub fn update(crc: u32, bytes: &[u8]) -> u32 {
-    // Calls with few bytes are frequent: they skip the choice of an engine.
+    // Short inputs are frequent, and skip the choice of an engine.
     if bytes.len() < MIN_CLMUL_LEN {
         crc32c_hw::update(crc, bytes)
     } else {
@@ -278,16 +278,16 @@ pub fn update_numbers<const N: usize>(crc: u32, numbers: [u64; N]) -> u32 {
     numbers.iter().fold(crc, |crc, number| update(crc, &number.to_be_bytes()))
 }
 
-/// Computes [`update`] of at least [`MIN_CLMUL_LEN`] bytes. Dispatches on the path once: with [`Engine::update`] each
-/// CRC took 17 more instructions.
+/// Computes [`update`] of at least [`MIN_CLMUL_LEN`] bytes. Dispatches on the path only once, which saves 17
+/// instructions per CRC compared with [`Engine::update`].
 #[inline]
 fn update_long(crc: u32, bytes: &[u8]) -> u32 {
     let (sum, none) = (Sum::default(), null_mut());
     let (from, len) = (bytes.as_ptr(), bytes.len());
     match Engine::best().0 {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: this is the best path only on CPUs that support it; there are more than `MIN_LEN` bytes, and nothing
-        // is copied.
+        // SAFETY: this is the best path only on CPUs that support it; `len` is at least `MIN_LEN`, and nothing is
+        // copied.
         Path::Avx512 => unsafe { pass::run::<Avx512, false, false>(crc, sum, from, none, len).0 },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.

@@ -44,7 +44,7 @@ impl Sum {
         Sum { words, odd: self.odd ^ later.odd }
     }
 
-    /// Returns the sum including `bytes`, which follow. Takes a pass of its own.
+    /// Returns the sum including the following `bytes`, which it reads in a separate pass.
     #[inline]
     pub fn add_bytes(self, bytes: &[u8]) -> Sum {
         let (words, rest) = bytes.as_chunks::<4>();

@@ -57,8 +57,8 @@ fn engines() -> impl Iterator<Item = Engine> {
     Path::ALL.into_iter().filter_map(Engine::with_path)
 }
 
-/// Calls `case` with bytes of every length and alignment, the alignment, and the expected CRC of these bytes when they
-/// follow bytes with `crc`. The content is the same for every alignment.
+/// Calls `case` with bytes of every length and alignment, their alignment, and their expected CRC after bytes whose CRC
+/// is `crc`. The content is the same for every alignment.
 fn for_each_case(crc: u32, mut case: impl FnMut(&[u8], usize, u32)) {
     let plain = noise(MAX_LEN, 7);
     let mut expected = vec![crc];
@@ -115,7 +115,7 @@ fn crc_and_sum_match_at_every_length_and_alignment() {
     }
 }
 
-/// The copy is complete, no byte outside of it is written, and CRC and sum equal those of separate passes.
+/// The copy is complete, no byte outside of it is written, and CRC and sum equal the results of separate passes.
 #[test]
 fn copy_is_exact_at_every_length_and_alignment() {
     let mut room = vec![0; MAX_LEN + 4 * ALIGNMENTS];
@@ -162,8 +162,8 @@ fn copy_with_words(source: &[u8], len: usize, first: usize, number: u16) -> (Vec
     (copy, at)
 }
 
-/// Inserts words at any position: on every path the copied bytes, CRC and sum are those of the reference, and no byte
-/// outside of the copy is written.
+/// Inserts words at any position: on every path the copied bytes, CRC and sum equal the reference, and no byte outside
+/// of the copy is written.
 #[test]
 fn copy_with_inserts_matches_reference_on_every_path() {
     let source = noise(9000, 13);
@@ -202,7 +202,7 @@ fn copy_with_inserts_matches_reference_on_every_path() {
     }
 }
 
-/// Returns [`crc_by_table`], or for long runs a faster CRC that another test compares with it.
+/// Returns the CRC by [`crc_by_table`], or for at least 700 bytes by the CRC instruction, which another test checks.
 fn reference_crc(crc: u32, bytes: &[u8]) -> u32 {
     if bytes.len() < 700 { crc_by_table(crc, bytes) } else { crc32c_hw::update(crc, bytes) }
 }
@@ -242,7 +242,7 @@ fn target_filled_at_once_or_in_pieces_is_equal() {
     }
 }
 
-/// The CRC and sum of bytes that are split at any place, or into pieces of any equal length, equal those of the whole.
+/// Bytes split at any position, or into pieces of any equal length, have the CRC and the sum of the whole.
 #[test]
 fn crc_of_split_bytes_matches_whole_on_every_path() {
     let bytes = noise(1500, 11);

@@ -1,15 +1,15 @@
 //! One pass that copies, inserts words between the bytes of the source, and computes CRC and sum of the copy.
 //!
-//! All data is in whole words of four bytes. The first step has four vectors, too. Those of its words that are in front
-//! of the message are zero, and memory is not accessed for them.
+//! All lengths and offsets are multiples of four bytes, one word. The first step has four vectors, too. Its words in
+//! front of the message are zero, and are neither loaded nor stored.
 //!
 //! ```text
 //!   |0 0 0 0|0 0 0 h|vector|vector|   |4 vectors| ... |4 vectors|
 //!                 ^ the state is added to the first word of the message
 //! ```
 //!
-//! A step has 64 words. From the first inserted word on, every second step has one, at the same position in the step.
-//! In a step with an inserted word, the source bytes behind this word are read from 4 bytes earlier.
+//! A step has 64 words. From the first inserted word on, every second step has an inserted word, at the same position
+//! in the step. In a step with an inserted word, the source bytes behind this word are read from 4 bytes earlier.
 
 use core::arch::x86_64::*;
 
@@ -114,8 +114,8 @@ struct InsertingCopy {
 }
 
 impl InsertingCopy {
-    /// Copies the next step and returns its words. With `FIRST`, copies only those of its 64 words that the mask
-    /// `message` selects.
+    /// Copies the next step, 64 words, and returns them. With `FIRST`, copies only the words that the mask `message`
+    /// selects.
     ///
     /// # Safety
     /// As for [`pass`].
@@ -144,7 +144,7 @@ impl InsertingCopy {
             let (from, to) = (from.wrapping_add(i * VECTOR), to.wrapping_add(i * VECTOR));
             let behind = from.wrapping_sub(Inserts::LEN);
             // SAFETY: with `FIRST`, the masks select only words inside the message; without it, the whole vector is
-            // inside. Words behind the inserted word are read one word earlier, where the source has them.
+            // inside. Words behind the inserted word are read from one word earlier, their position in the source.
             unsafe {
                 *vector = if !has_word || i < VECTOR_OF_WORD {
                     load::<FIRST>(inside, from)

@@ -22,9 +22,8 @@ pub struct Config {
     pub jitter: Duration,
     /// Rate and queue of a slow link; `None`: unlimited.
     pub rate: Option<Rate>,
-    /// Length of the slow link's queue, bytes, above which an arriving frame is marked if possible
-    /// ([`Frame::mark`](crate::Frame::mark)). So congestion can be signalled before the queue is full. `None`: no
-    /// marks.
+    /// Length of the slow link's queue in bytes above which an arriving frame is marked if it supports ECN
+    /// ([`Frame::mark`](crate::Frame::mark)). Marks signal congestion before the queue is full. `None`: no marks.
     pub mark_bytes: Option<u64>,
     /// Probability that a frame arrives twice.
     pub duplicate: Probability,
@@ -83,7 +82,8 @@ pub enum Loss {
 pub struct BurstLoss {
     /// Transition from the good state to the bad one, per frame.
     pub good_to_bad: Probability,
-    /// Transition from the bad state to the good one, per frame; its inverse is the mean length of a bad state, frames.
+    /// Transition from the bad state to the good one, per frame; its reciprocal is the mean length of a bad state in
+    /// frames.
     pub bad_to_good: Probability,
     /// Loss in the good state, usually [`Probability::NEVER`].
     pub loss_in_good: Probability,

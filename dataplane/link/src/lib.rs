@@ -38,7 +38,7 @@ pub struct FaultyLink<F> {
     rng: Rng,
     /// True if the channel is in its bad state (Gilbert-Elliott).
     bad: bool,
-    /// Frames that the loss model has seen since [`Loss::EveryNth`] last lost one.
+    /// Frames offered to the loss model since [`Loss::EveryNth`] last lost one.
     since_nth: u64,
     /// Time at which the slow link has sent all frames accepted so far.
     busy_until: Instant,

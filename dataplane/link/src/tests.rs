@@ -1,4 +1,4 @@
-//! Each fault alone with its configured rate, and invariants of any configuration.
+//! Tests each fault alone at its configured rate, and the invariants of any configuration.
 
 use core::num::NonZeroU64;
 use core::time::Duration;

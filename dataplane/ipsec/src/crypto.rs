@@ -2,8 +2,8 @@
 //! decrypts it.
 //!
 //! AES-GCM uses libIPSec_MB if the build includes it and the CPU supports it, otherwise aws-lc-rs. The other AEADs and
-//! HMAC use aws-lc-rs. CBC uses RustCrypto, because aws-lc-rs has no CBC that works in place without padding of its
-//! own. Keys are wiped on drop with all three libraries. No memory is allocated after [`Transform::new`].
+//! HMAC use aws-lc-rs. CBC uses RustCrypto, because aws-lc-rs has no in-place CBC without its own padding. Keys are
+//! wiped on drop with all three libraries. No memory is allocated after [`Transform::new`].
 //!
 //! Layout of a packet (RFC 4303 §2). `esp` and `end` are offsets in the buffer that a call receives:
 //!
@@ -30,7 +30,7 @@ pub use self::aead::gcm_library;
 /// Bytes of SPI and sequence number.
 pub const ESP_HEADER: usize = 8;
 
-/// Cipher and integrity algorithm of an SA. These are the algorithms of RFC 8221 that this crate implements.
+/// Cipher and integrity algorithm of an SA: the algorithms of RFC 8221 that this crate implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     /// AES-GCM with a 16-byte ICV, 128-bit key (RFC 4106).
@@ -319,7 +319,8 @@ impl Transform {
                 buf[end..end + icv].copy_from_slice(&tag);
             }
             Cipher::Cbc { key, iv_key, mac } => {
-                // RFC 3602 §3: the IV must be unpredictable. It is the sequence number, encrypted with a separate key.
+                // RFC 3602 §3: the IV must be unpredictable. The IV is the sequence number, encrypted with a separate
+                // key.
                 let mut iv = Block::default();
                 iv[8..].copy_from_slice(&seq.to_be_bytes());
                 iv_key.encrypt_block(&mut iv);

@@ -184,8 +184,8 @@ pub fn esp_spi(packet: &[u8], flow: &Flow) -> Option<u32> {
     Some(u32::from_be_bytes(*bytes)).filter(|&spi| spi != 0)
 }
 
-/// Returns true for a NAT keepalive: a single byte 0xff in UDP to our `port`. It keeps the port mappings of NATs alive,
-/// and is dropped (RFC 3948 §2.3).
+/// Returns true for a NAT keepalive: a single byte 0xff in UDP to our `port`. Keepalives preserve the port mappings of
+/// NATs, and are dropped (RFC 3948 §2.3).
 pub fn is_keepalive(packet: &[u8], port: u16) -> bool {
     // Fast path: longer packets are not keepalives.
     if packet.len() > ip::IPV6_HEADER + 64 {
@@ -210,7 +210,7 @@ impl Outbound {
     /// [`Refusal::Integrity`].
     ///
     /// # Errors
-    /// The reason why the packet is not sealed. It must not be sent.
+    /// The reason why the packet is not sealed. The caller must not send the packet.
     pub fn seal(
         &mut self,
         buffer: &mut [u8],
@@ -289,7 +289,7 @@ impl Outbound {
 
 impl Inbound {
     /// Opens the packet in range `at` of a buffer, which [`find_esp`] has assigned to this SA. A refused packet does
-    /// not count towards the SA's lifetime. It advances the anti-replay window only if its ICV was valid.
+    /// not count towards the SA's lifetime. A refused packet with a wrong ICV does not advance the anti-replay window.
     ///
     /// # Errors
     /// The reason why the packet is not opened. Its bytes behind the headers are undefined.

@@ -1,8 +1,8 @@
 //! One worker's part of IPsec: the policies, its own SAs, and the owner of each other SA.
 //!
-//! Every packet in clear is matched against the list of policies, in both directions. A policy either passes or drops
-//! packets, or requires a protection, which is a set-up for ESP with SAs of its own. A protected packet is sent with
-//! the newest SA of its protection, and accepted only from an SA of that protection.
+//! Every packet in clear is matched against the list of policies, in both directions. A policy passes packets, drops
+//! them, or requires a protection: an ESP set-up with its own SAs. A protected packet is sent with the newest SA of its
+//! protection, and accepted only from an SA of that protection.
 //!
 //! An SA has one owner among the workers: two senders would repeat sequence numbers, and with two anti-replay windows a
 //! replayed packet would be accepted twice.
@@ -41,7 +41,7 @@ use crate::policy::{Decision, Denial, Flow, Spd};
 use crate::sa::{Outbound, Parameters, Remaining, SaError, Shape};
 use crate::strength::Strength;
 
-/// Number of a protection, from 0. A protection is a set-up for ESP that policies require, with its SAs.
+/// Number of a protection, from 0. A protection is an ESP set-up that policies require, with its SAs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Protection(pub u16);
 
@@ -103,7 +103,7 @@ pub struct Guard {
     flows: Flows,
     protections: Vec<ProtectionState>,
     inbound: HashMap<u32, InboundSa, BuildHasherDefault<SpiHasher>>,
-    /// True if only this data plane seals packets: packets that the host has sealed are not sent.
+    /// True if only this data plane seals packets: packets that the host has sealed are then dropped.
     sole_sealer: bool,
     /// SPIs of the outbound SAs of all workers.
     outbound_spis: HashMap<u32, SaId>,
@@ -140,13 +140,13 @@ impl Guard {
         self.sole_sealer = true;
     }
 
-    /// Returns true if `spi` is that of an outbound SA of any worker.
+    /// Returns true if an outbound SA of any worker has the SPI `spi`.
     pub fn has_outbound_spi(&self, spi: u32) -> bool {
         self.outbound_spis.contains_key(&spi)
     }
 
-    /// Replaces the policies. `owners` lists the worker of each protection's SAs. Existing protections keep their owner
-    /// and SAs. The caller must remove the SAs of protections that no policy requires any more.
+    /// Replaces the policies. `owners` lists the worker that owns each protection's SAs. Existing protections keep
+    /// their owner and SAs. The caller must remove the SAs of protections that no policy requires any more.
     pub fn set_policies(&mut self, spd: Spd<Protection>, owners: impl IntoIterator<Item = u16>) {
         self.flows = Flows::new(spd);
         for owner in owners.into_iter().skip(self.protections.len()) {
@@ -506,7 +506,7 @@ impl Guard {
         });
     }
 
-    /// Reports a drop. `sequence` is called only if the notice is not lost by the rate limit.
+    /// Reports a drop. Calls `sequence` only if the rate limit permits the notice.
     fn audit_with(
         &mut self,
         reason: IpsecDrop,

@@ -1,4 +1,5 @@
-//! IP headers as ESP uses them: the start of the protected part, and the changes when that part is replaced.
+//! IP headers as ESP requires them: the offset of the protected part, and the header's update when that part is
+//! replaced.
 
 use std::net::IpAddr;
 
@@ -22,7 +23,7 @@ pub const IPV4_HEADER: usize = 20;
 /// Bytes of an IPv6 header without extension headers.
 pub const IPV6_HEADER: usize = 40;
 
-/// Maximum number of IPv6 extension headers that are followed.
+/// Maximum number of IPv6 extension headers that are parsed.
 const MAX_EXTENSIONS: usize = 8;
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
@@ -106,8 +107,8 @@ fn read_v6(packet: &[u8]) -> Result<Header, IpError> {
     }
 }
 
-/// Replaces a packet's length and protocol; `header` holds the old values. The IPv4 checksum must be correct before. It
-/// is updated incrementally (RFC 1624 §3), which avoids reading bytes that were just written.
+/// Replaces a packet's length and protocol; `header` holds the old values. The IPv4 checksum must be correct before.
+/// The incremental update of the checksum (RFC 1624 §3) avoids reading bytes that were just written.
 #[inline]
 pub fn rewrite(packet: &mut [u8], header: &Header, protocol: u8, total: usize) {
     packet[header.protocol_at] = protocol;
@@ -148,7 +149,7 @@ pub fn write_udp_checksum(packet: &mut [u8], udp: usize) {
 fn sum_words(bytes: &[u8]) -> u64 {
     let (whole, rest) = bytes.as_chunks::<4>();
     let word = |word: &[u8]| u64::from(word[0]) << 8 | word.get(1).map_or(0, |&low| low.into());
-    // 2^16 is 1 in a sum with end-around carry, so a 32-bit word counts as the sum of its two 16-bit words.
+    // A ones' complement sum is modulo 2^16 - 1, so a 32-bit word counts as the sum of its two 16-bit words.
     let sum: u64 = whole.iter().map(|four| u64::from(u32::from_be_bytes(*four))).sum();
     sum + rest.chunks(2).map(word).sum::<u64>()
 }
@@ -161,7 +162,7 @@ fn fold(sum: u64) -> u16 {
     ((sum & 0xffff) + (sum >> 16)) as u16
 }
 
-/// Returns true unless the fragment header is that of a whole packet: offset 0 and no more fragments (RFC 6946).
+/// Returns false only for an atomic fragment, which is a whole packet: offset 0 and no more fragments (RFC 6946).
 fn is_fragment(packet: &[u8], at: usize) -> bool {
     packet.get(at + 2..at + 4).is_none_or(|field| field[0] != 0 || field[1] & 0xf9 != 0)
 }
@@ -180,7 +181,7 @@ pub enum Visibility {
 /// The upper-layer part of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpperLayer {
-    /// Protocol number. For [`Visibility::Hidden`], that of the last extension header.
+    /// Protocol number; for [`Visibility::Hidden`], the number of the last extension header.
     pub protocol: u8,
     /// Offset of the upper layer's first byte; 0 unless the packet is whole.
     pub at: usize,

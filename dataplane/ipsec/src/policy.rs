@@ -100,11 +100,11 @@ impl Flow {
     }
 }
 
-/// Returns true for an IKE datagram at UDP port 4500. It is at least as long as its length field says, and its payload
-/// begins with the non-ESP marker or is a NAT keepalive.
+/// Returns true for an IKE datagram at UDP port 4500. Its UDP length does not exceed the received bytes, and its
+/// payload begins with the non-ESP marker or is a NAT keepalive.
 fn is_ike(datagram: &[u8]) -> bool {
     let Some(&[high, low]) = datagram.get(4..6) else { return false };
-    // RFC 768: the datagram ends after this many bytes. IP may carry more bytes behind it.
+    // RFC 768: the UDP length ends the datagram. The IP packet may be longer.
     let len = usize::from(u16::from_be_bytes([high, low]));
     let payload = datagram.get(UDP_HEADER..len).unwrap_or_default();
     payload == KEEPALIVE || payload.starts_with(&NON_ESP_MARKER)
@@ -328,11 +328,11 @@ impl<T: PartialEq> Spd<T> {
         self.policies.iter().filter(move |p| p.direction.is_none_or(|of| of == direction))
     }
 
-    /// Decides on a packet in clear of which only a part is visible, for example a fragment that this worker does not
-    /// reassemble (RFC 4301 §7.4). The part passes if no policy that protects or drops may match its packet.
+    /// Decides on a packet in clear whose ports are not visible, for example a fragment that this worker does not
+    /// reassemble (RFC 4301 §7.4). The packet passes if no policy that protects or drops may match it.
     ///
     /// # Errors
-    /// The part must be dropped.
+    /// The packet must be dropped.
     pub fn decide_fragment(
         &self,
         flow: &Flow,
@@ -348,7 +348,7 @@ impl<T: PartialEq> Spd<T> {
                 Action::Discard => return Err(Denial::Discarded),
                 Action::Bypass => verdict = Ok(()),
             }
-            // This policy matches the packet for certain, so later policies do not apply.
+            // The policy certainly matches the packet, so later policies do not apply.
             if visibility != Visibility::Hidden && policy.selector.matches(flow) {
                 break;
             }

@@ -1,8 +1,8 @@
 //! The anti-replay window (RFC 4303 §3.4.3) and the high half of ESN (appendix A2).
 //!
-//! A ring of 64-bit words holds one bit per sequence number. It has one word more than the window fills, so that the
-//! words of both ends never share a slot. [`Window::check`] does not change the window; [`Window::update`] is called
-//! after the ICV is verified.
+//! A ring of 64-bit words holds one bit per sequence number. The ring has one word more than the window needs, so the
+//! first and last word of a window never share a slot. [`Window::check`] does not change the window; [`Window::update`]
+//! is called after the ICV is verified.
 
 use std::num::NonZeroU16;
 

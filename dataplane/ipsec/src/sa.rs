@@ -313,7 +313,7 @@ macro_rules! both_directions {
     };
 }
 
-/// An outbound SA. It has one owner, because two senders with one SA would repeat sequence numbers.
+/// An outbound SA, with one owner: two senders with one SA would repeat sequence numbers.
 #[derive(Debug)]
 pub struct Outbound {
     pub(crate) sa: Sa,

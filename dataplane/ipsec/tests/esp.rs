@@ -49,8 +49,8 @@ fn pair(parameters: &Parameters) -> (Outbound, Inbound) {
     (Outbound::new(parameters).unwrap(), Inbound::new(parameters, 64).unwrap())
 }
 
-/// Returns a UDP packet without a UDP checksum and with traffic class `class`. It has `options` units of options:
-/// 4-byte words in IPv4, 8-byte units of hop-by-hop options in IPv6.
+/// Returns a UDP packet without a UDP checksum and with traffic class `class`. The packet has `options` units of
+/// options: 4-byte words in IPv4, 8-byte units of hop-by-hop options in IPv6.
 fn packet(v6: bool, options: usize, class: u8, payload: &[u8]) -> Vec<u8> {
     let mut udp = vec![0x12, 0x34, 0x56, 0x78];
     udp.extend(((8 + payload.len()) as u16).to_be_bytes());
@@ -211,7 +211,7 @@ proptest! {
             find_esp(&bytes, Some(4500));
             prop_assert!(open(&mut inbound, &bytes).is_err());
             let (mut buffer, at) = with_headroom(&bytes);
-            // Random bytes may form an IP packet. Then the sealed packet is an IP packet, too.
+            // Random bytes may form an IP packet. In that case the sealed packet is an IP packet, too.
             if let Ok(done) = out.seal(&mut buffer, at, NOW) {
                 prop_assert!(ip::Header::read(&buffer[done.packet]).is_ok());
             }

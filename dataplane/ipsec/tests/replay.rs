@@ -101,8 +101,8 @@ fn resumed_window_accepts_only_new_numbers() {
     }
 }
 
-/// A resized window refuses each number that the original refuses. It accepts each number that the original accepts,
-/// unless the number is below the resized window.
+/// A resized window refuses each number that the original refuses. The resized window accepts each number that the
+/// original accepts, unless the number is below the resized window.
 #[test]
 fn resized_window_accepts_numbers_in_both_ranges() {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[18; 32]);

@@ -1,5 +1,5 @@
-//! An AEAD and its salt. AES-GCM uses libIPSec_MB if the build includes it and the CPU supports it, because it takes
-//! about a third of the time of aws-lc-rs for a short packet. All other AEADs use aws-lc-rs.
+//! An AEAD and its salt. AES-GCM uses libIPSec_MB if the build includes it and the CPU supports it: a short packet
+//! takes about a third of the time of aws-lc-rs. All other AEADs use aws-lc-rs.
 
 use aws_lc_rs::aead::{Aad, Algorithm, LessSafeKey, Nonce, UnboundKey};
 use zeroize::Zeroizing;

@@ -7,7 +7,7 @@ use super::Protection;
 use crate::ip::{IPV4_HEADER, IPV6_HEADER, SCTP, TCP, Visibility};
 use crate::policy::{Decision, Denial, Direction, Flow, Spd};
 
-/// Number of flows in the cache. It is direct-mapped: a flow replaces another one in the same slot.
+/// Number of flows in the direct-mapped cache: a flow replaces another one in the same slot.
 const FLOWS: usize = 256;
 
 /// Length of both ports, bytes.
@@ -23,7 +23,7 @@ struct Key {
 }
 
 impl Key {
-    /// Set in every key, so that no key equals that of an empty slot, which is 0.
+    /// Set in every key, so that no key equals the value 0 of an empty slot.
     const USED: u64 = 1;
     const HAS_PORTS: u64 = 2;
     const HAS_ICMP: u64 = 4;
@@ -55,8 +55,8 @@ impl Key {
     }
 
     /// Returns the key of a whole TCP or SCTP packet without IP options or extension headers, `None` for other packets.
-    /// The key is the same as that of the flow of [`Flow::parse_with_visibility`]. No intermediate [`Flow`] is built:
-    /// to write its fields and read them back in wider words would cost more than the rest.
+    /// The key equals that of the flow from [`Flow::parse_with_visibility`], but no intermediate [`Flow`] is built.
+    /// Storing its fields and reloading them as wider words would cost more than the rest of this function.
     #[inline]
     fn read(packet: &[u8], direction: Direction) -> Option<Key> {
         let (ends, protocol, ports, families) = match packet.first()? {

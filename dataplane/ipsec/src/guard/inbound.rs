@@ -99,8 +99,8 @@ impl Guard {
         }
     }
 
-    /// Retries [`InboundSa::take_window`] for a packet of a pending SA. Another worker may have released the window
-    /// meanwhile.
+    /// Retries [`InboundSa::take_window`] for a packet of a pending SA, because another worker may have released the
+    /// window.
     #[cold]
     pub(super) fn retry_window(
         &mut self,

@@ -1,5 +1,5 @@
-//! Anti-replay windows of ended inbound SAs. An SA may be added again with the same SPI and keys, changed or at another
-//! worker. It then continues with its old window, so that no packet is accepted twice.
+//! Anti-replay windows of ended inbound SAs. An SA may be added again with the same SPI and keys, with other parameters
+//! or at another worker. The SA then continues with its old window, so that no packet is accepted twice.
 //!
 //! ```text
 //!   held by a guard --SA ends--> released --SA with the same SPI and keys--> held

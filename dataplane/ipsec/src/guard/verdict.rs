@@ -12,9 +12,9 @@ pub enum InboundVerdict {
     Clear,
     /// To be opened with this worker's SA of this SPI: see [`Guard::open`](super::Guard::open).
     Protected(u32),
-    /// To be opened by the worker with this number, which owns the SA.
+    /// To be opened by the worker with this number, the owner of the SA.
     OtherWorker(u16),
-    /// A fragment in clear. It is to be reassembled and then matched again. For fragments that are not reassembled see
+    /// A fragment in clear, to be reassembled and then matched again. For fragments that are not reassembled see
     /// [`Guard::decide_fragment`](super::Guard::decide_fragment).
     Fragment,
     /// A NAT keepalive: to be dropped (RFC 3948 §2.3).
@@ -41,7 +41,7 @@ pub enum OutboundVerdict {
     },
     /// No SA exists yet: the packet waits for an SA, or is dropped.
     AwaitSa(Protection),
-    /// To be sealed by the worker with this number, which owns the SA.
+    /// To be sealed by the worker with this number, the owner of the SA.
     OtherWorker(u16),
 }
 

@@ -246,7 +246,7 @@ fn packet_sealed_by_host_with_our_sa_is_dropped() {
     other.add_outbound(id(&foreign), STRONG, &foreign, None).unwrap();
     let sealed = send(&mut other, &packet(6, 1, 2, 60), NOW).unwrap();
     assert_eq!(a.outbound_verdict(&sealed, NOW), Ok(OutboundVerdict::Clear));
-    // As the sole sealer, the guard also drops ESP of an SA that it may not know yet.
+    // As the sole sealer, the guard also drops ESP of an SA that may not be recorded yet.
     a.set_sole_sealer();
     assert_eq!(a.outbound_verdict(&sealed, NOW), Err(IpsecDrop::AlreadySealed));
     a.remove(SaId(1001), Direction::Out);

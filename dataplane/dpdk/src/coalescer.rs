@@ -5,9 +5,9 @@
 //!  large packet   | headers' |----------> payload |-----------> payload |------> payl |
 //! ```
 //!
-//! A large packet has a buffer of its own for its headers; the rest is the payload of the frames. Frames are merged
-//! when they are offered to the device. If the device does not accept the packet, they are separated again, so frames
-//! that wait for a device are never merged.
+//! A large packet consists of a separate buffer for its headers and the payloads of the frames. Frames are merged when
+//! they are offered to the device. If the device does not accept the packet, they are separated again, so frames that
+//! wait for a device are never merged.
 
 use arrayvec::ArrayVec;
 use dpdk_sys as sys;
@@ -82,7 +82,7 @@ impl Coalescer {
             let mut offers = ArrayVec::<Offer, MAX_PACKETS>::new();
             let mut next = sent.frames;
             while next < count && heads.len() < limit {
-                // SAFETY: the caller guarantees `count` valid frames. Those from `next` on are not part of a large
+                // SAFETY: the caller guarantees `count` valid frames. The frames from `next` on are not part of a large
                 // packet.
                 let (head, offer) = unsafe {
                     let rest = std::slice::from_raw_parts(frames.add(next), count - next);

@@ -94,8 +94,8 @@ impl Device {
         if let Err(error) = set_up {
             drop(lock);
             drop(self);
-            // SAFETY: only this device's driver ever had the pool, and the device is removed. Buffers that the driver
-            // took and did not return (as AF_XDP's does) are no longer used.
+            // SAFETY: only the driver of this device used the pool, and the device is removed. Buffers that the driver
+            // did not return (the AF_XDP driver keeps some) are no longer used.
             unsafe { pool.free_with_all_buffers() };
             return Err(StartError::Device(error));
         }
@@ -163,8 +163,8 @@ impl Device {
             return Segmentation::NONE;
         }
         let most = self.handle.raw_info().map_or(0, |info| info.tx_segments_max);
-        // One segment is for the headers. A packet takes at most a quarter of the ring: one as large as the ring would
-        // never find room.
+        // One segment is for the headers. A packet takes at most a quarter of the ring, because a packet as large as
+        // the ring would never find room.
         let segments = most.saturating_sub(1).min(config.tx_descriptors / 4);
         // librte_gso, which the TAP driver uses, does not support IPv6.
         let ipv6 = !self.handle.name().starts_with("net_tap");
@@ -301,7 +301,7 @@ impl StartedDevice {
         self.handle.name()
     }
 
-    /// Returns which SCTP rules the device accepted, if they were [requested](crate::Rss::sctp_rules).
+    /// Returns the SCTP rules that the device accepted, of those [requested](crate::Rss::sctp_rules).
     pub fn sctp_rules(&self) -> SctpRules {
         self.handle.sctp_rules()
     }

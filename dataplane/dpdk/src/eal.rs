@@ -1,9 +1,9 @@
 //! DPDK's environment (EAL): started once per process, and never stopped. DPDK could stop the environment, but would
 //! unmap its memory while its interrupt thread may still use it.
 //!
-//! The environment makes the thread that starts it the "main lcore". This crate starts it on a temporary thread, so no
-//! thread of the caller is pinned, renamed or registered. Workers register themselves after they have pinned
-//! themselves.
+//! The environment makes the thread that starts it the "main lcore". This crate starts the environment on a temporary
+//! thread, so no thread of the caller is pinned, renamed or registered. Workers register themselves after they have
+//! pinned themselves.
 
 use std::ffi::{CString, c_char, c_int};
 use std::fmt;
@@ -86,8 +86,8 @@ pub fn version() -> &'static str {
 /// Year and month of the release whose headers the bindings were generated from.
 const HEADERS: (u32, u32) = (sys::DDPD_HEADERS_YEAR, sys::DDPD_HEADERS_MONTH);
 
-/// Refuses a libdpdk whose release differs from that of the headers, because the layout of its structures may differ.
-/// Only the bugfix number may differ.
+/// Refuses a libdpdk of another release than the headers, because the layout of its structures may differ. Only the
+/// bugfix number may differ.
 fn check_release(running: &str) -> Result<(), EalError> {
     let mut numbers = running.trim_start_matches("DPDK ").split(['.', '-', '~']).map(str::parse);
     match (numbers.next(), numbers.next()) {

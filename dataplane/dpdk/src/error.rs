@@ -31,8 +31,8 @@ fn strerror(errno: i32) -> String {
     if errno == 0 {
         return "no reason given".to_owned();
     }
-    // SAFETY: rte_strerror accepts any number. It returns a NUL-terminated string that is static or in a buffer of this
-    // thread, and the string is copied at once.
+    // SAFETY: rte_strerror accepts any number. The returned string is NUL-terminated, static or in a buffer of this
+    // thread, and is copied at once.
     unsafe { CStr::from_ptr(dpdk_sys::rte_strerror(errno)) }.to_string_lossy().into_owned()
 }
 

@@ -3,8 +3,8 @@
 //! [`Gate`].
 //!
 //! Only a device that reconnects (a memif client) is restarted. A new connection gets [5 s](MAX_LINK_DOWN_CHECKS) to
-//! come up, because the server may be starting: its driver ends the server's process (`rte_panic`) if a connection is
-//! closed before the greeting.
+//! come up, because the server may be starting. A connection closed before the greeting would make the server's driver
+//! abort the server's process (`rte_panic`).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, RwLock, TryLockError};
@@ -32,8 +32,8 @@ impl Gate {
         Gate { started: RwLock::new(true), ..Gate::new() }
     }
 
-    /// Runs `poll` if the device is started; the device is not stopped meanwhile. Returns `None` if the device is
-    /// stopped or its state is being changed.
+    /// Runs `poll` if the device is started. The device is not stopped while `poll` runs. Returns `None` if the device
+    /// is stopped or its state is being changed.
     pub(crate) fn pass<T>(&self, poll: impl FnOnce() -> T) -> Option<T> {
         match self.started.try_read() {
             Ok(started) if *started => Some(poll()),
@@ -43,7 +43,7 @@ impl Gate {
         }
     }
 
-    /// Waits until the polls that have begun are over. New polls are refused meanwhile, so the wait is short.
+    /// Waits for the end of the polls in progress. New polls are refused during the wait, which is therefore short.
     pub(crate) fn wait_for_polls(&self) {
         self.with_closed(|_| ());
     }

@@ -1,8 +1,8 @@
 //! An open DPDK device, shared by [`StartedDevice`](crate::StartedDevice) and its queues. Closed and removed on drop.
 //!
-//! For a device that reconnects (a memif client), an alarm in the environment's interrupt thread checks the link every
-//! quarter of a second, because the driver itself does not reconnect. The driver detects a lost peer in the same
-//! thread, so the check and the detection never run at the same time.
+//! A memif client must reconnect, but its driver does not. An alarm in the environment's interrupt thread therefore
+//! checks the link every quarter of a second. The driver detects a lost peer in the same thread, so the check and the
+//! detection never run at the same time.
 //!
 //! An `af_packet` device may be recreated while its queues are in use: see [`crate::recreate`].
 
@@ -52,7 +52,7 @@ pub(crate) struct Handle {
     /// AF_XDP sockets that the driver opened: descriptor and inode.
     xdp_sockets: Vec<(RawFd, u64)>,
     guard: Guard,
-    /// SCTP rules that the device accepted. They are destroyed before the device stops.
+    /// SCTP rules that the device accepted, destroyed before the device stops.
     sctp_rules: SctpRules,
     /// True if the driver works in the interrupt thread. The device must then be started, stopped and removed there.
     on_interrupt_thread: bool,
@@ -71,7 +71,7 @@ enum Guard {
 }
 
 impl Handle {
-    /// Creates the handle of a port that is not set up yet. `rings` are those of a ring device.
+    /// Creates the handle of a port that is not set up yet. `rings` are the rings of a ring device.
     pub(crate) fn new(eal: &Eal, port: u16, name: &str, rings: Option<Arc<Rings>>) -> Handle {
         Handle {
             port: AtomicU16::new(port),
@@ -289,7 +289,7 @@ impl Handle {
         let mut info = sys::ddpd_port_info::default();
         // SAFETY: the port is ours and valid; the function writes only the structure.
         let code = unsafe { sys::ddpd_port_info(self.port(), &mut info) };
-        check(format!("device {} does not say what it is", self.name), code)?;
+        check(format!("the capabilities of device {} cannot be read", self.name), code)?;
         Ok(info)
     }
 
@@ -299,8 +299,8 @@ impl Handle {
         let open = host::sockets(AF_XDP);
         for (fd, inode) in &self.xdp_sockets {
             if open.get(fd) == Some(inode) {
-                // SAFETY: descriptor and inode are those of the socket that the driver opened for this device. The
-                // device is removed, so no other code uses or closes the socket.
+                // SAFETY: descriptor and inode identify the socket that the driver opened for this device. The device
+                // is removed, so no other code uses or closes the socket.
                 drop(unsafe { OwnedFd::from_raw_fd(*fd) });
             }
         }

@@ -22,7 +22,7 @@ pub const CAP_BPF: u32 = 39;
 pub struct Interface {
     /// MTU in bytes.
     pub mtu: u32,
-    /// Interface index. It changes if the interface is recreated.
+    /// Interface index, which changes if the interface is recreated.
     pub index: u32,
     /// True if the interface is administratively up.
     pub up: bool,
@@ -85,7 +85,7 @@ pub fn has_capability(number: u32) -> bool {
         let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
         u64::from_str_radix(line.trim(), 16).ok()
     });
-    // If unknown, the kernel decides when the capability is used.
+    // If unknown, the kernel checks the capability when it is used.
     effective.is_none_or(|bits| bits >> number & 1 == 1)
 }
 

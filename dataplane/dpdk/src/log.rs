@@ -3,7 +3,7 @@
 //! DPDK writes to one stream of the process, from any thread. Lines at warning level or worse are added to a short
 //! list, from which [`Error`](crate::Error) takes them. Lines that the configured level admits are passed to the sink
 //! of [`EalConfig`](crate::EalConfig). While a device is created or removed, drivers report errors about optional
-//! features. Those lines have level debug for the sink, and appear in the error if the device fails.
+//! features. The sink receives these lines with level debug. If the device fails, they appear in the error.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;

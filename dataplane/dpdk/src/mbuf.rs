@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The data path uses buffers of one segment: pools are sized so that a frame fits. [`Mbuf::linearize`] joins the
-//! segments of a chain, which a driver may deliver nevertheless.
+//! segments of a chain, which some drivers deliver.
 
 use std::ffi::c_int;
 use std::fmt;
@@ -78,7 +78,7 @@ impl Mbuf {
 
     /// Returns the length of the whole frame, bytes.
     pub fn len(&self) -> usize {
-        // SAFETY: the offset is that of the u32 field `pkt_len` in the installed headers.
+        // SAFETY: the constant is the offset of the u32 field `pkt_len` in the installed headers.
         unsafe { self.field::<u32>(sys::DDPD_MBUF_PKT_LEN) as usize }
     }
 
@@ -89,7 +89,7 @@ impl Mbuf {
 
     /// Returns the number of segments in the chain: 1 for buffers allocated by this crate.
     pub fn segments(&self) -> u16 {
-        // SAFETY: the offset is that of the u16 field `nb_segs`.
+        // SAFETY: the constant is the offset of the u16 field `nb_segs`.
         unsafe { self.field(sys::DDPD_MBUF_NB_SEGS) }
     }
 
@@ -113,7 +113,7 @@ impl Mbuf {
 
     /// Returns the number of free bytes behind the data of the first segment.
     pub fn tailroom(&self) -> usize {
-        // SAFETY: the offset is that of the u16 field `buf_len`.
+        // SAFETY: the constant is the offset of the u16 field `buf_len`.
         let room = unsafe { self.field::<u16>(sys::DDPD_MBUF_BUF_LEN) } as usize;
         room.saturating_sub(self.headroom() + self.data_len() as usize)
     }
@@ -304,34 +304,36 @@ impl Mbuf {
     }
 
     fn start(&self) -> *mut u8 {
-        // SAFETY: the offset is that of the pointer field `buf_addr`; `data_off` lies inside the room.
+        // SAFETY: the constant is the offset of the pointer field `buf_addr`; `data_off` lies inside the room.
         unsafe { self.field::<*mut u8>(sys::DDPD_MBUF_BUF_ADDR).add(self.data_off() as usize) }
     }
 
     fn data_off(&self) -> u16 {
-        // SAFETY: the offset is that of the u16 field `data_off`.
+        // SAFETY: the constant is the offset of the u16 field `data_off`.
         unsafe { self.field(sys::DDPD_MBUF_DATA_OFF) }
     }
 
     fn data_len(&self) -> u16 {
-        // SAFETY: the offset is that of the u16 field `data_len`.
+        // SAFETY: the constant is the offset of the u16 field `data_len`.
         unsafe { self.field(sys::DDPD_MBUF_DATA_LEN) }
     }
 
     fn set_data_off(&mut self, off: u16) {
-        // SAFETY: the offset is that of the u16 field `data_off`; callers keep it inside the room.
+        // SAFETY: the constant is the offset of the u16 field `data_off`; callers keep it inside the room.
         unsafe { self.set_field(sys::DDPD_MBUF_DATA_OFF, off) }
     }
 
     /// Sets the length of a frame of one segment. The caller keeps it inside the room, which is below 64 KiB.
     fn set_len(&mut self, len: usize) {
-        // SAFETY: the offsets are those of the u16 field `data_len` and the u32 field `pkt_len`.
+        // SAFETY: the constants are the offsets of the u16 field `data_len` and the u32 field `pkt_len`.
         unsafe {
             self.set_field(sys::DDPD_MBUF_DATA_LEN, len as u16);
             self.set_field(sys::DDPD_MBUF_PKT_LEN, len as u32);
         }
     }
 
+    /// Reads the field at `offset` of the `rte_mbuf`.
+    ///
     /// # Safety
     /// `offset` is the offset in `rte_mbuf` of a field of type `T`.
     unsafe fn field<T: Copy>(&self, offset: sys::ddpd_offsets) -> T {
@@ -339,6 +341,8 @@ impl Mbuf {
         unsafe { self.raw().byte_add(offset as usize).cast::<T>().read() }
     }
 
+    /// Writes the field at `offset` of the `rte_mbuf`.
+    ///
     /// # Safety
     /// `offset` is the offset in `rte_mbuf` of a field of type `T`, and `value` keeps the buffer valid.
     unsafe fn set_field<T: Copy>(&mut self, offset: sys::ddpd_offsets, value: T) {

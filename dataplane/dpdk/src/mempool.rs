@@ -1,6 +1,6 @@
 //! Pools of packet buffers.
 //!
-//! A pool must outlive its buffers, which may leave the port: a buffer sent through a ring belongs to the receiver,
+//! A pool must outlive its buffers, which may leave the port. A buffer sent through a ring belongs to the receiver,
 //! perhaps long after the sending port has closed. So a dropped pool is retired. [`Eal::sweep`] frees it when all its
 //! buffers have returned.
 
@@ -32,7 +32,7 @@ pub struct MempoolConfig {
 /// Room of a buffer: bytes of the largest frame, without headroom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataRoom {
-    /// This many bytes, at most 65,407.
+    /// The given number of bytes, at most 65,407.
     Bytes(u16),
     /// The rest of a 4096-byte page behind the buffer's headers and headroom. The AF_XDP driver passes the pool's
     /// memory to the kernel, and miscalculates addresses unless adjacent buffers are as far apart as their size. In
@@ -105,7 +105,7 @@ impl Mempool {
         Some(unsafe { Mbuf::from_raw(raw) })
     }
 
-    /// Fills the free places of `out` with buffers without data. Returns false and allocates none if too few are free.
+    /// Fills the spare capacity of `out` with empty buffers. Returns false and allocates none if too few are free.
     #[must_use]
     pub fn alloc_bulk<const N: usize>(&self, out: &mut ArrayVec<Mbuf, N>) -> bool {
         let old = out.len();

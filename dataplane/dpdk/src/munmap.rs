@@ -2,7 +2,8 @@
 //!
 //! The memif driver unmaps the memory of a disconnected peer in DPDK's interrupt thread, while a worker may be in the
 //! middle of a burst. An access to unmapped memory would end the process. The driver marks the port as disconnected
-//! before it unmaps the memory, so later bursts do not access it: waiting for the bursts in progress is enough.
+//! before it unmaps the memory, so later bursts do not access it. Waiting for the bursts in progress is therefore
+//! enough.
 //!
 //! The driver offers no hook for that wait except its call of `munmap`. So this program defines `munmap` itself, and
 //! waits there. Its definition takes precedence over the C library's for all loaded libraries.
@@ -43,8 +44,8 @@ pub(crate) fn without_waiting<T>(change: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Returns true if drivers call [`munmap`] of this module. In a program linked without exporting its symbols they call
-/// the C library's.
+/// Returns true if drivers call [`munmap`] of this module. If the program does not export its symbols, drivers call the
+/// C library's function.
 pub(crate) fn is_guarded() -> bool {
     let ours: unsafe extern "C" fn(*mut c_void, usize) -> c_int = munmap;
     // SAFETY: the call has no arguments; it only looks up a symbol.

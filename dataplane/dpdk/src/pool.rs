@@ -41,7 +41,7 @@ impl Pool {
     /// Frees the pool.
     ///
     /// # Safety
-    /// All buffers are back and no thread is inside a call on the pool; no copy of this value is used again.
+    /// All buffers have returned, no thread is inside a call on the pool, and no copy of this value is used again.
     pub(crate) unsafe fn free(self) {
         // SAFETY: guaranteed by the caller.
         unsafe { sys::rte_mempool_free(self.raw.as_ptr()) }

@@ -15,8 +15,8 @@ use crate::rx_interrupt::RxInterrupt;
 use crate::types::{LargePacket, Segmentation};
 
 /// Maximum number of frames in a burst for which [`SHORT_FRAME_LEN`] bytes are prefetched from the default start of the
-/// data. The actual start is in a cache line that has yet to arrive, and a burst this small offers no other work
-/// meanwhile.
+/// data. The actual start is in a cache line that has yet to arrive, and so small a burst offers no work to overlap
+/// with the wait.
 const SMALL_BURST: usize = 2;
 /// Length of a frame with a short message, bytes.
 const SHORT_FRAME_LEN: usize = 192;
@@ -37,6 +37,8 @@ pub struct TxQueue {
 }
 
 impl RxQueue {
+    /// Creates the receiving half of a queue pair.
+    ///
     /// # Safety
     /// `fd`, if given, is open as long as `device` exists.
     pub(crate) unsafe fn new(device: Arc<Handle>, queue: u16, fd: Option<RawFd>) -> RxQueue {
@@ -182,8 +184,8 @@ impl TxQueue {
                 }
             };
         });
-        // SAFETY: the driver owns the first `sent.frames` buffers. They are removed without being dropped, and the
-        // others move to the front.
+        // SAFETY: the driver owns the first `sent.frames` buffers. These buffers are removed without being dropped, and
+        // the others move to the front.
         unsafe {
             std::ptr::copy(at.add(sent.frames), at, count - sent.frames);
             frames.set_len(count - sent.frames);

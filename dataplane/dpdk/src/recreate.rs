@@ -33,11 +33,11 @@ impl StartedDevice {
     }
 
     /// Removes an `af_packet` device and recreates it under the same name. Its sockets are then bound to the interface
-    /// that has the name now. Workers receive and send no frames meanwhile. The device's counters restart at 0.
+    /// that has the name now. During the call, workers receive and send no frames. The device's counters restart at 0.
     ///
     /// # Errors
-    /// The device is of another kind, and is unchanged. Or DPDK or the kernel refuses: then no device exists, the
-    /// queues receive and send no frames, and the call may be repeated.
+    /// The device is of another kind, and is unchanged. Otherwise DPDK or the kernel has refused the recreation: no
+    /// device exists, the queues receive and send no frames, and the call may be repeated.
     pub fn recreate(&self) -> Result<(), Error> {
         let handle = &*self.handle;
         let failure = || format!("device {} cannot be made again", handle.name());

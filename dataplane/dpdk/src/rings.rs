@@ -7,7 +7,7 @@ use dpdk_sys as sys;
 
 use crate::error::Error;
 
-/// The rings of a pair, shared by its two devices. They are freed after both devices, together with the frames in them.
+/// The rings of a pair, shared by its two devices. Freed after both devices, together with the frames in them.
 pub(crate) struct Rings(Vec<NonNull<sys::rte_ring>>);
 
 // SAFETY: each ring was created for one producer and one consumer, a queue of either device. This value only keeps the

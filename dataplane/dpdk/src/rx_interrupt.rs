@@ -2,8 +2,8 @@
 //! enabled.
 //!
 //! Kinds of interrupts (VFIO, UIO, verbs, virtual devices) differ in their acknowledgement, which DPDK implements. So
-//! this code never reads the interrupt's descriptor. It calls `rte_epoll_wait` with a time-out of zero, which
-//! acknowledges pending interrupts.
+//! this code never reads the interrupt's descriptor. Instead, `rte_epoll_wait` with a time-out of zero acknowledges
+//! pending interrupts.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

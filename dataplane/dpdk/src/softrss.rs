@@ -16,6 +16,6 @@ pub fn softrss(words: &[u32], key: &[u8]) -> u32 {
         whole[..bytes.len()].copy_from_slice(bytes);
         *word = u32::from_ne_bytes(whole);
     }
-    // SAFETY: the count is that of the words, and the aligned key has at least one word more.
+    // SAFETY: the count is the number of words, and the aligned key has at least one word more.
     unsafe { sys::ddpd_softrss(words.as_mut_ptr(), words.len() as u32, aligned.as_ptr().cast()) }
 }

@@ -36,7 +36,7 @@ pub struct DeviceInfo {
     /// Maximum number of send queues.
     pub max_tx_queues: u16,
     /// Length of the longest frame, in bytes, that the device can receive according to its driver. Many virtual devices
-    /// report too little.
+    /// report a lower value than they accept.
     pub max_rx_packet: u32,
     /// Largest MTU in bytes.
     pub max_mtu: u16,
@@ -179,7 +179,7 @@ pub struct DeviceConfig {
     pub tx_descriptors: u16,
     /// MTU in bytes.
     pub mtu: u16,
-    /// Set the MTU in the driver. False for virtual devices that have no MTU, or would set that of the kernel's
+    /// Set the MTU in the driver. False for virtual devices that have no MTU, or would set the MTU of the kernel's
     /// interface.
     pub set_mtu: bool,
     /// Receive offloads to enable; the device must support them.

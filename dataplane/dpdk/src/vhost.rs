@@ -2,14 +2,15 @@
 //!
 //! A frontend provides a descriptor per queue. After sending, it writes to the descriptor ("kicks") if notifications
 //! are enabled. The descriptors are closed when the frontend disconnects, and may be replaced at any time. So each
-//! queue has an epoll descriptor of its own as long as the device is open, which contains a duplicate of the frontend's
+//! queue keeps a separate epoll descriptor while the device is open, which contains a duplicate of the frontend's
 //! descriptor. The duplicate could be of any kind and is never read, so it is watched edge-triggered.
 //!
 //! DPDK frees a frontend in its vhost thread, without regard to other threads that request notifications
 //! (`rte_eth_dev_rx_intr_enable` would access freed memory). In addition, `net_vhost` of DPDK 22.11 waits for bursts
 //! with a store and a load that the processor may reorder. A burst may then access unmapped memory (seen once in some
 //! thousand frontends). So a worker uses its queue under a lock, which the vhost thread takes when a frontend connects
-//! or disconnects. A worker does not wait for the lock: meanwhile the queue counts as one without a frontend.
+//! or disconnects. A worker does not wait for the lock: if the lock is taken, the worker treats the queue as one
+//! without a frontend.
 //!
 //! The features that the frontend has negotiated are read under the same lock. So packets are merged only for a
 //! frontend that supports large packets, and no merged packet is kept for the next frontend.
@@ -38,7 +39,7 @@ pub(crate) struct Vhost {
     queues: Vec<Queue>,
 }
 
-/// State of one queue, used by its worker, on cache lines of its own.
+/// State of one queue, used by its worker. Occupies separate cache lines.
 #[repr(align(128))]
 struct Queue {
     /// The connected frontend, if any.
@@ -63,7 +64,7 @@ struct Kick {
     changes_seen: u64,
 }
 
-// SAFETY: the only pointers in the value are those of `watch`: to functions, and to the value itself.
+// SAFETY: the only pointers in the value are in `watch`: to functions, and to the value itself.
 unsafe impl Send for Vhost {}
 // SAFETY: as above; `watch` is only read.
 unsafe impl Sync for Vhost {}
@@ -118,8 +119,8 @@ impl Vhost {
         false
     }
 
-    /// Runs `poll` if the queue has a frontend, which cannot be freed meanwhile. Otherwise, and while the frontend
-    /// changes, returns `None`.
+    /// Runs `poll` if the queue has a frontend. The frontend is not freed while `poll` runs. Returns `None` without a
+    /// frontend, and while the frontend changes.
     pub(crate) fn pass<T>(&self, queue: u16, poll: impl FnOnce() -> T) -> Option<T> {
         let frontend = self.queues[usize::from(queue)].frontend.try_read().ok()?;
         frontend.is_some().then(poll)
@@ -138,7 +139,7 @@ impl Vhost {
 
     /// Enables notifications of the frontend and returns the descriptor to wait on. Without a frontend, returns the
     /// descriptor only. Returns `None` if the worker must poll again soon: frames wait, the frontend does not notify,
-    /// or the frontend is just changing.
+    /// or the frontend changes at this moment.
     pub(crate) fn arm(&self, queue: u16) -> Option<BorrowedFd<'_>> {
         let queue_state = &self.queues[usize::from(queue)];
         let frontend = queue_state.frontend.try_read().ok()?;
@@ -181,8 +182,7 @@ impl Vhost {
         let number = unsafe { sys::ddpd_vhost_frontend(self.port) };
         for (queue, frontend) in (0..).zip(&mut queues) {
             **frontend = (number >= 0).then(|| {
-                // SAFETY: DPDK's functions accept any number, and return no features for a frontend that has
-                // disconnected meanwhile.
+                // SAFETY: DPDK's functions accept any number, and return no features for a disconnected frontend.
                 let features = unsafe { sys::ddpd_vhost_features(number) };
                 // SAFETY: as above.
                 let ring = unsafe { sys::ddpd_vhost_ring_size(number, queue) };
@@ -219,8 +219,8 @@ impl Kick {
 /// Returns the large packets that a frontend with these features accepts on a ring of `ring` descriptors.
 ///
 /// The frontend must merge receive buffers: otherwise each buffer would need room for the largest packet. One packet
-/// uses at most a quarter of the ring, because it cannot be sent before that much is free. Each descriptor is assumed
-/// to hold at least one segment. This is true for every frontend whose buffers hold an ordinary frame.
+/// uses at most a quarter of the ring, because a larger one would rarely find enough free descriptors. Each descriptor
+/// is assumed to hold at least one segment. Every frontend whose buffers hold an ordinary frame meets this assumption.
 fn segmentation(features: u64, ring: u16) -> Segmentation {
     let has_feature = |bit: sys::ddpd_virtio_net| features >> bit & 1 == 1;
     let merges =
@@ -233,12 +233,14 @@ fn segmentation(features: u64, ring: u16) -> Segmentation {
     }
 }
 
+/// Duplicates the frontend's kick descriptor of a queue. Returns `None` if there is none or the call fails.
+///
 /// # Safety
 /// The frontend is valid.
 unsafe fn duplicate(frontend: c_int, queue: u16) -> Option<OwnedFd> {
     // SAFETY: guaranteed by the caller.
     let fd = unsafe { sys::ddpd_vhost_kick_fd(frontend, queue) };
-    // SAFETY: the descriptor is borrowed for the call only; if it is closed meanwhile, the call fails.
+    // SAFETY: the descriptor is borrowed for the call only; if it is closed during the call, the call fails.
     (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned().ok())?
 }
 
@@ -256,7 +258,7 @@ unsafe extern "C" fn on_queue_change(argument: *mut c_void) {
 mod tests {
     use super::*;
 
-    // Virtio 1.2 §5.1.3.1: segmentation requires checksum offload. This code requires mergeable buffers in addition.
+    // Virtio 1.2 §5.1.3.1: segmentation requires checksum offload. The port also requires mergeable buffers.
     #[test]
     fn segmentation_follows_negotiated_features() {
         let [csum, tso4, tso6, merged] = [1, 7, 8, 15].map(|bit| 1_u64 << bit);

@@ -232,7 +232,8 @@ fn sctp_rules_are_requested_and_may_be_refused() {
         (rules, created),
         (both, vec![expected_rule(false, true, true), expected_rule(true, true, true)])
     );
-    // A driver such as i40e, which accepts only rules without a key and queues of their own. They use the port's.
+    // A driver such as i40e, which accepts only rules without a key and queues. These rules use the port's key and
+    // queues.
     let (rules, created, _) = run(|asked| asked.queues.is_empty(), ValidateAnswer::Truthful, true);
     assert_eq!(
         (rules, created),

@@ -1,5 +1,5 @@
 //! Helpers of the tests that start DPDK's environment (EAL). The environment can be started only once per process, so
-//! each such test is a file, and a process, of its own.
+//! each such test has a separate file and process.
 
 #![allow(dead_code, reason = "each test uses a part")]
 #![allow(clippy::print_stderr, reason = "shown with a test that fails")]

@@ -37,7 +37,7 @@ pub struct AssociationInfo {
     pub stats: AssociationStats,
 }
 
-/// Statistics of an association, without those of its sessions.
+/// Statistics of an association. Its sessions have separate statistics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AssociationStats {
     /// Counters of SCTP handshakes, heartbeats and packets, and of DDP adaptation events that belong to no session.

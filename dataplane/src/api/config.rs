@@ -30,7 +30,7 @@ pub struct DataplaneConfig {
     /// IPsec policies and SAs; `None` without IPsec.
     pub ipsec: Option<Arc<IpsecConfig>>,
     /// Random secret from which the workers derive their keys, such as those for initial sequence numbers, flow tables
-    /// and source ports. The system's random source generates it. It is never logged.
+    /// and source ports. The system's random source generates it. The secret is never logged.
     pub secret: Secret<[u8; 32]>,
 }
 
@@ -65,7 +65,7 @@ pub struct ListenerConfig {
     pub port: u16,
     /// LLP (TCP or SCTP), with the parameters of the listener's streams.
     pub endpoint: EndpointConfig,
-    /// IP header fields of the listener's streams that differ from those of the interface.
+    /// IP header fields of the listener's streams where they differ from the interface's.
     pub ip: IpFields,
     /// Minimum IPsec protection of streams: encryption with keys of at least this many bits, or integrity only if 0.
     /// `None` requires no protection.
@@ -111,9 +111,9 @@ pub struct Limits {
     /// Maximum total growth of all receive windows beyond their configured size, in bytes.
     pub window_bytes: usize,
     /// Maximum number of resets per second for segments without a stream. Answers to SCTP packets without an
-    /// association, except to INITs, share this limit. One peer gets 1/4 of it.
+    /// association, except to INITs, share this limit. A single peer gets 1/4 of the limit.
     pub resets_per_second: u32,
-    /// Maximum number of INIT ACKs per second to addresses that may be forged. One peer gets 1/32 of it.
+    /// Maximum number of INIT ACKs per second to addresses that may be forged. A single peer gets 1/32 of the limit.
     pub inits_per_second: u32,
     /// Maximum number of echo replies sent per second. The same limit applies separately to accepted ICMP errors.
     pub icmp_per_second: u32,

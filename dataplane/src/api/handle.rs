@@ -39,7 +39,7 @@ pub enum StartError {
     #[error("at least one worker is needed")]
     NoWorkers,
     /// A worker's identifier differs from its index in the list.
-    #[error("worker {0} is not at the place of its number")]
+    #[error("worker {0} is not at its index in the list")]
     WorkerOrder(WorkerId),
     /// The workers of a port do not match the port or the list of workers.
     #[error("port {port}: {reason}")]
@@ -123,8 +123,8 @@ impl WorkerHandle {
         pushed.map_err(|rtrb::PushError::Full(command)| CommandRingFull(command))
     }
 
-    /// Returns the next event in the order of sending; `None` if there is none now. The last event of a panicked worker
-    /// is [`Event::Failed`].
+    /// Returns the oldest unread event; `None` if there is none. The last event of a panicked worker is
+    /// [`Event::Failed`].
     pub fn poll(&mut self) -> Option<Event> {
         if let Ok(event) = self.events.pop() {
             return Some(event);
@@ -199,8 +199,8 @@ impl Dataplane {
         self.wake.disarm();
     }
 
-    /// Sends [`Command::Stop`] to each worker and joins the threads. Calls `event` with each event that arrives
-    /// meanwhile. Workers reset their streams.
+    /// Sends [`Command::Stop`] to each worker and joins the threads. Calls `event` with each event that arrives before
+    /// the end. Workers reset their streams.
     pub fn stop(mut self, mut event: impl FnMut(WorkerId, Event)) {
         self.stop_all(&mut event);
     }
@@ -240,7 +240,7 @@ impl Drop for Dataplane {
     }
 }
 
-/// State of a worker's thread for the control thread: whether it has ended, and the message of a panic.
+/// Exit state of a worker's thread: whether the thread has ended, and the message if it panicked.
 #[derive(Debug, Default)]
 pub(crate) struct Exit {
     ended: AtomicBool,
@@ -248,7 +248,7 @@ pub(crate) struct Exit {
 }
 
 impl Exit {
-    /// Marks the thread as ended, with the message if it panicked. This is the last action of the thread.
+    /// Marks the thread as ended, with the message if it panicked. Called as the last action of the thread.
     pub(crate) fn end(&self, failure: Option<String>) {
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
         self.ended.store(true, Ordering::Release);
@@ -317,12 +317,12 @@ mod tests {
         handle.send(Command::Drain).unwrap();
         // Frees a ring entry once the control thread is about to sleep, without an event that would wake it.
         let worker = std::thread::spawn(move || {
-            let patience = Instant::now() + Duration::from_secs(10);
-            while !link.control.is_armed() && Instant::now() < patience {
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while !link.control.is_armed() && Instant::now() < deadline {
                 std::thread::yield_now();
             }
             let mut notified = false;
-            while !notified && Instant::now() < patience {
+            while !notified && Instant::now() < deadline {
                 notified = matches!(link.commands.pop(), Ok(Command::Stop));
                 std::thread::yield_now();
             }

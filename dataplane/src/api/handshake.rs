@@ -35,7 +35,7 @@ pub struct FailedHandshake {
     pub failure: HandshakeFailure,
     /// Description of the failure in one sentence, with expected and received values.
     pub detail: String,
-    /// Number of failures since the previous report that were not reported because of the rate limit. They are counted.
+    /// Number of failures since the previous report that were counted, but not reported because of the rate limit.
     pub unreported: u64,
 }
 
@@ -44,7 +44,7 @@ pub struct FailedHandshake {
 pub struct HandshakeCount {
     /// Listener that the peers connected to; `None` if none matched.
     pub listener: Option<ListenerId>,
-    /// Stage and reason that the counted failures have in common.
+    /// Stage and reason of the counted failures.
     pub failure: HandshakeFailure,
     /// Number of failures since these counts were last reported.
     pub count: u64,

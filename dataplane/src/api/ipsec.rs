@@ -53,7 +53,8 @@ pub enum SaDirectionConfig {
     },
     /// Outbound, to the peer.
     Out {
-        /// First usable sequence number, and how many from it on are reserved; `None` if all numbers may be used.
+        /// First usable sequence number, and the count of reserved numbers from there on; `None` if all numbers may be
+        /// used.
         reserve: Option<(u64, u64)>,
         /// Idle time after which a NAT keepalive is sent (RFC 3948 §4), if encapsulated in UDP; `None` for no
         /// keepalives.
@@ -81,9 +82,9 @@ pub enum SaChange {
         /// Owner of each [`Protection`] (a policy that protects), by index: the worker that uses its SAs.
         owners: Arc<[WorkerId]>,
     },
-    /// Adds an SA. An outbound SA becomes the one that its policy's packets use.
+    /// Adds an SA. An outbound SA seals its policy's packets from then on.
     Add(SaConfig),
-    /// Selects the outbound SA that its policy's packets use, which need not be the newest.
+    /// Selects the outbound SA that seals its policy's packets. The SA need not be the newest.
     Select(SaId),
     /// Removes the SA with this identifier and direction. An unknown SA is ignored.
     Remove(SaId, SaDirection),

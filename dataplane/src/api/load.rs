@@ -51,7 +51,7 @@ pub enum Pace {
     },
 }
 
-/// Kind of a load's messages. They are DDP messages on a bare DDP stream and RDMAP operations on an RDMAP stream.
+/// Kind of a load's messages. On a bare DDP stream the messages are DDP messages, on an RDMAP stream RDMAP operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LoadKind {
     /// Tagged messages, or RDMA Writes. A message is complete when the peer's LLP has acknowledged it.
@@ -108,7 +108,7 @@ pub enum Order {
     /// A random STag of the peer, and a random offset in this STag's part of the window.
     Random {
         /// Number of STags of the peer that share the window in equal parts, at least 1. Their indexes (RFC 5040 §4.1:
-        /// the upper 24 bits) are consecutive from that of [`Window::remote`].
+        /// the upper 24 bits) are consecutive and begin with the index of [`Window::remote`].
         stags: u32,
     },
 }

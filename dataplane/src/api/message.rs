@@ -109,13 +109,13 @@ pub enum Command {
     /// Allows the worker to accept more streams of a listener. Each stream consumes a credit at its SYN. The credit is
     /// returned only if the stream ends before [`Event::Incoming`].
     Credits {
-        /// Listener that gets the credits; ignored if unknown.
+        /// Listener that receives the credits; ignored if unknown.
         listener: ListenerId,
         /// Number of additional streams.
         additional: u32,
     },
     /// Accepts the stream of an [`Event::Incoming`]. [`Event::Established`] follows, or [`Event::Closed`] if the stream
-    /// has ended meanwhile.
+    /// has already ended.
     Accept {
         /// Stream to accept.
         stream: StreamId,
@@ -183,8 +183,8 @@ pub enum Command {
         /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Removes a local program, its QPs and its CQs. Streams of its QPs are reset. Answered by [`Event::Done`]: from then
-    /// on this worker touches neither the queues nor, through its QPs, the memory of the program.
+    /// Removes a local program, its QPs and its CQs. Streams of its QPs are reset. Answered by [`Event::Done`]. After
+    /// the answer, this worker accesses neither the program's queues nor, through its QPs, the program's memory.
     RemoveProgram {
         /// Program to remove.
         program: ProgramId,
@@ -215,7 +215,7 @@ pub enum Command {
         /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Removes a QP. Its stream is reset. Posts that are not complete have no completion. Answered by [`Event::Done`].
+    /// Removes a QP. Its stream is reset. Incomplete posts have no completion. Answered by [`Event::Done`].
     RemoveQueuePair {
         /// QP to remove.
         id: QueuePairId,
@@ -245,8 +245,8 @@ pub enum Command {
         abort: bool,
     },
     /// Ends a stream because this end cannot process received data. The peer receives a local catastrophic error:
-    /// RDMAP's Terminate 0/0/00, or bare DDP's last message 1/0/00. It receives a reset if the stream can no longer
-    /// send. [`Event::Closed`] follows.
+    /// RDMAP's Terminate 0/0/00, or bare DDP's last message 1/0/00. If the stream can no longer send, the peer receives
+    /// a reset. [`Event::Closed`] follows.
     Fail {
         /// Stream to end; ignored if it has ended.
         stream: StreamId,
@@ -325,8 +325,7 @@ pub enum SourceRemoval {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Service {
     /// The control thread receives Sends and Immediate Data ([`Event::Received`], [`Event::Immediate`]) and reposts
-    /// their buffers. It also receives events for tagged messages of bare DDP, but none for RDMAP's Writes, Reads and
-    /// atomics.
+    /// their buffers. Tagged messages of bare DDP cause events, too; RDMAP's Writes, Reads and atomics do not.
     Control,
     /// Like `Control`, and the control thread also receives [`Event::TaggedDelivered`] for each RDMAP Write with
     /// payload and for each atomic.
@@ -337,7 +336,7 @@ pub enum Service {
     /// The worker discards Sends and Immediate Data and reposts their buffers. The control thread receives the same as
     /// with `Echo`.
     Sink,
-    /// The queue pair of a local program. The control thread receives the events of the stream's start and end, none of
+    /// The queue pair of a local program. The control thread receives events of the stream's start and end, but none of
     /// messages. Requires RDMAP.
     Program(QueuePairId),
 }
@@ -356,7 +355,7 @@ pub struct Connect {
     /// LLP and its parameters. SCTP streams to one peer share an association if their configurations are the same
     /// object (`Arc`).
     pub endpoint: EndpointConfig,
-    /// IP header fields, where they differ from those of the interface. A stream that shares an association has the
+    /// IP header fields, where they differ from the interface's. A stream that shares an association has the
     /// association's fields. Different fields require a different configuration object.
     pub ip: IpFields,
     /// ULP (DDP or RDMAP), with its receive queues and limits of RDMA Reads.
@@ -367,8 +366,8 @@ pub struct Connect {
     pub pd: PdId,
     /// Regions to bind to the stream once it has an identifier. The peer may then access regions that the private data
     /// advertises as soon as it receives them. Each region must belong to the stream's protection domain and be bound
-    /// already, usually to a stream that does not exist, so that no other stream can access it before. Other regions
-    /// are ignored.
+    /// already. Usually it is bound to a stream that does not exist, so that no other stream can access it before.
+    /// Other regions are ignored.
     pub stags: Vec<Stag>,
     /// Private data for the peer, at most 512 bytes.
     pub private_data: Vec<u8>,
@@ -603,7 +602,7 @@ pub enum Event {
         /// Final statistics of the association.
         stats: Box<AssociationStats>,
     },
-    /// A load has ended, completely or not.
+    /// A load has ended: it is complete, was stopped, or has failed.
     LoadDone {
         /// Stream of the load.
         stream: StreamId,
@@ -612,7 +611,7 @@ pub enum Event {
         /// Results of the load.
         report: Box<LoadReport>,
     },
-    /// Answers commands that have no other event as answer.
+    /// Answers a command without a specific answer event.
     Done {
         /// The ticket of the command.
         ticket: Ticket,
@@ -682,7 +681,7 @@ pub enum Event {
     Drained,
     /// Answers [`Command::Stop`]: the thread ends.
     Stopped,
-    /// The worker's thread has panicked, and its streams are lost. This is the last event of the worker.
+    /// The worker's thread has panicked, and its streams are lost. No further event of the worker follows.
     Failed {
         /// Identifier of the worker.
         worker: WorkerId,

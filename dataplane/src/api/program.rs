@@ -97,7 +97,7 @@ pub struct QueuePairConfig {
     pub copy_sources: bool,
 }
 
-/// An event about a program that is not a completion.
+/// An event about a program, other than a completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProgramEvent {
     /// A QP cannot continue. Its stream ends with a Terminate or a reset, and its posts are flushed.

@@ -73,7 +73,7 @@ impl StreamParams {
         }
     }
 
-    /// Returns the MULPDU in bytes at the time of establishment. It may change later with the path MTU.
+    /// Returns the MULPDU in bytes at the time of establishment. The MULPDU may change later with the path MTU.
     pub fn mulpdu(&self) -> usize {
         match self {
             StreamParams::Tcp(params) => params.mulpdu,

@@ -267,7 +267,7 @@ fn inconsistent_configurations_are_refused() {
     assert_eq!(refusal(&|c| c.workers.clear()), Err("at least one worker is needed".into()));
     assert_eq!(
         refusal(&|c| c.workers.swap(0, 1)),
-        Err("worker 1 is not at the place of its number".into())
+        Err("worker 1 is not at its index in the list".into())
     );
     let interface = |port| InterfaceConfig {
         ip: Default::default(),

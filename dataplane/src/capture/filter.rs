@@ -185,7 +185,7 @@ impl<'a> Parser<'a> {
         self.words.get(self.at).copied()
     }
 
-    /// Returns an error at the word read last, or at the end of the expression if there was none.
+    /// Returns an error at the word read last, or at the end of the expression if no word was left.
     fn error(&self, what: impl Into<String>) -> FilterError {
         let at = self.words.get(self.at - 1).map(|&word| word.to_owned());
         let end = if at.is_none() { ", and it ends here" } else { "" };

@@ -51,7 +51,7 @@ pub enum Fate {
     Dropped(u16),
     /// The frame was forwarded to the worker that owns its flow.
     Forwarded,
-    /// The frame was not sent: the device accepted no more frames, and the queue before it was full.
+    /// The frame was not sent: the device accepted no more frames, and the queue in front of it was full.
     QueueFull,
     /// The frame was not sent: the link of the port was down.
     LinkDown,
@@ -103,7 +103,7 @@ impl TapCounters {
     }
 
     fn add(counter: &AtomicU64) {
-        // Load and store need not be atomic together, because the worker is the only writer.
+        // The worker is the only writer, so load and store need not be one atomic operation.
         counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 }
@@ -116,7 +116,7 @@ pub struct Tap {
     counters: Arc<TapCounters>,
     /// True to record IPsec-protected frames as plaintext.
     plaintext: bool,
-    /// Returns the wall-clock time in nanoseconds since 1970-01-01 UTC.
+    /// Clock that returns the wall-clock time in nanoseconds since 1970-01-01 UTC.
     clock: fn() -> u64,
     held: HeldFrame,
     /// The worker's drop counts at the time of [`hold`](Self::hold), in the order of [`Drops::iter`].
@@ -217,7 +217,7 @@ impl Tap {
     }
 
     /// Holds a received frame before it is processed. [`release`](Self::release) follows. A frame without a stream is
-    /// processed at the end of the burst; it is held a second time then, and released only once.
+    /// processed at the end of the burst. The frame is held again for that, and released only once.
     pub(crate) fn hold(&mut self, frame: &[u8], drops: &Drops) {
         self.hold_frame(frame);
         let counts = drops.iter().map(|drop| drop.count);
@@ -290,7 +290,7 @@ fn push(
     true
 }
 
-/// Copies `from` into `first`, and what does not fit into `second`. Returns the number of bytes in `second`.
+/// Copies `from` into `first`, and the rest into `second`. Returns the number of bytes in `second`.
 fn copy(from: &[u8], first: &mut [u8], second: &mut [u8]) -> usize {
     let (a, b) = from.split_at(from.len().min(first.len()));
     first[..a.len()].copy_from_slice(a);

@@ -125,9 +125,9 @@ pub fn demux(
     slow_path(frame, port, check, interfaces)
 }
 
-/// Returns the offset of the IP packet in a frame to which IPsec policies apply. The VLAN is an interface's, the
-/// destination is that interface's link-layer address or a group, and the IP header is intact ([`is_intact`]). Returns
-/// `None` for all other frames.
+/// Returns the offset of the IP packet if IPsec policies apply to the frame, otherwise `None`. Policies apply if an
+/// interface has the frame's VLAN, the destination is that interface's link-layer address or a group, and the IP header
+/// is intact ([`is_intact`]).
 pub fn local_ip_offset(frame: &[u8], port: usize, interfaces: &[Interface]) -> Option<usize> {
     let link = Link::read(frame).ok()?;
     let at = link.ip_offset()?;
@@ -229,7 +229,7 @@ fn fast_path(frame: &[u8], port: usize, interfaces: &[Interface]) -> Option<Pack
     Some(Packet { interface: index, source_mac: *source_mac, kind })
 }
 
-/// Returns true if the source address cannot be that of another host.
+/// Returns true if the source address cannot belong to another host.
 #[inline]
 fn is_invalid_source(source: Ipv4Addr, interface: &Interface) -> bool {
     source.is_unspecified()
@@ -456,7 +456,7 @@ fn parse_tcp(
 enum ExtensionChain {
     /// Upper-layer protocol, and the offset of its header.
     Upper(IpProtocol, usize),
-    /// A fragment. `begin` is the offset of its data in the frame, `offset` that of the data in the original packet.
+    /// A fragment. `begin` is the offset of its data in the frame, `offset` its offset in the original packet.
     Fragment { protocol: u8, id: u32, offset: usize, more: bool, begin: usize },
 }
 

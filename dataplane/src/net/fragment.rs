@@ -1,5 +1,5 @@
 //! Fragmentation of the worker's own packets that exceed the path MTU (RFC 791 §3.2, RFC 8200 §4.5). Used only for SCTP
-//! messages that were segmented before the path MTU decreased. They cannot be segmented again (RFC 9260 §6.9).
+//! messages that were segmented before the path MTU decreased. Such messages cannot be segmented again (RFC 9260 §6.9).
 //!
 //! ```text
 //!  | Ethernet, VLAN | IPv4: identification, DF clear | 8n bytes ...
@@ -87,8 +87,8 @@ fn extra_header_len(path: &Path) -> usize {
 }
 
 /// Generator of fragment identifications: one counter of all packets that this worker fragments, plus a secret offset
-/// for each pair of addresses. So a host cannot predict the identifications sent to another host (RFC 7739 §5). It can
-/// see how many packets were fragmented between two packets to itself.
+/// for each pair of addresses. So a host cannot predict the identifications sent to another host (RFC 7739 §5). A host
+/// can infer the number of packets that were fragmented between two packets to itself.
 ///
 /// For a pair of addresses, an identification repeats after the worker has fragmented 2^16 packets over IPv4 (2^32 over
 /// IPv6) to any hosts. Over IPv4 that may be within the time for which RFC 6864 §4.3 requires it to be unique. Then

@@ -63,8 +63,8 @@ static MASKS: [[Mask; 2]; 2] = [[ipv4_mask(14), ipv4_mask(18)], [ipv6_mask(14), 
 
 /// Returns the range of the TCP segment or SCTP packet in `frame` if its headers equal those of `last`, except for the
 /// fields that vary per packet. The frame then belongs to the same interface and flow. `last` is the previous frame, or
-/// a reassembled packet with its Ethernet and IP headers. Its segment or packet begins at `start`. If `None`, the frame
-/// must be parsed in full, which also returns the drop reason of an invalid frame.
+/// a reassembled packet with its Ethernet and IP headers. Its segment or packet begins at `start`. Returns `None` if
+/// the frame must be parsed in full; the parse returns the drop reason of an invalid frame.
 pub fn predicted_segment(frame: &[u8], last: &[u8], start: usize) -> Option<Range<usize>> {
     let (frame_head, last_head) = (frame.first_chunk::<WINDOW>()?, last.first_chunk::<WINDOW>()?);
     let tagged = last_head[12..14] == [0x81, 0];
@@ -191,7 +191,7 @@ mod tests {
         frame[l3 + 10..l3 + 12].copy_from_slice(&sum.to_be_bytes());
     }
 
-    /// Asserts that the full parse of `next` equals that of `last`, except for the segment's range.
+    /// Asserts that full parses of `next` and `last` have equal results, except for the segment's range.
     fn assert_equals_demux(
         next: &[u8],
         last: &[u8],
@@ -204,7 +204,7 @@ mod tests {
             Kind::Sctp { packet, .. } => *packet = found,
             other => panic!("{other:?}"),
         }
-        // Equal are the interface, the source's link-layer address and both ends of the flow.
+        // The interface, the source's link-layer address and both ends of the flow are equal.
         assert_eq!(demux(next, 0, L4Check::Good, interfaces), Ok(expected), "{next:02x?}");
     }
 

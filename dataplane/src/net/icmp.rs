@@ -196,7 +196,7 @@ pub fn parse_v6(index: usize, interface: &Interface, message: &[u8]) -> Result<I
     parse_report(index, interface, local, remote, protocol, &inner[at..], trouble)
 }
 
-/// Checks a reported MTU. It must be at least `min`, below the interface's MTU, and below `sent`, the length of the
+/// Checks a reported MTU, which must be at least `min`, below the interface's MTU, and below `sent`, the length of the
 /// quoted packet in bytes (RFC 5927 §7.2).
 fn check_reported_mtu(
     interface: &Interface,
@@ -283,7 +283,7 @@ fn initiate_tag(packet: &[u8]) -> Option<u32> {
 /// Maximum number of bytes that a packet-too-big report quotes, so that its IPv4 packet has at most 576 bytes (RFC 1812
 /// §4.3.2.3).
 const QUOTED_V4: usize = 548;
-/// As [`QUOTED_V4`], so that the IPv6 packet has at most 1280 bytes (RFC 4443 §2.4).
+/// Maximum number of quoted bytes over IPv6, so that the packet has at most 1280 bytes (RFC 4443 §2.4).
 const QUOTED_V6: usize = 1232;
 
 /// Appends to `out` a frame with a packet-too-big report for the host's kernel, the sender of the IP packet `packet`

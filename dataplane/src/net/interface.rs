@@ -139,9 +139,9 @@ impl Interface {
         self.routes.iter().find(|route| route.to.contains(&destination)).map(|route| route.via)
     }
 
-    /// Returns the source address for `destination`: the one whose prefix contains the next hop, otherwise the first of
-    /// the same family. Link-local addresses are used for link-local destinations, and only for them. `None` without a
-    /// route or such an address.
+    /// Returns the source address for `destination`: the address whose prefix contains the next hop, otherwise the
+    /// first address of the same family. Link-local addresses are used for link-local destinations, and only for them.
+    /// `None` without a route or such an address.
     pub fn source_for(&self, destination: IpAddr) -> Option<IpAddr> {
         let hop = self.next_hop(destination)?;
         let global = |a: &IpAddr| {
@@ -152,8 +152,8 @@ impl Interface {
         same_prefix.map(IpNet::addr).or_else(|| self.addresses().find(global))
     }
 
-    /// Returns a source address for solicitations of `neighbour`: that of [`source_for`](Self::source_for), otherwise
-    /// any of the same family.
+    /// Returns a source address for solicitations of `neighbour`: the address that [`source_for`](Self::source_for)
+    /// returns, otherwise any address of the same family.
     pub fn solicitation_source(&self, neighbour: IpAddr) -> Option<IpAddr> {
         self.source_for(neighbour)
             .or_else(|| self.addresses().find(|a| a.is_ipv4() == neighbour.is_ipv4()))

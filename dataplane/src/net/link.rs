@@ -5,8 +5,8 @@
 //!  | destination 6 | source 6 | 0x8100 | priority 3, DEI 1, identifier 12 | EtherType 2 | payload ...
 //! ```
 //!
-//! Demultiplexing, IPsec and the sharing of an interface with the host's kernel all use this parser, so that they
-//! interpret a frame in the same way. A second 802.1Q tag is an error. 802.1ad and other outer tags are unknown
+//! Demultiplexing, IPsec and the sharing of an interface with the host's kernel all use this parser, so their
+//! interpretations of a frame agree. A second 802.1Q tag is an error. 802.1ad and other outer tags are unknown
 //! EtherTypes. So are IEEE 802.3 lengths, which precede LLC or SNAP headers.
 
 use smoltcp::wire::{EthernetFrame, EthernetProtocol};
@@ -92,7 +92,7 @@ struct Payload {
     offset: usize,
 }
 
-/// Parses the VLAN tag of a frame, if its first EtherType `outer` is that of a tag.
+/// Parses the VLAN tag of a frame, if its first EtherType `outer` announces one.
 #[inline(always)]
 fn parse_tag(frame: &[u8], outer: EthernetProtocol) -> Result<Payload, DropReason> {
     if u16::from(outer) != VLAN {

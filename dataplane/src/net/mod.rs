@@ -2,9 +2,9 @@
 //! neighbour discovery, ICMP.
 //!
 //! [`demux::demux`] classifies a frame. TCP segments and SCTP packets go to the worker's flow tables, all others to
-//! [`Stack::handle_control`]. That function sends answers, and returns a [`Notice`]. Each worker has its own caches and
-//! streams, so a notice may be for this worker or another. Frames to send are appended to an [`Outbox`]. Segments of
-//! streams are instead written in place after the headers of a [`path::Path`].
+//! [`Stack::handle_control`]. `handle_control` sends answers, and returns a [`Notice`]. Each worker has its own caches
+//! and streams, so a notice may be for this worker or another. Frames to send are appended to an [`Outbox`]. Segments
+//! of streams are instead written in place after the headers of a [`path::Path`].
 
 pub mod arp;
 pub mod demux;
@@ -109,8 +109,8 @@ impl Outbox {
 }
 
 impl Stack {
-    /// Creates a stack of these interfaces. `icmp_per_second` is the maximum number of echo replies sent per second,
-    /// and also that of ICMP errors accepted per second.
+    /// Creates a stack of these interfaces. `icmp_per_second` is the maximum number of echo replies sent per second
+    /// and, separately, of ICMP errors accepted per second.
     pub fn new(interfaces: Vec<Interface>, icmp_per_second: u32, now: Instant) -> Self {
         let limit = || RateLimit::new(icmp_per_second, now);
         let presence = Presence::new(&interfaces);
@@ -121,7 +121,7 @@ impl Stack {
     /// Processes a packet that is neither TCP nor SCTP.
     ///
     /// # Errors
-    /// The drop reason. The packet may have been answered nevertheless.
+    /// The drop reason. An answer may have been sent.
     pub fn handle_control(
         &mut self,
         packet: &Packet,

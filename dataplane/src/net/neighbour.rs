@@ -9,13 +9,13 @@
 //!     +------- 1 s --- failed  <--- 3 x 1 s -- incomplete <--------|------ 3 x 1 s unanswered -----+
 //! ```
 //!
-//! Unsolicited announcements are not trusted, because every host on the link can forge them. They create no entry; only
-//! a host that solicits *our* address gets a stale entry. They never change a known link-layer address. Instead the
-//! known address is probed at once, and the neighbour is resolved again if there is no answer. So an address that moves
-//! to another host is unreachable for a few seconds, and a forged ARP reply has no effect.
+//! Unsolicited announcements are not trusted, because every host on the link can forge them. Announcements create no
+//! entry; only a host that solicits *our* address gets a stale entry. Announcements never change a known link-layer
+//! address. Instead the known address is probed at once, and the neighbour is resolved again if there is no answer. So
+//! an address that moves to another host is unreachable for a few seconds, and a forged ARP reply has no effect.
 //!
 //! A failed entry stays until it is evicted. After one second it is treated like an absent one and can be resolved
-//! again. The cache does not queue packets: streams are polled for segments only once the next hop is known. It
+//! again. The cache does not queue packets: streams are polled for segments only once the next hop is known. The cache
 //! performs no I/O: [`NeighbourCache::resolve`] and [`NeighbourCache::poll`] return the solicitations to send.
 //!
 //! The number of entries is bounded. No new address is resolved while a quarter of the capacity is incomplete. At most

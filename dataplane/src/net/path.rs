@@ -1,6 +1,6 @@
-//! The headers in front of a flow's segments, written once and patched per frame ([`Path`]). This module also has the
-//! site, worker or device, of each checksum of a sent packet ([`TxChecksum`]), and writes single IP packets that belong
-//! to no flow ([`write_ip_frame`]).
+//! The headers in front of a flow's segments, written once and patched per frame ([`Path`]). [`TxChecksum`] says
+//! whether the worker or the device computes each checksum of a sent packet. [`write_ip_frame`] writes single IP
+//! packets that belong to no flow.
 //!
 //! ```text
 //!  | Ethernet 14 | VLAN 4, if any | IPv4 20 or IPv6 40 | TCP segment ...
@@ -300,7 +300,7 @@ impl Path {
         usize::from(self.len - self.l3)
     }
 
-    /// Returns how many bytes of an MTU the headers take: the IP header, and a TCP header without options.
+    /// Returns the number of bytes of an MTU that headers occupy: the IP header, and a TCP header without options.
     pub fn tcp_headers(&self) -> u16 {
         self.l3_len() as u16 + TCP_HEADER_LEN
     }
@@ -525,8 +525,8 @@ mod tests {
         }
     }
 
-    // RFC 9293 §3.9.1 MUST-48, §3.9.2 MUST-49, RFC 2474 §3, RFC 3168 §5: DSCP and TTL are those of the interface or of
-    // the stream. The transport sets ECN. IPv4's checksum is correct.
+    // RFC 9293 §3.9.1 MUST-48, §3.9.2 MUST-49, RFC 2474 §3, RFC 3168 §5: DSCP and TTL come from the interface or the
+    // stream. The transport sets ECN. IPv4's checksum is correct.
     #[test]
     fn dscp_and_ttl_are_configured_and_ecn_is_not() {
         let mut a =
@@ -573,7 +573,7 @@ mod tests {
         let trusted = TxChecksum { ip_by_device: false, tcp: ChecksumSite::Skipped, sctp };
         let (ip, tcp) = written(trusted);
         assert_eq!(tcp, [0, 0]);
-        // The IP header checksum does not depend on the site of TCP's.
+        // The IP header checksum is the same whether the worker or the device computes TCP's.
         let (software, tcp) = written(TxChecksum::SOFTWARE);
         assert_eq!(software, ip);
         // RFC 1071 §3: the pseudo-header's sum plus the segment's, inverted, is the checksum computed in software.

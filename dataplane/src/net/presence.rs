@@ -77,7 +77,7 @@ impl Jitter {
 }
 
 impl Presence {
-    /// Creates the state of the links of `interfaces`. Nothing is due before [`start`](Self::start).
+    /// Creates the state of the links of `interfaces`. No packet is due before [`start`](Self::start).
     pub fn new(interfaces: &[Interface]) -> Self {
         let link = |interface: &Interface| {
             let [.., b, c, d, e] = interface.mac;
@@ -125,7 +125,7 @@ impl Presence {
         self.update_next();
     }
 
-    /// Processes the use of our `address` by another host, on the interface at index `at`. Returns true if the conflict
+    /// Handles a conflict: another host uses our `address` on the interface at index `at`. Returns true if the conflict
     /// must be reported to the operator: at most every ten seconds per address.
     #[cold]
     pub fn handle_conflict(

@@ -1,8 +1,8 @@
 //! Rate limits: one for all traffic ([`RateLimit`]), or one per peer and one for all peers together ([`PeerLimit`]).
 //!
 //! A rate limit shared by all peers is a side channel. By counting the answers to itself, an attacker learns whether
-//! another address, perhaps a forged one, was answered, too (CVE-2016-5696 on TCP's challenge ACKs). So a peer also has
-//! a limit of its own, found by a keyed hash of its address (over IPv6 its /64), and the common limit is randomised.
+//! another address, perhaps a forged one, was answered, too (CVE-2016-5696 on TCP's challenge ACKs). So each peer also
+//! has its own limit, found by a keyed hash of its address (over IPv6 its /64), and the common limit is randomised.
 
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use base::Instant;
 use ddp::PeerId;
 use siphasher::sip::SipHasher13;
 
-/// A token bucket. It allows `per_second` events on average, and bursts of a tenth of that, at least one event.
+/// A token bucket that allows `per_second` events on average, and bursts of a tenth of that, at least one event.
 #[derive(Clone, Debug)]
 pub struct RateLimit {
     /// Nanoseconds of credit per event; zero if no event is allowed.

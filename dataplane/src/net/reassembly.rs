@@ -12,8 +12,8 @@
 //! are evicted. Overlapping fragments are never merged: the whole packet is discarded, with all its later fragments
 //! (RFC 5722, here for IPv4, too). A duplicate fragment is not an overlap (RFC 8200 §4.5).
 //!
-//! The cost per fragment is independent of the number of packets and fragments: packets and peers are found by
-//! keyed hashes, and their sizes are counted as they change.
+//! The cost per fragment is independent of the number of packets and fragments. Packets and peers are found by keyed
+//! hashes, and their sizes are counted as they change.
 //!
 //! ICMP time exceeded is not sent. Only TCP, SCTP (also in UDP) and, with IPsec policies, ESP and UDP are reassembled:
 //! no other protocol used here exceeds a frame.
@@ -154,7 +154,7 @@ struct Packet {
     total: Option<usize>,
     /// ECN codepoints of the fragments (RFC 3168), one bit per codepoint.
     ecn: u8,
-    /// True if the packet was discarded. It remains until its deadline, so that later fragments are refused.
+    /// True if the packet was discarded. The entry remains until its deadline, so that later fragments are refused.
     discarded: bool,
 }
 

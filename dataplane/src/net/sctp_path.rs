@@ -80,7 +80,7 @@ impl SctpPath {
         self.path.header_len() + self.udp_len()
     }
 
-    /// Returns how many bytes of an MTU the headers take: the IP header, and the UDP header if encapsulated.
+    /// Returns the number of bytes of an MTU that headers occupy: the IP header, and the UDP header if encapsulated.
     pub fn mtu_overhead(&self) -> usize {
         self.path.l3_len() + self.udp_len()
     }
@@ -100,8 +100,8 @@ impl SctpPath {
             datagram[2..4].copy_from_slice(&remote.to_be_bytes());
             datagram[4..6].copy_from_slice(&len.to_be_bytes());
             datagram[6..8].fill(0);
-            // RFC 6951 §5.3: the UDP checksum is computed although IPv4 allows omitting it. It is computed in software,
-            // because the device's checksum offload does not apply to UDP.
+            // RFC 6951 §5.3: the UDP checksum is computed although IPv4 allows omitting it. Software computes the
+            // checksum, because the device's checksum offload does not apply to UDP.
             let (source, destination) = self.path.addresses();
             let sum = match checksum::segment(source, destination, UDP, datagram) {
                 0 => u16::MAX,
@@ -112,7 +112,7 @@ impl SctpPath {
         self.path.finish_ip(frame, checksums, false);
     }
 
-    /// Returns the sites that compute the checksums of this path's packets on a port with the sites `checksums`.
+    /// Returns the sites that compute the checksums of this path's packets. `checksums` are the sites of the port.
     pub fn checksum_offload(&self, checksums: TxChecksum) -> TxChecksum {
         checksums.for_sctp(self.udp.is_some())
     }

@@ -196,7 +196,7 @@ fn echo_is_answered_byte_for_byte_up_to_the_rate_limit() {
         assert_eq!(reply[header], if v6 { 129 } else { 0 });
         assert_eq!(reply[header + 4..], request[header + 4..]);
         assert_eq!((&reply[..6], &reply[6..12]), (&mac(1)[..], &mac(2)[..]));
-        // A drops the reply because it is an echo reply. With a wrong checksum, the drop reason would be another.
+        // A drops the reply because it is an echo reply. A wrong checksum would give a different drop reason.
         let mut a = a;
         assert_eq!(a.input(reply), Err(DropReason::IcmpIgnored));
         assert_eq!(b.input(&request), Ok(Notice::Echoed));
@@ -252,8 +252,8 @@ fn packet_too_big_is_accepted_within_bounds() {
             kind: IcmpErrorKind::TooBig(1400),
         };
         assert_eq!(b.input(&too_big(v6, 1400)), Ok(Notice::Icmp(expected)));
-        // RFC 5927 §7: a reported MTU is ignored if it is not below the interface's, below the legal minimum, or not
-        // exceeded by the quoted packet.
+        // RFC 5927 §7: a reported MTU is ignored if it is at least the interface's MTU, below the legal minimum, or at
+        // least the length of the quoted packet.
         for mtu in [1500, 9000, least - 1, 1480 + if v6 { 20 } else { 0 }] {
             assert_eq!(b.input(&too_big(v6, mtu)), Err(DropReason::IcmpSize), "{mtu}");
         }

@@ -139,7 +139,7 @@ fn source_routes_and_malformed_options_are_dropped() {
     }
 }
 
-// RFC 4301 §5.2: packets that are dropped in any case are not matched against IPsec policies.
+// RFC 4301 §5.2: packets that the stack drops anyway are not matched against IPsec policies.
 #[test]
 fn source_routed_packets_do_not_reach_policies() {
     let mut us = our_interfaces();
@@ -208,7 +208,7 @@ fn extension_headers_are_followed_within_a_bound() {
     );
     // RFC 6946: an atomic fragment is not treated as a fragment.
     assert_eq!(segment_range(&extended(44, &[6, 0x77, 0, 0, 1, 2, 3, 4])), 62..82);
-    // Other fragments of TCP are returned for reassembly, those of ICMPv6 (58) are not.
+    // Other fragments of TCP are returned for reassembly; fragments of ICMPv6 (58) are dropped.
     let packet =
         demux(&extended(44, &[6, 0, 0, 9, 1, 2, 3, 4]), 0, L4Check::Unknown, &our_interfaces());
     let Kind::Fragment(fragment) = packet.unwrap().kind else { panic!("a fragment") };

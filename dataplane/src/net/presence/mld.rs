@@ -33,7 +33,7 @@ use crate::net::{Outbox, path};
 /// Number of unsolicited reports, and number of query intervals without a version 1 query after which version 1 mode
 /// ends (RFC 3810 §9.1: Robustness Variable).
 const ROBUSTNESS: u8 = 2;
-/// Assumed interval between queries; those of version 1 do not state one (RFC 3810 §9.2: Query Interval).
+/// Assumed interval between queries; version 1 queries do not state it (RFC 3810 §9.2: Query Interval).
 const QUERY_INTERVAL: Duration = Duration::from_secs(125);
 /// Maximum delay of an answer, even if the querier allows more.
 const MAX_DELAY: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! Tests of hosts that start on a link, and that meet another host with the same address.
+//! Tests of hosts that start on a link, and of address conflicts.
 
 mod mld;
 

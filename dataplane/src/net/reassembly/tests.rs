@@ -106,7 +106,7 @@ fn assert_discarded(v6: bool, first: (Range<usize>, bool), second: (Range<usize>
     assert_eq!((r.len(), r.bytes()), (1, PACKET_COST));
 }
 
-// RFC 5722 §4, RFC 8200 §4.5. IPv4 packets are treated in the same way (RFC 1858 §4).
+// RFC 5722 §4, RFC 8200 §4.5. The same rule applies to IPv4 packets (RFC 1858 §4).
 #[test]
 fn overlapping_fragments_discard_packet() {
     for v6 in [false, true] {
@@ -114,7 +114,7 @@ fn overlapping_fragments_discard_packet() {
         assert_discarded(v6, (200..400, false), (0..208, true));
         assert_discarded(v6, (0..200, true), (0..208, true));
         assert_discarded(v6, (80..160, true), (88..96, true));
-        // Fragments that contradict each other about the packet's end are refused in the same way.
+        // Fragments that contradict each other about the packet's end are refused, too.
         assert_discarded(v6, (80..160, false), (160..200, true));
         assert_discarded(v6, (80..160, false), (200..400, false));
         assert_discarded(v6, (200..400, false), (80..160, false));
@@ -175,7 +175,7 @@ fn as_sctp(mut piece: Vec<u8>) -> Vec<u8> {
     piece
 }
 
-// RFC 791 §3.2: the protocol is part of what identifies a packet. RFC 9260 §6.10 allows peers to fragment.
+// RFC 791 §3.2: the protocol is one of the fields that identify a packet. RFC 9260 §6.10 allows peers to fragment.
 #[test]
 fn sctp_and_tcp_fragments_do_not_mix() {
     let (mut r, frame) = (reassembly(), packet(None, false, 2, 400));
@@ -234,7 +234,7 @@ fn fragment_flood_is_bounded_per_peer() {
         assert!(r.bytes() <= 64 * 1024 / PEER_SHARE_DIVISOR && r.len() <= 16 / PEER_SHARE_DIVISOR);
     }
     assert_eq!(refused, 996);
-    // Other peers have shares of their own. At the common limit, the oldest packets are evicted.
+    // Other peers have their own shares. At the common limit, the oldest packets are evicted.
     for peer in 2..=60 {
         let frame = packet(None, false, peer, 1400);
         input(&mut r, &fragment(&frame, 1, 0..1000, true)).unwrap();

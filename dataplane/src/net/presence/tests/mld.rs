@@ -17,7 +17,7 @@ const V1_QUERY_LEN: usize = 24;
 const V2_QUERY_LEN: usize = 28;
 /// Group field of a general query, which asks for all groups.
 const ALL: Ipv6Addr = Ipv6Addr::UNSPECIFIED;
-/// The groups of a host with [`TWO_ADDRESSES`]. That of its link-local address is equal to the first.
+/// The groups of a host with [`TWO_ADDRESSES`]. The group of its link-local address equals the first.
 const GROUPS: [&str; 2] = ["ff02::1:ff00:1", "ff02::1:ff00:aa"];
 const TWO_ADDRESSES: [&str; 2] = ["2001:db8::1", "2001:db8::aa"];
 /// Duration of version 1 mode after a query with a delay of 2 s: two times 125 s, plus the delay (RFC 3810 §9.12).
@@ -125,7 +125,7 @@ fn query_is_answered_with_groups_within_its_delay() {
     assert_eq!(message[6..8], [0, 1]);
     assert_eq!(message[8..12], [2, 0, 0, 0], "MODE_IS_EXCLUDE");
     assert_eq!(message[12..], group.octets());
-    // RFC 3810 §8.1: queries from another link or with a length of neither version are ignored.
+    // RFC 3810 §8.1: queries from off-link senders, or with a length of neither version, are ignored.
     let elsewhere = "2001:db8::9".parse().unwrap();
     for bad in [query(2, router, 1, ALL, V2_QUERY_LEN), query(1, elsewhere, 1, ALL, V2_QUERY_LEN)] {
         assert_eq!(host.input(&bad), Err(DropReason::IcmpIgnored));

@@ -12,8 +12,8 @@ use std::os::fd::OwnedFd;
 
 use super::{PortConfig, PortError, PortKind};
 
-/// Protocol number of claims. Of the numbers below 0x0600, only those in `linux/if_ether.h` match frames. This one is
-/// not among them, so the socket receives no frames.
+/// Protocol number of claims. Of the numbers below 0x0600, only those in `linux/if_ether.h` match frames. 0x00dd is not
+/// among them, so the socket receives no frames.
 const PROTOCOL: u16 = 0x00dd;
 
 /// The kernel's list of packet sockets in the calling thread's network namespace.
@@ -39,7 +39,7 @@ pub(super) fn claim(config: &PortConfig) -> Result<Option<Claim>, PortError> {
 /// Claims the interface of this name for a port.
 ///
 /// # Errors
-/// As [`claim`].
+/// The errors of [`claim`].
 pub(super) fn claim_interface(port: &str, device: &str) -> Result<Claim, PortError> {
     let (port, interface) = (port.to_owned(), device.to_owned());
     match open(device) {

@@ -59,9 +59,9 @@ struct Layout {
     end: usize,
 }
 
-/// Plans a large packet of the first of `frames` and as many of the following ones as can be merged. `bytes` returns
-/// the content of a frame that may be merged, and `None` for other frames. `cuts` is what the device can segment.
-/// Returns `None` if fewer than two frames can be merged.
+/// Plans a large packet of the first of `frames` and as many of the following frames as can be merged. `bytes` returns
+/// the content of a frame that may be merged, and `None` for other frames. `cuts` is the segmentation that the device
+/// supports. Returns `None` if fewer than two frames can be merged.
 pub fn plan_large_packet<F>(
     frames: &[F],
     bytes: impl Fn(&F) -> Option<&[u8]>,
@@ -162,7 +162,7 @@ impl Layout {
             && seq(next) == seq(first).wrapping_add(offset as u32)
     }
 
-    /// Returns the headers of a large packet with `payload` bytes, derived from those of the frame `first`.
+    /// Returns the headers of a large packet with `payload` bytes, derived from the headers of the frame `first`.
     /// `last_flags` are the PSH and FIN flags of the last segment.
     fn headers(
         self,

@@ -86,7 +86,7 @@ pub struct PortConfig {
     pub shares_interface: bool,
 }
 
-/// The place where one kind of checksum is computed or verified on an open port.
+/// Site that computes or verifies one kind of checksum on an open port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChecksumSite {
     /// The device. Packet buffers contain its result for received frames. If the result is [`RxChecksum::Unknown`], the
@@ -98,7 +98,7 @@ pub enum ChecksumSite {
     Skipped,
 }
 
-/// Where each checksum is computed or verified on an open port. The worker always handles ICMP checksums.
+/// Sites that compute and verify the checksums on an open port. The worker always handles ICMP checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checksums {
     /// IPv4 header, received. Never `Skipped`.
@@ -136,13 +136,13 @@ pub struct PortInfo {
     pub kind: PortKind,
     /// Name of the DPDK driver.
     pub driver: String,
-    /// Link-layer address at the time of opening. [`Port::mac`] returns the present one.
+    /// Link-layer address at the time of opening. [`Port::mac`] returns the current address.
     pub mac: [u8; 6],
     /// MTU: largest IP packet in bytes.
     pub mtu: u16,
     /// Queue pairs, one per worker that uses the port.
     pub queues: u16,
-    /// Where each checksum is computed or verified.
+    /// Sites that compute and verify the checksums.
     pub checksums: Checksums,
     /// Device or frontend that segments large packets, if either does.
     pub segmenter: Option<Segmenter>,
@@ -375,13 +375,13 @@ impl Port {
         }
     }
 
-    /// Returns the device's own counters, as far as the driver supports them. The queues' counters are separate
+    /// Returns the device's own counters, if the driver supports them. The queues' counters are separate
     /// ([`queue_counters`](Self::queue_counters)).
     pub fn device_stats(&self) -> Result<DeviceStats, dpdk::Error> {
         self.device.stats()
     }
 
-    /// Returns each queue's counters, and those of the impairment of its received frames, as of the worker's last
+    /// Returns the counters of each queue and of the impairment of its received frames, as of the worker's last
     /// [`PortQueue::flush`].
     pub fn queue_counters(&self) -> Vec<(QueueCounters, Option<link::Counters>)> {
         self.shared.iter().map(|queue| queue.load_counters()).collect()
@@ -637,7 +637,7 @@ mod tests {
         PortConfig::new("lan", PortKind::Pci { address, devargs: String::new() })
     }
 
-    /// Returns where SCTP checksums are verified on receive and computed on transmit, and the statements.
+    /// Returns the sites that verify and that compute SCTP checksums, and the statements.
     fn sctp(config: &PortConfig, device: &DeviceInfo) -> (ChecksumSite, ChecksumSite, Vec<String>) {
         let mut statements = Vec::new();
         let sums = checksums(config, device, &mut statements);

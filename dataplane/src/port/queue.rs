@@ -41,7 +41,7 @@ pub struct PortQueue {
     /// Buffers allocated in advance for the next frames. [`alloc`](Self::alloc) prefetches them shortly before their
     /// use.
     allocated: ArrayVec<Mbuf, { Self::ALLOC_BATCH }>,
-    /// Expected length of the next sent frame, in bytes: that of the previous frame, at most [`MAX_PREFETCH`].
+    /// Expected length of the next sent frame, in bytes: the length of the previous frame, at most [`MAX_PREFETCH`].
     expected_len: usize,
     impairment: Option<Box<FaultyLink<LinkFrame>>>,
     /// Wake-ups of the workers at both ends of a ring port. `None` for other kinds of port.
@@ -204,7 +204,7 @@ impl PortQueue {
         self.pending.len()
     }
 
-    /// Returns how many frames [`tx`](Self::tx) accepts before the device must accept one.
+    /// Returns the number of frames that [`tx`](Self::tx) accepts before the device must accept one.
     pub fn free_tx_slots(&self) -> usize {
         self.pending.remaining_capacity()
     }
@@ -298,8 +298,8 @@ impl PortQueue {
             self.pending_bytes = left;
         }
         if !self.pending.is_empty() && self.shared.device_link_is_down() {
-            // After a reconnect, these frames would reach another peer. Meanwhile they would hold buffers of other
-            // streams.
+            // After a reconnect, these frames would reach another peer. Until then they would hold buffers that other
+            // streams need.
             self.counters.tx_dropped += self.pending.len() as u64;
             self.pending.clear();
             self.pending_bytes = 0;

@@ -1,4 +1,4 @@
-//! Distribution of flows over a device's queues (receive side scaling, RSS). The device gets the hash key of
+//! Distribution of flows over a device's queues (receive side scaling, RSS). The device uses the hash key of
 //! [`crate::steering`] and the queues of [`RssTable`] as its redirection table.
 
 use dpdk::{DeviceInfo, Rss, SctpRules};
@@ -11,7 +11,7 @@ use crate::steering::SYMMETRIC_KEY;
 /// distributed.
 const DRIVERS_WITHOUT_PORTS: [&str; 2] = ["net_ice", "net_iavf"];
 
-/// Entries of the table of a port whose device does not apply one.
+/// Number of table entries for a port whose device applies no table.
 const SOFTWARE_ENTRIES: usize = 128;
 
 /// Map from RSS hash to queue of a port.
@@ -62,8 +62,8 @@ pub(super) fn choose_rss(
     // repetition.
     let key = SYMMETRIC_KEY.iter().copied().cycle().take(device.hash_key_len.into()).collect();
     let queues = round_robin_table(device.reta_size.into(), config.queues);
-    // The owner of an association depends on the local address and both ports, not on the peer's address, so the RSS
-    // hash of the whole flow may select another queue. Rules in the device steer SCTP packets by the hash of these
+    // The owner of an association depends on the local address and both ports, not on the peer's address. The RSS hash
+    // of the whole flow may therefore select another queue. Rules in the device steer SCTP packets by the hash of these
     // fields alone.
     let sctp_rules = !DRIVERS_WITHOUT_PORTS.iter().any(|driver| device.driver.starts_with(driver));
     let rss = Rss { key, table: queues.clone(), sctp_rules };
@@ -136,13 +136,13 @@ mod tests {
             let expected = (Some(true), false, statement(which));
             assert_eq!(choose_and_apply(&port, &device(), rules(v4, v6)), expected);
         }
-        // Drivers for which a rule would deliver all packets to one worker get no request.
+        // No request to drivers for which a rule would deliver all packets to one worker.
         for driver in ["net_ice", "net_iavf"] {
             let device = DeviceInfo { driver: driver.into(), ..device() };
             let expected = (Some(false), false, statement(""));
             assert_eq!(choose_and_apply(&port, &device, SctpRules::default()), expected);
         }
-        // A port with one queue and a TAP port get no request.
+        // No request to a port with one queue, or to a TAP port.
         assert_eq!(
             choose_and_apply(&pci(), &device(), SctpRules::default()),
             (None, false, vec![])

@@ -121,8 +121,8 @@ impl Spec {
             && (self.v6 || self.fragment == [0x40, 0] && !self.ipv4_options)
     }
 
-    /// Returns how many segments of `all`, which begins with this one, can be merged. Implements the rules of
-    /// `large_packet.rs` independently.
+    /// Returns the number of segments that can be merged, from the first of `all`, which is this segment. Implements
+    /// the rules of `large_packet.rs` independently.
     fn mergeable_run(&self, all: &[Spec], max_segments: usize) -> usize {
         if !self.is_mergeable() || self.flags & 0x09 != 0 || self.len < MIN_SEGMENT {
             return 1;
@@ -258,7 +258,7 @@ impl SplitMix64 {
     }
 }
 
-/// Number of variants of [`change`]. Each changes one property of a segment, so that it differs from the one before it.
+/// Number of variants of [`change`]. Each changes one property, so that the segment differs from the previous one.
 const CHANGES: u64 = 24;
 
 fn change(spec: &mut Spec, variant: u64) {

@@ -59,7 +59,7 @@ impl Admission {
 }
 
 /// Time after the last sent cookie during which unmatched ACKs are checked for cookies. Cookies expire earlier.
-const LOOK_FOR: Duration = Duration::from_secs(130);
+const COOKIE_CHECK_TIME: Duration = Duration::from_secs(130);
 
 /// SYN cookie state of one worker.
 #[derive(Debug)]
@@ -91,9 +91,9 @@ impl Cookies {
         self.last_sent = Some(now);
     }
 
-    /// Returns true if a cookie was sent within the last [`LOOK_FOR`], so that unmatched ACKs may return one.
+    /// Returns true if a cookie was sent within the last [`COOKIE_CHECK_TIME`], so that unmatched ACKs may return one.
     pub(in crate::worker) fn are_outstanding(&self, now: Instant) -> bool {
-        self.last_sent.is_some_and(|at| now.saturating_since(at) <= LOOK_FOR)
+        self.last_sent.is_some_and(|at| now.saturating_since(at) <= COOKIE_CHECK_TIME)
     }
 }
 

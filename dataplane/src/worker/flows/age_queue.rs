@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use ddp::StreamId;
 
-/// Names of streams or associations, oldest first. A name is stale once its stream or association was removed. Stale
-/// names are removed from the front at each addition. They are removed everywhere when the queue reaches twice the
+/// Names of streams or associations, oldest first. A name is stale once its stream or association was removed. Each
+/// addition removes stale names at the front. A compaction removes all stale names when the queue reaches twice the
 /// length left by the last compaction, at least [`MIN_COMPACT_LEN`].
 #[derive(Debug, Default)]
 pub(in crate::worker) struct AgeQueue {
@@ -58,7 +58,7 @@ mod tests {
     fn age_queue_returns_oldest_live_name_and_stays_bounded() {
         let mut waiting = AgeQueue::default();
         for n in 0..100 {
-            // Only two names are live at a time: the first one, and the newest odd one.
+            // Only two names are live at a time: 0, and the newest odd number.
             waiting.add(StreamId(n), |s| s.0 == 0 || s.0 % 2 == 1 && s.0 + 2 > n);
         }
         assert!(waiting.names.len() <= MIN_COMPACT_LEN + 2, "{waiting:?}");

@@ -39,7 +39,7 @@ pub(in crate::worker) struct Associations {
 pub(in crate::worker) enum Accounting {
     /// Not counted: the association was opened locally, or its sessions are counted instead.
     Uncounted,
-    /// Counted as a stream in the backlog. The first session takes over this place in the backlog.
+    /// Counted as a stream in the backlog. The first session replaces the association there.
     Backlog,
     /// Counted as a stream of its peer: the association has lost its last session, or will never have one.
     Idle,
@@ -262,7 +262,7 @@ impl Associations {
     }
 
     /// Returns the slot of the association with this local verification tag, if its interface, local address and both
-    /// ports are those of `flow`. The peer's address may differ.
+    /// ports match `flow`. The peer's address may differ.
     pub(in crate::worker) fn find_by_tag(&self, flow: &FlowKey, tag: Tag) -> Option<u32> {
         let at = *self.tags.get(&tag)?;
         let key = self.slab.get(at)?.carrier.flow();

@@ -38,7 +38,7 @@ enum NextHopState {
     /// The neighbour cache entry is not pinned, and no soft error was reported.
     Unpinned,
     /// One soft ICMP error was reported while the carrier was being opened. The second one, about another packet of the
-    /// handshake, fails the connect. RFC 1122 §4.2.3.9 requires waiting after the first one; see RFC 5461 §4.1.
+    /// handshake, fails the connect. RFC 1122 §4.2.3.9 forbids an abort after the first error; see RFC 5461 §4.1.
     SoftError,
     /// The carrier has pinned its next hop's entry in the neighbour cache.
     Pinned,
@@ -51,7 +51,7 @@ pub(in crate::worker) enum ProgressChange {
     Resumed,
 }
 
-/// An endpoint that a carrier can transmit: that of a TCP connection or of an SCTP association.
+/// An endpoint that a carrier can transmit: of a TCP connection or of an SCTP association.
 pub(in crate::worker) trait CarrierEndpoint {
     /// Header template of the endpoint's packets.
     type Path: AsRef<Path> + AsMut<Path>;
@@ -63,7 +63,7 @@ pub(in crate::worker) trait CarrierEndpoint {
     /// Returns the local and the remote port.
     fn ports(&self) -> (u16, u16);
 
-    /// Returns when the endpoint's earliest timer fires.
+    /// Returns the time at which the endpoint's earliest timer fires.
     fn poll_timeout(&self) -> Option<Instant>;
 
     /// Returns the memory for copies of sent data, in bytes.
@@ -80,7 +80,7 @@ pub(in crate::worker) trait CarrierEndpoint {
 
     fn is_closed(&self) -> bool;
 
-    /// Returns why the endpoint makes no progress; `None` if it makes progress.
+    /// Returns the time-outs and the duration of the present stall; `None` while the endpoint makes progress.
     fn stall(&self, now: Instant) -> Option<Stall>;
 
     /// Returns the estimated capacity of the path: payload bytes of the largest packet, without its fixed headers.

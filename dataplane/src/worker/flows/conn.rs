@@ -38,10 +38,11 @@ pub(in crate::worker) enum ServiceKind {
     Program,
 }
 
-/// Reference of a stream to its QP. It is valid while the stream has it: the removal of the QP clears it.
+/// Reference of a stream to its QP. The reference is valid as long as the stream has it, because removal of the QP
+/// clears it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::worker) struct PairRef {
-    /// Index of the program among those of the worker.
+    /// Index of the program in the worker's table of programs.
     pub(in crate::worker) place: u32,
     /// Number of the QP.
     pub(in crate::worker) number: u32,
@@ -83,10 +84,11 @@ pub(in crate::worker) struct TransientState {
     pub(in crate::worker) echo_count: EchoCount,
     /// Incomplete posts with a source or sink region, in the order of posting.
     pub(in crate::worker) sources: LazyDeque<(Ticket, Stag)>,
-    /// Answers of the Echo service that the stream has not accepted yet. There are at most as many as receive buffers.
+    /// Answers of the Echo service that the stream has not accepted yet. Their number is at most the number of receive
+    /// buffers.
     pub(in crate::worker) answers: LazyDeque<Answer>,
-    /// Queue numbers of receive buffers that are reposted only when an answer is acknowledged. There are at most as
-    /// many entries as receive buffers.
+    /// Queue numbers of receive buffers that are reposted only when an answer is acknowledged. Their number is at most
+    /// the number of receive buffers.
     pub(in crate::worker) withheld: LazyDeque<Qn>,
     /// True if the peer has closed the stream, and this end closes it once `answers` is empty.
     pub(in crate::worker) closing: bool,
@@ -185,8 +187,8 @@ impl AcceptInfo {
 pub(in crate::worker) struct PendingConnect {
     pub(in crate::worker) ticket: Ticket,
     pub(in crate::worker) deadline: Instant,
-    /// Parameters of a second attempt. It uses MPA revision 1 if that is allowed, or another association if the first
-    /// attempt shared one.
+    /// Parameters of a second attempt. The second attempt uses MPA revision 1 if that is allowed, or another
+    /// association if the first attempt shared one.
     pub(in crate::worker) retry: Option<Box<Connect>>,
 }
 

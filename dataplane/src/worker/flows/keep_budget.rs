@@ -2,9 +2,9 @@
 //! the data. The copies are kept until then, so a peer determines for how long. The send window bounds the copies of
 //! one stream or association. This budget bounds their sum.
 //!
-//! Peers share the budget by the rule of the untagged buffers ([`ddp::grant_limit`]): a peer gets more only while the
+//! Peers share the budget by the rule of the untagged buffers ([`ddp::grant_limit`]). A peer gets more only while the
 //! remainder is at least as large as its new total. The flows of a peer divide its share by the same rule.
-//! `ddp::BufferPool` reserves whole buffers before they are filled. Here a transmission gets a limit, and its copies
+//! `ddp::BufferPool` reserves whole buffers before they are filled. Here each transmission has a limit, and its copies
 //! are counted afterwards. A flow at its limit sends no more data that must be copied until part of its copies is
 //! acknowledged. A flow without copies may always send one segment. The bound is therefore the budget plus one segment
 //! per flow.

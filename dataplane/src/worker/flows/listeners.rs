@@ -9,7 +9,7 @@
 //!         (nothing kept) -----------+
 //! ```
 //!
-//! The source address of an unproven stream may be forged. The stream takes a credit and a backlog place like any
+//! The source address of an unproven stream may be forged. The stream takes a credit and a backlog entry like any
 //! other, but is evicted for a peer that has proven its address with a SYN cookie. Unproven streams do not count
 //! against a peer with a proven address. Forged SYNs therefore never exclude the true owner of an address.
 //!
@@ -186,11 +186,11 @@ impl Listeners {
         matches.max_by_key(|config| (config.address.is_some(), config.interface.is_some()))
     }
 
-    /// Takes a credit and a backlog place of a listener for `stream`, opened by `peer`. `progress` is `Unproven`, or
+    /// Takes a credit and a backlog entry of a listener for `stream`, opened by `peer`. `progress` is `Unproven`, or
     /// `Starting` if the peer's address is proven.
     ///
     /// # Errors
-    /// The limit that is reached. Nothing is taken in that case.
+    /// The limit that is reached. In that case neither credit nor entry is taken.
     pub(in crate::worker) fn reserve(
         &mut self,
         id: ListenerId,
@@ -265,7 +265,8 @@ impl Listeners {
         of_peer.starting += 1;
     }
 
-    /// Moves a stream from starting to announced: the stream was reported to the control thread. It leaves the backlog.
+    /// Moves a stream from starting to announced, and out of the backlog: the stream was reported to the control
+    /// thread.
     pub(in crate::worker) fn mark_announced(&mut self, id: ListenerId, peer: IpAddr) {
         self.leave_backlog(id, 0);
         let of_peer = self.peers.entry(PeerId::from_address(peer)).or_default();

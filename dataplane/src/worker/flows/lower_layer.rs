@@ -55,7 +55,8 @@ pub(in crate::worker) enum LowerLayerMut<'a> {
 }
 
 impl LowerLayer {
-    /// Borrows the endpoint mutably. Over SCTP, `association` is that of the session; the result is `None` without it.
+    /// Borrows the endpoint mutably. Over SCTP, the caller passes the session's association; without it, returns
+    /// `None`.
     #[inline]
     pub(in crate::worker) fn as_mut<'a>(
         &'a mut self,
@@ -69,7 +70,7 @@ impl LowerLayer {
         }
     }
 
-    /// Returns the flow of the stream's packets: that of the connection or of the association.
+    /// Returns the flow of the packets of the stream's connection or association.
     #[inline]
     pub(in crate::worker) fn flow(&self) -> FlowKey {
         match self {
@@ -190,7 +191,7 @@ impl LowerLayerMut<'_> {
         }
     }
 
-    /// Takes a region from the posted receives: no byte is placed in it from now on.
+    /// Revokes a region from the posted receives: no more data is placed in it.
     pub(in crate::worker) fn revoke_receives(&mut self, memory: &Memory) {
         match self {
             LowerLayerMut::Tcp(endpoint) => endpoint.revoke_receives(memory),
@@ -208,7 +209,8 @@ impl LowerLayerMut<'_> {
         }
     }
 
-    /// Returns true once the ULP exists: from the answer to the peer's request on, or from the peer's answer on.
+    /// Returns true once the ULP exists: after this end has answered the peer's request, or the peer has answered this
+    /// end's.
     pub(in crate::worker) fn has_ulp(&self) -> bool {
         match self {
             LowerLayerMut::Tcp(endpoint) => endpoint.stream().is_some(),
@@ -271,7 +273,7 @@ impl LowerLayerMut<'_> {
         }
     }
 
-    /// Answers the oldest RDMA Read of the peer that is held back.
+    /// Answers the peer's oldest held RDMA Read.
     pub(in crate::worker) fn release_read(&mut self) {
         match self {
             LowerLayerMut::Tcp(endpoint) => endpoint.release_read(),
@@ -377,7 +379,7 @@ impl From<SctpAnswerError> for AnswerError {
     }
 }
 
-/// Converts the context of a connection's endpoint to that of an association's endpoint.
+/// Converts the context for a connection's endpoint to a context for an association's endpoint.
 fn session_context<'a>(cx: &'a mut Context<'_, Memory>) -> SessionContext<'a, Memory> {
     SessionContext { stags: cx.stags, buffers: cx.buffers, hold: cx.hold }
 }

@@ -13,7 +13,7 @@ use crate::worker::Core;
 
 /// Minimum interval between two steps of the cursor.
 const STEP_INTERVAL: Duration = Duration::from_millis(1);
-/// Number of steps in which the cursor visits all slots, at most.
+/// Maximum number of steps in which the cursor visits all slots.
 const STEPS_PER_ROUND: usize = 1000;
 /// Time without input after which the unused allocations of a TCP endpoint are freed.
 const IDLE_TIME: Duration = Duration::from_secs(1);
@@ -41,8 +41,8 @@ impl<Io: PortIo> Core<Io> {
             self.reclaim.next_slot = slot + 1;
             let Some(conn) = self.streams.get_mut(slot as u32) else { continue };
             // Over SCTP, segments in flight belong to the association, and the idle time of a session is unknown. Empty
-            // queues are therefore freed even if the session is busy. It then allocates them again, at most once per
-            // round.
+            // queues are therefore freed even if the session is busy. A busy session allocates them again, at most once
+            // per round.
             if let LowerLayer::Tcp(carrier) = &mut conn.lower {
                 let endpoint = carrier.endpoint_mut();
                 if now.saturating_since(endpoint.idle_since()) < IDLE_TIME {

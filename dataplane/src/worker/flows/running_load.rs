@@ -1,9 +1,9 @@
 //! A load that the worker itself generates on a stream ([`crate::api::Load`]). A stream has at most one.
 //!
-//! Without a pace ([`Pace::Closed`]), a load posts in the turn in which one of its messages completes, as far as its
-//! depth and the stream allow. A load with a pace ([`Pace::Open`]) posts when a message is due; the worker polls
-//! [`PaceTimers`] once per turn. A load stops posting when its count is reached, it is stopped or a post is refused. It
-//! ends when all posted messages are complete.
+//! Without a pace ([`Pace::Closed`]), a load posts in the turn in which one of its messages completes, if its depth and
+//! the stream allow. A load with a pace ([`Pace::Open`]) posts when a message is due; the worker polls [`PaceTimers`]
+//! once per turn. A load stops posting when its count is reached, it is stopped or a post is refused. The load ends
+//! when all posted messages are complete.
 //!
 //! Messages that complete with their acknowledgement, and RDMA Reads, carry [`Cookie::LOAD`]. Messages that complete
 //! with an untagged answer of the peer carry [`Cookie::STACK`].
@@ -66,7 +66,7 @@ pub(in crate::worker) struct RunningLoad {
     /// Payload of each untagged message.
     payload: Arc<[u8]>,
     started_at: Instant,
-    /// Time of the newest completion. Equals `started_at` before the first one.
+    /// Time of the newest completion; `started_at` before the first completion.
     last_completion: Instant,
     posted: u64,
     completed: u64,
@@ -101,8 +101,8 @@ fn histogram() -> Histogram<u64> {
 }
 
 impl RunningLoad {
-    /// Creates a load that begins now. `memory` is the source region of writes, and `offset` that of the window in it,
-    /// in bytes. `seed` starts the generator of random offsets.
+    /// Creates a load that begins now. `memory` is the source region of writes, and `offset` is the window's offset in
+    /// it, in bytes. `seed` starts the generator of random offsets.
     pub(in crate::worker) fn new(
         ticket: Ticket,
         load: Load,

@@ -1,7 +1,7 @@
 //! Schedules of carriers for transmission: one for TCP connections, one for SCTP associations.
 //!
 //! A carrier is *ready* when it may have something to send, *blocked* while its port's transmit ring is full, and
-//! *waiting* while the link-layer address of its next hop is unknown. Blocked carriers are queued by port. They are not
+//! *waiting* while the link-layer address of its next hop is unknown. Blocked carriers are queued by port, and not
 //! polled until the ring has free space.
 
 use std::collections::VecDeque;
@@ -74,7 +74,7 @@ impl Schedules {
         self.connections.is_empty() && self.associations.is_empty()
     }
 
-    /// Returns when the earliest timer of both schedules fires, or a lower bound of that time.
+    /// Returns a lower bound of the time at which the next timer of either schedule fires.
     #[inline]
     pub(in crate::worker) fn next_timer(&self) -> Option<Instant> {
         let timers = [self.connections.wheel.next_expiry(), self.associations.wheel.next_expiry()];
@@ -262,7 +262,7 @@ impl Schedule {
         self.wheel.pop(now)
     }
 
-    /// Sets the deadline of a session by the slot of its stream. A session has no carrier of its own.
+    /// Sets the deadline of a session by the slot of its stream. Sessions share the carrier of their association.
     pub(in crate::worker) fn set_deadline(&mut self, slot: u32, at: Instant) {
         self.wheel.set(slot, at);
     }
@@ -272,7 +272,7 @@ impl Schedule {
         self.wheel.clear(slot);
     }
 
-    /// Removes a carrier from the wheel and from all queues. `port` and `next_hop` are those of its path.
+    /// Removes a carrier from the wheel and from all queues. `port` and `next_hop` belong to its path.
     pub(in crate::worker) fn remove(
         &mut self,
         slot: u32,

@@ -117,7 +117,7 @@ impl Tables {
         Ok(before)
     }
 
-    /// Removes a region. From here on this worker places no data in it. Returns its entry.
+    /// Removes a region. This worker places no more data in it. Returns its entry.
     ///
     /// # Errors
     /// The STag does not exist.

@@ -240,7 +240,7 @@ fn full_transmit_ring_counts_lost_answers() {
     assert!(net.hosts[1].count("no_listener") > 0);
 }
 
-/// Returns the gauges of a host, except those of the bounded caches of neighbours and path MTUs.
+/// Returns the gauges of a host without the gauges of its bounded caches (neighbours, path MTUs).
 fn gauges(host: &Host) -> Vec<(&'static str, u64)> {
     let mut all = Vec::new();
     host.handles[0].counters().for_each(|c, n| {

@@ -1,5 +1,4 @@
-//! A capture of a worker's port has every frame once, with its outcome. The worker behaves in the same way with and
-//! without a capture.
+//! A capture of a worker's port has every frame once, with its outcome, and does not change the worker's behaviour.
 
 use std::cell::RefCell;
 use std::rc::Rc;

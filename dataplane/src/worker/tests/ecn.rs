@@ -1,4 +1,5 @@
-//! ECN (RFC 3168): CE marks of received data reduce the peer's congestion window. Also DSCP and TTL of sent packets.
+//! ECN (RFC 3168): CE marks of received data reduce the peer's congestion window. The tests also cover DSCP and TTL of
+//! sent packets.
 
 use std::cell::Cell;
 use std::net::IpAddr;

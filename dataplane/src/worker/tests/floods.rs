@@ -344,7 +344,7 @@ fn full_burst_serves_streams_first_and_few_unmatched_frames() {
     e.check();
 }
 
-/// Delivers these frames together. Returns how many were dropped as overload, and how many the first turn received.
+/// Delivers these frames together. Returns the number dropped as overload, and the number that the first turn received.
 fn deliver_burst(e: &mut EstablishedPair, frames: Vec<TestFrame>) -> (u64, u64) {
     let host = |e: &EstablishedPair, name| e.net.hosts[1].count(name);
     let (overload, taken) = (host(e, "overload"), host(e, "rx_frames"));

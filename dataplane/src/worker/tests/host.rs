@@ -46,7 +46,7 @@ fn take_kernel_frames(net: &mut Net) -> Vec<Box<[u8]>> {
     std::iter::from_fn(|| end.pop()).collect()
 }
 
-/// Delivers one frame. Returns how many frames the kernel received, and how many the second host sent.
+/// Delivers one frame. Returns the number of frames that the kernel received, and that the second host sent.
 fn deliver_frame(net: &mut Net, frame: TestFrame) -> (usize, usize) {
     let before = net.hosts[1].count("tx_frames");
     net.hosts[1].deliver(frame.clone());

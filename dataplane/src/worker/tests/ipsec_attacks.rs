@@ -414,7 +414,7 @@ fn attacker_frames_are_never_opened_and_streams_continue() {
         assert!(attacker.sent.iter().all(|&sent| sent > 50), "{:?}", attacker.sent);
         for (host, peer) in [(0, 1), (1, 0)] {
             let count = |name| net.hosts[host].count(name);
-            // The number of opened frames equals that of the peer's sealed frames.
+            // The peer has sealed as many frames as were opened, so no frame of the attacker was opened.
             assert_eq!(count("ipsec_opened"), net.hosts[peer].count("ipsec_sealed"), "{suite:?}");
             for reason in [
                 "esp_replay",

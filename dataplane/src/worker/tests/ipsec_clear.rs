@@ -21,7 +21,7 @@ fn plain_v4() -> Vec<u8> {
     ip_packet(1, IpProtocol::Udp, &UDP).0
 }
 
-/// Builds the datagram of [`plain_v4`] in IPv6. Its UDP checksum is not verified on the way to the kernel.
+/// Builds the datagram of [`plain_v4`] in IPv6. The worker does not verify its UDP checksum.
 fn plain_v6() -> Vec<u8> {
     let mut frame = plain_v4()[..12].to_vec();
     frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 12, 17, 64]);

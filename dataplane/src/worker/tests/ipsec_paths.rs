@@ -36,7 +36,7 @@ fn add_out(net: &mut Net, n: u32) {
     change_sa(net, 0, SaChange::Add(outbound));
 }
 
-// IKE daemons are to add a new SA before they delete the old one. If they delete the old one first, no data are lost
+// An IKE daemon should add a new SA before it deletes the old one. If it deletes the old one first, no data are lost
 // either.
 #[test]
 fn frames_wait_for_the_next_sa_for_a_bounded_time() {
@@ -345,7 +345,8 @@ fn sa_with_unknown_protection_is_refused() {
 /// An update of the SA with an older reported sequence number does not let replayed packets pass.
 #[test]
 fn updated_sa_rejects_replayed_packets() {
-    // The second SA replaces the first. It belongs to the same worker, to another worker, or uses UDP encapsulation.
+    // The second SA replaces the first. The new SA belongs to the same worker, to another worker, or uses UDP
+    // encapsulation.
     for (workers, changes_owner, udp) in [(1, false, false), (2, true, false), (1, false, true)] {
         let mut net = net(Suite { udp, ..PLAIN }, |plan| plan.workers = workers);
         let stream = open(&mut net, false, false);

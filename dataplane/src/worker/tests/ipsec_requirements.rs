@@ -1,5 +1,5 @@
-//! Streams that require IPsec protection. However policies and SAs change, no byte is sent or placed with less
-//! protection, and a stream without its protection ends with that reason.
+//! Streams that require IPsec protection. No change of policies and SAs lets a byte be sent or placed with less
+//! protection. A stream that loses its protection ends with that reason.
 
 use std::cell::Cell;
 use std::net::SocketAddr;

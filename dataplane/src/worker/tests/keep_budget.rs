@@ -49,10 +49,10 @@ fn write(net: &mut Net, source: &Memory, to: usize, stream: StreamId, n: u32) ->
     (net.hosts[0].write(stream, (SOURCE, source), stag, LEN as u32), sink)
 }
 
-/// Runs four flows to one peer with this budget. Returns the maximum of bytes kept, and how often a flow waited.
+/// Runs four flows to one peer with this budget. Returns the maximum number of bytes kept, and the number of waits.
 fn transfer(endpoint: fn() -> EndpointConfig, keep_bytes: usize) -> (u64, u64) {
     let (mut net, source) = net(2, endpoint, keep_bytes);
-    // Each stream has its own configuration, and hence its own association.
+    // Each stream has its own configuration and therefore its own association.
     let streams: Vec<_> =
         (0..4).map(|_| net.open_as(0, 0, 1, (v4(2), PORT).into(), endpoint()).0).collect();
     let writes: Vec<_> =

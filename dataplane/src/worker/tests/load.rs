@@ -265,7 +265,8 @@ fn open_loop_counts_latency_from_due_time_across_a_stall() {
     let begun = s.net.now;
     let ticket = s.begin_load(load);
     s.net.advance(Duration::from_millis(10));
-    // The worker does not run for 10 ms. A hundred messages become due meanwhile and are then sent one after the other.
+    // The worker does not run for 10 ms. The hundred messages that become due in this time are then sent one after the
+    // other.
     s.net.now += Duration::from_millis(10);
     let report = s.wait_report(ticket);
     assert_eq!((report.messages, report.failure), (300, None));

@@ -96,7 +96,7 @@ impl Cut {
     }
 }
 
-/// Waits until these messages are acknowledged. Returns how long that took.
+/// Waits until these messages are acknowledged. Returns the time until then.
 fn wait_both_sent(net: &mut Net, sent: [(usize, Ticket); 2]) -> Duration {
     let begun = net.now;
     for (host, ticket) in sent {
@@ -226,7 +226,8 @@ fn stream_continues_after_neighbour_mac_change() {
     }
 }
 
-/// The first host's own link-layer address changes. It is announced to neighbours, and the stream sends from it.
+/// The first host's own link-layer address changes. The host announces the new address to neighbours, and the stream
+/// sends from it.
 #[test]
 fn stream_continues_after_own_mac_change() {
     for way in VARIANTS {

@@ -66,7 +66,7 @@ fn set_peers(net: &mut Net, peers: &Arc<PeerFilter>) {
     net.run_until_idle();
 }
 
-/// Delivers a frame to host 2. Returns how many frames it sent, and how many it dropped because the peer is refused.
+/// Delivers a frame to host 2. Returns the number of frames that the host sent, and that it dropped for a refused peer.
 fn deliver_frame(net: &mut Net, frame: TestFrame) -> (u64, u64) {
     let counts = |net: &Net| (net.hosts[1].count("tx_frames"), net.hosts[1].count("peer_refused"));
     let before = counts(net);

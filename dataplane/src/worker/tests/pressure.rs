@@ -42,8 +42,8 @@ fn stalled_control_thread_slows_the_peer_and_loses_no_event() {
     }
 }
 
-/// Runs `streams` streams at once through a port with `room` ring entries and `buffers` packet buffers. Returns how
-/// often the ring was full and the pool empty, and the maximum number of blocked streams.
+/// Runs `streams` streams at once through a port with `room` ring entries and `buffers` packet buffers. Returns the
+/// number of times that the ring was full and that the pool was empty, and the maximum number of blocked streams.
 fn run_constrained(streams: u32, room: usize, buffers: usize) -> (u64, u64, usize) {
     let plan = |n| Plan { room, ..Plan::new(n) };
     let mut net = Net::new(&[plan(1), plan(2)]);
@@ -135,7 +135,7 @@ fn packet_too_big_about_a_segment_in_flight_lowers_the_mss() {
     let source = net.hosts[0].region(SOURCE.0, len, Access::NONE);
     let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
     net.run_until_idle();
-    // From here on, a router on the path carries packets of at most 1000 bytes and reports the first packet that it
+    // From now on, a router on the path carries packets of at most 1000 bytes and reports the first packet that it
     // drops.
     net.is_lost = Box::new(|from, frame| from == 0 && frame.len() > 1014);
     net.hosts[0].write(here, (SOURCE, &source), SINK, len as u32);

@@ -152,7 +152,7 @@ fn aborting_a_session_keeps_others_of_its_association() {
     write(&mut net, second, 5000);
 }
 
-// RFC 5043 §4: each session of an association is a stream of its own.
+// RFC 5043 §4: each session of an association is a separate stream.
 #[test]
 fn streams_of_one_configuration_share_an_association() {
     let mut net = pair();

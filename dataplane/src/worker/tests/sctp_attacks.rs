@@ -1,4 +1,4 @@
-//! Attacks on associations, by an off-path attacker who knows addresses and ports or by a hostile peer. None has a
+//! Attacks on associations, by an off-path attacker who knows addresses and ports or by a hostile peer. No attack has a
 //! lasting effect.
 //!
 //! | attack | attacker | test |
@@ -175,7 +175,7 @@ fn the_peers_own_packet_moves_the_udp_port() {
     }
 }
 
-/// Opens a stream from host 0 over an association of its own, and closes it from there.
+/// Opens a stream from host 0 over a separate association, and closes it from there.
 fn open_and_close(net: &mut Net) {
     let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), config());
     net.hosts[0].command(0, |_| Command::Close { stream: here, abort: false });
@@ -255,8 +255,8 @@ fn lingering_associations_count_and_accept_streams() {
     assert!(matches!(wait_connect_failure(&mut net, ticket), ConnectError::Timeout(_)));
 }
 
-// An association that never had a stream leaves the backlog when it shuts down. It counts against its peer's limit
-// until it is freed.
+// An association that never had a stream leaves the backlog when it shuts down. The association counts against its
+// peer's limit until it is freed.
 #[test]
 fn associations_without_any_session_leave_the_backlog() {
     let limits = Limits { streams_per_peer: 2, half_open_per_peer: 1, ..Limits::default() };

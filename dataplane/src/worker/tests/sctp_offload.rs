@@ -42,7 +42,7 @@ fn init_with_bad_checksum(udp: bool) -> TestFrame {
     TestFrame::new(frame)
 }
 
-/// Returns how many cookies a host has sent, and how many packets it has dropped for their checksum.
+/// Returns the number of cookies that a host has sent, and of packets that it has dropped for their checksum.
 fn cookie_and_drop_counts(host: &Host) -> (u64, u64) {
     (host.count("sctp_cookies_sent"), host.count("bad_checksum"))
 }
@@ -111,7 +111,7 @@ fn device_verdict_decides_and_software_verifies_without_one() {
     }
 }
 
-// Each packet of a burst has its own verdict, even if its headers match those of its predecessor.
+// Each packet of a burst has its own verdict, even if its headers match its predecessor's.
 #[test]
 fn packets_with_bad_verdict_are_dropped_and_retransmitted() {
     let mut net = net(&[plan_with_offload(1), plan_with_offload(2)]);

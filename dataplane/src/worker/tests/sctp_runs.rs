@@ -225,8 +225,8 @@ fn session_without_credit_pauses_within_a_packet_run() {
     assert!(paused);
 }
 
-/// A frame whose headers match those of the preceding packet is assigned to the same association by header prediction.
-/// SCTP in UDP is always parsed completely.
+/// A frame whose headers match the preceding packet's is assigned to the same association by header prediction. SCTP in
+/// UDP is always parsed completely.
 #[test]
 fn packets_with_equal_headers_are_predicted() {
     let mut three = ThreeHosts::new();

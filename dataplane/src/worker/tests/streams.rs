@@ -392,8 +392,8 @@ fn write_to_removed_region_places_nothing() {
     assert!(read_memory(&sink) == [0; 1000]);
 }
 
-/// RFC 5041 §8.3.1 (5): a revoked access right no longer applies once the worker has answered. It applies again once it
-/// is restored.
+/// RFC 5041 §8.3.1 (5): a revoked access right no longer applies once the worker has answered. A restored right applies
+/// again.
 #[test]
 fn revoked_access_rejects_writes_until_restored() {
     let mut net = pair();
@@ -460,7 +460,7 @@ fn listings_contain_every_stream_and_neighbour() {
     let mut expected: Vec<_> =
         (0..150).map(|_| net.open(0, 0, 1, (v4(2), PORT).into()).1).collect();
     let parts = list_stream_parts(&mut net, 1);
-    // Each part of the list is sent in a turn of its own, so that packets are processed between the parts.
+    // Each part of the list is sent in a separate turn, so that packets are processed between the parts.
     let sizes: Vec<usize> = parts.iter().map(Vec::len).collect();
     assert_eq!(sizes, [32, 32, 32, 32, 22]);
     let mut found: Vec<_> = parts.concat().iter().map(|info| info.stream).collect();
@@ -480,7 +480,7 @@ fn listings_contain_every_stream_and_neighbour() {
         })
     });
     assert_eq!(listed, [stream]);
-    // A page: one that does not exist, and more than one event holds.
+    // Requests a stream that does not exist, and more streams than one event holds.
     let page: Vec<_> = [ddp::StreamId(u64::MAX)].into_iter().chain(found[..40].to_vec()).collect();
     let which = api::StreamSelection::Streams(page.into());
     let ticket =
@@ -604,7 +604,8 @@ fn streams_are_opened_from_the_configured_ports() {
     // No port is left for this peer's listener.
     let ticket = net.hosts[0].connect(0, (v4(2), PORT).into());
     assert_eq!(super::sctp::wait_connect_failure(&mut net, ticket), ConnectError::NoPort);
-    // Another port of the peer makes another flow, so its local ports are free. SCTP has its own port numbers.
+    // Another port of the peer gives different flows, so the local ports are free for it. SCTP has its own port
+    // numbers.
     net.hosts[1].listen(PORT + 1);
     net.open(0, 0, 1, (v4(2), PORT + 1).into());
     net.open_as(0, 0, 1, (v4(2), PORT + 2).into(), super::sctp::config());

@@ -87,7 +87,7 @@ pub(super) struct Plan {
     pub(super) ipsec: Option<Arc<api::IpsecConfig>>,
     /// True if the device verifies TCP checksums.
     pub(super) verifies_tcp: bool,
-    /// True if the device verifies SCTP checksums, and computes those of SCTP and IPv4.
+    /// True if the device verifies SCTP checksums, and computes SCTP and IPv4 checksums.
     pub(super) offloads_sctp: bool,
 }
 
@@ -375,8 +375,8 @@ impl Host {
         self.cores[queue].port_mut(0).rx.push_back(frame);
     }
 
-    /// Exhausts the budget for unmatched frames, as a flood does. In a full burst only few unmatched frames are
-    /// examined then.
+    /// Exhausts the budget for unmatched frames, as a flood does. The worker then examines only few unmatched frames of
+    /// a full burst.
     pub(super) fn exhaust_budgets(&mut self) {
         for core in &mut self.cores {
             core.unmatched_budget.exhaust(START);

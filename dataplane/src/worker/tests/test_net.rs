@@ -14,7 +14,7 @@ use super::test_host::*;
 use crate::api::{self, Command, Event, Service, Ticket};
 use crate::worker::Core;
 
-/// Function that returns whether a frame is lost, given the sender's index and the frame.
+/// Function that returns true if a frame is lost, given the sender's index and the frame.
 type LossFn = Box<dyn FnMut(usize, &[u8]) -> bool>;
 
 /// Hosts on a wire. A frame reaches all hosts except the sender. Each accepts it by its destination address.
@@ -123,7 +123,7 @@ impl Net {
         }
     }
 
-    /// Runs turns until no worker has anything to do and no frame is in flight.
+    /// Runs turns until no worker has work and no frame is in flight.
     pub(super) fn run_until_idle(&mut self) {
         while self.turn() {}
     }

@@ -39,7 +39,7 @@ fn sctp() -> EndpointConfig {
 }
 
 /// Runs eight streams at once to a worker with this budget. Returns the maximum total growth of their windows in bytes,
-/// and how often a window was not allowed to grow.
+/// and the number of refused growths.
 fn transfer(endpoint: fn() -> EndpointConfig, window_bytes: usize) -> (u64, u64) {
     let limits = Limits { window_bytes, ..Limits::default() };
     let mut net = Net::new(&[Plan::new(1), Plan { limits, ..Plan::new(2) }]);
@@ -48,7 +48,7 @@ fn transfer(endpoint: fn() -> EndpointConfig, window_bytes: usize) -> (u64, u64)
     let source = net.hosts[0].region(SOURCE.0, LEN, Access::NONE);
     source.write(0, &pattern(LEN));
     net.run_until_idle();
-    // Each stream has its own configuration, and hence its own association.
+    // Each stream has its own configuration and therefore its own association.
     let streams: Vec<_> =
         (0..STREAMS).map(|_| net.open_as(0, 0, 1, (v4(2), PORT).into(), endpoint()).0).collect();
     let writes: Vec<(Ticket, Memory)> = (0..)

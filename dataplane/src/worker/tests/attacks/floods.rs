@@ -138,7 +138,8 @@ fn handshakes_without_mpa_request_are_bounded_per_peer() {
     assert_within_bounds(&scene, &limits());
     assert!(scene.count("half_open") <= 8, "one peer has its share");
     assert!(scene.count("peer_limit") > 0);
-    // Most SYNs beyond the share get no cookie: it would only let the attacker fill its share again.
+    // Most SYNs beyond the share are not answered with a cookie, which would only let the attacker fill its share
+    // again.
     assert!(scene.count("cookies_sent") < scene.count("peer_limit"));
 }
 
@@ -217,8 +218,8 @@ fn arp_flood_keeps_neighbour_entry_and_bounds_answers() {
     let (scene, time) = run_under_attack(|| Scene::new(limits), attack);
     assert_within_bounds(&scene, &limits);
     let answers = scene.count("neighbour_answers") as f64;
-    // The rate limit allows 1000 answers at once and 10,000 a second. One more frame is the announcement with which the
-    // victim defends its address.
+    // The rate limit allows 1000 answers at once and 10,000 a second. The bound includes the announcement with which
+    // the victim defends its address.
     assert!(answers <= 1001.0 + 10_000.0 * time.as_secs_f64(), "{answers} in {time:?}");
     let interface = scene.net.hosts[VICTIM].cores[0].env.network.interface(0);
     assert_eq!(interface.neighbours.get(v4(1)), Some([2, 0, 0, 0, 0, 1]));
@@ -226,7 +227,7 @@ fn arp_flood_keeps_neighbour_entry_and_bounds_answers() {
 
 #[test]
 fn neighbour_solicitation_flood_gets_bounded_answers() {
-    // Each frame is a valid solicitation from a host with an address of its own.
+    // Each frame is a valid solicitation from a different host.
     let questions: Vec<TestFrame> = (10..250)
         .map(|n| {
             let mut host = Host::new(&Plan::new(n));

@@ -94,7 +94,7 @@ fn revoked_read_access_terminates_reads_in_progress() {
     }
 }
 
-/// Binding a region to another stream terminates RDMA Reads in progress. They would otherwise return data that the
+/// Binding a region to another stream terminates RDMA Reads in progress. Otherwise the Reads would return data that the
 /// other stream's peer writes.
 #[test]
 fn rebinding_a_region_terminates_reads_from_it() {

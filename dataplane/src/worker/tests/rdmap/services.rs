@@ -65,7 +65,7 @@ fn echo_buffers_are_bounded_without_acknowledgements() {
     b.post(here, send_request(b"first"));
     assert_eq!(b.wait_received(0), b"first");
     b.net.advance(Duration::from_secs(1));
-    // From here on the answers are lost; acknowledgements still arrive.
+    // From now on the answers are lost; acknowledgements still arrive.
     b.net.is_lost = Box::new(|from, frame| from == 1 && frame.len() > 100);
     for n in 0..40 {
         b.post(here, send_request(&[n; 400]));

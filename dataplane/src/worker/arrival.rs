@@ -64,12 +64,12 @@ impl<F: Frame> Packet<F> {
         }
     }
 
-    /// Converts the packet into a message to the worker that owns its flow or its SA. `cover` is the packet's IPsec
+    /// Converts the packet into a message to the worker that owns its flow or its SA. `ipsec` is the packet's IPsec
     /// state.
-    pub(in crate::worker) fn into_message(self, port: usize, cover: IpsecState) -> Message<F> {
+    pub(in crate::worker) fn into_message(self, port: usize, ipsec: IpsecState) -> Message<F> {
         match self {
-            Packet::Frame(frame) => Message::Frame { port, frame, ipsec: cover },
-            Packet::Reassembled(bytes) => Message::Reassembled { port, bytes, ipsec: cover },
+            Packet::Frame(frame) => Message::Frame { port, frame, ipsec },
+            Packet::Reassembled(bytes) => Message::Reassembled { port, bytes, ipsec },
         }
     }
 
@@ -107,10 +107,10 @@ impl<F> Received<F> {
     }
 }
 
-/// Whether a packet may be forwarded to the worker that owns its flow. A packet is forwarded at most once.
+/// Permission to forward a packet to the worker that owns its flow. A packet is forwarded at most once.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::worker) enum Forwarding {
-    /// The packet was received from a port. Another worker may own its flow and then gets the packet.
+    /// The packet was received from a port. If another worker owns its flow, the packet is forwarded to that worker.
     Allowed,
     /// Another worker has forwarded the packet to this one.
     Done,
@@ -163,7 +163,7 @@ impl<F> Arrival<F> {
 pub(in crate::worker) type Arrivals<F> = ArrayVec<Arrival<F>, BURST>;
 
 /// Header prediction within a burst. If the last arrival came from the same port and has matching headers, the frame
-/// has the same flow and owner. It is then appended to `arrivals` without a look-up. Any other frame is returned.
+/// has the same flow and owner. Such a frame is appended to `arrivals` without a look-up. Any other frame is returned.
 /// `check` is the state of the TCP checksum, `strength` the frame's IPsec protection, and `sctp` the site that verifies
 /// SCTP checksums.
 #[inline]
@@ -216,8 +216,8 @@ pub(in crate::worker) fn push_if_predicted<F: Frame>(
     None
 }
 
-/// Returns true if the SCTP ports of `frame`, read at the offset of the last packet, equal those of `last`. In a flood
-/// from many ports, this check saves the comparison of the headers.
+/// Returns true if the SCTP ports of `frame`, read at the offset of the last packet, equal the ports of `last`. In a
+/// flood from many ports, this check saves the comparison of the headers.
 #[inline]
 fn has_same_ports<F: Frame>(frame: &Packet<F>, last: &Arrival<F>) -> bool {
     let ports = |bytes: &[u8]| bytes.get(last.span.start..)?.first_chunk::<4>().copied();

@@ -1,7 +1,7 @@
 //! The worker: one core's loop over its ports, streams and rings. One iteration of the loop is a *turn*.
 //!
-//! [`Core`] is the worker without its thread. It receives frames from a [`PortIo`] and the time from its caller, so
-//! that tests run it on byte vectors in virtual time. [`thread`] adds the CPU core, the clock and the sleep.
+//! [`Core`] is the worker without its thread. Frames come from a [`PortIo`] and the time from the caller, so that tests
+//! run a `Core` on byte vectors in virtual time. [`thread`] adds the CPU core, the clock and the sleep.
 //!
 //! ```text
 //!  one turn   commands, lists -> mesh -> ports: parse+hash | look up | input -> connections that may send
@@ -19,9 +19,8 @@
 //!
 //! Modules: [`receive`] finds the flow of a frame, and [`flows`] holds streams and carriers. [`tcp`] and [`sctp`]
 //! process segments and packets, and [`transmit`] serves the carriers that may send. [`control`] and [`link`] connect
-//! to the control thread. [`ulp`] runs services and generated load. [`programs`] serves
-//! local programs. [`protect`] is IPsec, and [`network`] contains the
-//! layers below. [`receive::host`] exchanges frames with the host's kernel.
+//! to the control thread. [`ulp`] runs services and generated load. [`programs`] serves local programs. [`protect`] is
+//! IPsec, and [`network`] contains the layers below. [`receive::host`] exchanges frames with the host's kernel.
 //!
 //! Back-pressure: while the event ring is nearly full, the worker reads no commands. Streams that have used up their
 //! event credit are paused ([`control::event_credit`]). Frames and mesh messages are always read. While a transmit ring
@@ -141,7 +140,7 @@ pub(crate) struct CoreParts<Io: PortIo> {
     /// UDP port for SCTP encapsulated in UDP (RFC 6951).
     pub(crate) sctp_udp_port: Option<u16>,
     pub(crate) link: WorkerLink,
-    /// Secret from which all [`keys`] are derived. It is the same for all workers, because the segment that returns a
+    /// Secret from which all [`keys`] are derived. All workers have the same secret, because the segment that returns a
     /// SYN cookie may arrive at any worker.
     pub(crate) secret: [u8; 32],
     /// IPsec policies and SAs; `None` without IPsec.
@@ -241,7 +240,7 @@ impl<Io: PortIo> Core<Io> {
         core
     }
 
-    /// Runs one turn. Returns true if there was anything to do.
+    /// Runs one turn. Returns true if there was work.
     pub(crate) fn turn(&mut self, now: Instant) -> bool {
         self.env.now = now;
         self.env.control.counters().run.turns.add(1);
@@ -309,7 +308,7 @@ impl<Io: PortIo> Core<Io> {
         at
     }
 
-    /// Returns when the next turn is due without input; `None` if no timer is set.
+    /// Returns the time of the next turn if no input arrives; `None` if no timer is set.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let timers = [
             self.env.schedules.next_timer(),
@@ -352,7 +351,7 @@ impl<Io: PortIo> Core<Io> {
         self.env.phase == Phase::Stopped && self.env.control.is_flushed()
     }
 
-    /// Adds the duration of a turn that had something to do to the counter of busy time.
+    /// Adds the duration of a turn with work to the counter of busy time.
     pub(crate) fn count_busy(&self, time: core::time::Duration) {
         self.env.control.counters().run.busy_nanoseconds.add(time.as_nanos() as u64);
     }

@@ -266,7 +266,7 @@ impl Network {
     /// Processes a packet that is neither TCP nor SCTP. The second value is the number of frames queued in response.
     ///
     /// # Errors
-    /// The drop reason. Frames may have been queued in response nevertheless.
+    /// The drop reason. Frames may still have been queued in response.
     pub(super) fn input_control(
         &mut self,
         packet: &Packet,
@@ -375,7 +375,7 @@ impl Network {
         self.stack.poll(now, &mut self.outbox, failed)
     }
 
-    /// Returns when [`poll`](Self::poll) or [`expire_reassembly`](Self::expire_reassembly) is due next.
+    /// Returns the time at which [`poll`](Self::poll) or [`expire_reassembly`](Self::expire_reassembly) is due next.
     #[inline]
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let timers = [self.stack.poll_timeout(), self.reassembly.poll_timeout()];

@@ -99,7 +99,7 @@ impl<Io: PortIo> Ports<Io> {
         })
     }
 
-    /// From now on, holds all sent frames until they are sealed or policies let them pass in clear.
+    /// Holds all sent frames from now on, until they are sealed or policies let them pass in clear.
     pub(super) fn hold(&mut self) {
         self.0.iter_mut().flatten().for_each(|slot| slot.io.hold());
     }

@@ -79,7 +79,7 @@ pub(super) fn new_guard<F: Frame>(
         guard.set_sole_sealer();
     }
     for sa in &config.sas {
-        // Configured SAs were checked before. If one is refused nevertheless, packets that require it do not pass.
+        // Configured SAs were checked before. Packets that require a refused SA do not pass.
         let _ = add_sa(&mut guard, seals, sa, now);
     }
     guard
@@ -106,9 +106,9 @@ fn add_sa<F: Frame>(
     }
 }
 
-/// Returns true if policies allow passing a received frame to the host's kernel. It must be an IP packet whose flow
-/// [`Core::admit`] has looked up, or of a protocol that is exempt from policies. The kernel has its own parser, which
-/// must not find a different packet in the frame.
+/// Returns true if policies allow passing a received frame to the host's kernel. The frame must be an IP packet whose
+/// flow [`Core::admit`] has looked up, or of a protocol that is exempt from policies. The kernel has its own parser,
+/// which must not find a different packet in the frame.
 #[cold]
 pub(super) fn is_classified(frame: &[u8]) -> bool {
     let Ok(link) = Link::read(frame) else { return false };
@@ -299,7 +299,7 @@ impl<Io: PortIo> Core<Io> {
                     let message = Message::PacketTooBig(report);
                     self.mesh.send(usize::from(owner.0), message, self.env.control.counters());
                 }
-                // The report is ignored if the flow has ended meanwhile.
+                // The report is ignored if the flow has ended.
                 None => drop(self.apply_icmp(&report, now)),
             }
         } else if shared {

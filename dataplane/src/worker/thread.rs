@@ -1,4 +1,5 @@
-//! The thread around a [`Core`]: pinned to a CPU core, registered with DPDK, with a clock and a way to sleep.
+//! The thread of a [`Core`]: pinned to a CPU core and registered with DPDK. The thread reads the clock, and sleeps when
+//! idle.
 //!
 //! An idle worker keeps polling or, with [`Idle::Adaptive`], polls for a bounded time and then sleeps. A command,
 //! another worker, a port or the next timer ends the sleep. A sleep lasts at most 1 ms, or 50 µs if one of the worker's
@@ -122,7 +123,7 @@ pub(crate) fn start<Io: PortIo + Send + 'static>(
     let clock = std::time::Instant::now();
     // Queried before any thread is pinned: a pinned thread would count a single CPU only.
     let alone = std::thread::available_parallelism().is_ok_and(|n| n.get() == 1);
-    // On an error below, its drop stops the threads that were started so far.
+    // On an error below, dropping this value stops the threads that were started so far.
     let mut dataplane = Dataplane::new(handles, config, control);
     dataplane.hosts = host_ends;
     let parts = links.into_iter().zip(meshes).zip(queues.into_iter().zip(hosts));
@@ -186,7 +187,7 @@ fn check_config(config: &DataplaneConfig) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Ends of the rings: those of the workers by worker and interface, and those of the host.
+/// The workers' ends of the rings, by worker and interface, and the host's ends.
 type HostRings = (Vec<Vec<Option<HostPort>>>, Vec<HostEnd>);
 
 /// Creates the rings of the interfaces that are shared with the host. Returns each worker's ends by interface, and the
@@ -375,7 +376,7 @@ impl IdleLoop {
     }
 }
 
-/// Returns how long to poll after the last work: 1.5 round-trip times if these are at most [`MAX_SPIN`], else the
+/// Returns the time to poll after the last work: 1.5 round-trip times if these are at most [`MAX_SPIN`], else the
 /// configured minimum. The result is at least `min_spin`, and at least [`SPIN_WITHOUT_WAKE`] if a port cannot wake the
 /// worker.
 fn spin_time(min_spin: Duration, round_trip: Option<Duration>, can_be_woken: bool) -> Duration {

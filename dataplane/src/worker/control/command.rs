@@ -280,8 +280,8 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// Terminates each stream whose peer has an RDMA Read from this region in progress. `bound`: the stream to which the
-    /// region is bound. Then no other stream has a Read from it, because [`rebind`](Self::rebind) has terminated those.
+    /// Terminates each stream whose peer has an RDMA Read from this region in progress. `bound` is the stream to which
+    /// the region is bound, if any. [`rebind`](Self::rebind) has then terminated the Reads of all other streams.
     fn revoke_users(&mut self, stag: Stag, bound: Option<StreamId>, now: Instant) {
         match bound {
             Some(stream) => {

@@ -49,16 +49,16 @@ impl ListRequests {
 }
 
 impl ListRequest {
-    /// Collects entries from the next slots of a table with `places` slots, within the limits per turn. The second
+    /// Collects entries from the next slots of a table with `slots` slots, within the limits per turn. The second
     /// value is true at the end of the table.
-    fn collect_slots<T>(&mut self, places: u32, get: impl Fn(u32) -> Option<T>) -> (Vec<T>, bool) {
-        let end = places.min(self.next_slot.saturating_add(MAX_SLOTS));
+    fn collect_slots<T>(&mut self, slots: u32, get: impl Fn(u32) -> Option<T>) -> (Vec<T>, bool) {
+        let end = slots.min(self.next_slot.saturating_add(MAX_SLOTS));
         let mut found = Vec::new();
         while self.next_slot < end && found.len() < MAX_ENTRIES {
             found.extend(get(self.next_slot));
             self.next_slot += 1;
         }
-        (found, self.next_slot >= places)
+        (found, self.next_slot >= slots)
     }
 }
 
@@ -133,9 +133,9 @@ impl<Io: PortIo> Core<Io> {
             }
             listing.next_slot = 0;
         }
-        let places = self.associations.slot_count() as u32;
+        let slots = self.associations.slot_count() as u32;
         let (associations, last) =
-            listing.collect_slots(places, |at| self.associations.info(at, now));
+            listing.collect_slots(slots, |at| self.associations.info(at, now));
         ListPart { streams, associations, last }
     }
 

@@ -34,7 +34,7 @@ pub(in crate::worker) enum EndAction {
 /// The second attempt of a connect.
 pub(in crate::worker) struct ConnectAttempt {
     pub(in crate::worker) connect: Box<Connect>,
-    /// Minimum IPsec protection: at least that of the first attempt.
+    /// Minimum IPsec protection, at least as strong as in the first attempt.
     pub(in crate::worker) min_strength: Strength,
 }
 
@@ -329,8 +329,8 @@ impl<Io: PortIo> Env<Io> {
         Some(attempt)
     }
 
-    /// Returns the second attempt of a connect that has failed, if a retry is allowed and time remains. It requires at
-    /// least the protection of the first attempt. The end of the first attempt is not reported.
+    /// Returns the second attempt of a connect that has failed, if a retry is allowed and time remains. The second
+    /// attempt requires at least the protection of the first. The end of the first attempt is not reported.
     pub(in crate::worker) fn take_retry(
         &mut self,
         conn: &mut Conn,
@@ -418,8 +418,8 @@ impl<Io: PortIo> Env<Io> {
         );
     }
 
-    /// Returns why this end aborted a handshake: the worker is draining or stopping, the listener no longer admits the
-    /// peer, or the listener was removed.
+    /// Returns the reason why this end aborted a handshake: the worker is draining or stopping, the listener no longer
+    /// admits the peer, or the listener was removed.
     pub(in crate::worker) fn abort_failure(
         &self,
         listener: ListenerId,

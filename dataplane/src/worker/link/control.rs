@@ -55,8 +55,8 @@ impl ControlLink {
         self.events.push(event, &self.counters);
     }
 
-    /// Moves queued events to the ring, and determines how many events the control thread has read. Called at the start
-    /// of each turn.
+    /// Moves queued events to the ring, and updates the number of events that the control thread has read. Called at
+    /// the start of each turn.
     #[inline]
     pub(in crate::worker) fn begin_turn(&mut self) {
         self.events.begin_turn(&self.counters);
@@ -103,8 +103,8 @@ impl ControlLink {
     }
 
     /// Adds a stream to those that wait for credit ([`take_waiting`](Self::take_waiting)). `pending` is the number of
-    /// events in its endpoint. Returns how many events the endpoint may hold while it is paused; `None` if the stream
-    /// waits already.
+    /// events in its endpoint. Returns the number of events that the endpoint may hold while it is paused; `None` if
+    /// the stream waits already.
     pub(in crate::worker) fn add_waiting(
         &mut self,
         stream: StreamId,

@@ -23,11 +23,11 @@
 //! | `Program` | a local program | one for each QP and each CQ |
 //! | `Drained`, `Stopped`, `Failed` | commands, a defect | one each |
 //!
-//! *Credit.* A stream may have [`MIN_CREDIT`] unread events in any case. It may have up to a quarter of the ring while
-//! more than a quarter is free. A stream that floods the ring therefore does not stop the others. A stream without
+//! *Credit.* A stream may always have [`MIN_CREDIT`] unread events. While more than a quarter of the ring is free, the
+//! stream may use up to a quarter. A stream that floods the ring therefore does not stop the others. A stream without
 //! credit is paused until the control thread has read enough of its events. Meanwhile further events stay in its
 //! endpoint, and the peer's window is not extended. Over TCP the window closes as the peer uses it (RFC 9293 §3.8.6).
-//! Over SCTP the window is that of the association (RFC 9260 §6.2), so all of its sessions wait. Data within the
+//! Over SCTP the window belongs to the association (RFC 9260 §6.2), so all of its sessions wait. Data within the
 //! offered window is accepted while the endpoint has room for its events ([`EventQueue::add_waiting`]). Further data is
 //! dropped as if lost, so peers that send messages of a few bytes see time-outs. The window opens again after the
 //! pause.
@@ -35,7 +35,7 @@
 //! *Bound.* Beyond the ring, the queue holds for each stream [`MIN_CREDIT`] events and the events of its end, and the
 //! events of 64 commands. A paused endpoint holds at most as many events as the ring has entries. All paused endpoints
 //! together hold at most [`HELD_PER_ENTRY`] times as many. Each endpoint may exceed its bound by [`EVENT_BATCH`] events
-//! and those of one segment (over SCTP: of one packet).
+//! and the events of one segment (over SCTP: of one packet).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ use rtrb::{Producer, PushError};
 use crate::api::{Counters, Event};
 use crate::wake::Wake;
 
-/// Number of unread events that a stream may have in any case.
+/// Number of unread events that a stream may always have.
 pub(in crate::worker) const MIN_CREDIT: u32 = 16;
 /// Number of events in an endpoint at which they are reported before the endpoint's next segment is processed.
 pub(in crate::worker) const EVENT_BATCH: usize = 64;
@@ -155,8 +155,8 @@ impl EventQueue {
         }
     }
 
-    /// Moves queued events to the ring, and determines how many events the control thread has read. Called at the start
-    /// of each turn.
+    /// Moves queued events to the ring, and updates the number of events that the control thread has read. Called at
+    /// the start of each turn.
     pub(in crate::worker) fn begin_turn(&mut self, counters: &Counters) {
         while let Some(event) = self.backlog.pop_front() {
             if let Err(PushError::Full(event)) = self.ring.push(event) {
@@ -213,8 +213,9 @@ impl EventQueue {
         !self.has_credit(credit)
     }
 
-    /// Adds a stream to those that wait for credit. `pending` is the number of events in its endpoint. Returns how many
-    /// events the endpoint may hold for data within the offered window; `None` if the stream waits already.
+    /// Adds a stream to those that wait for credit. `pending` is the number of events in its endpoint. Returns the
+    /// number of events that the endpoint may hold for data within the offered window; `None` if the stream waits
+    /// already.
     pub(in crate::worker) fn add_waiting(
         &mut self,
         stream: StreamId,

@@ -1,4 +1,4 @@
-//! Failed handshakes of peers. All of them are counted. A limited number per second is also reported one by one.
+//! Failed handshakes of peers. All are counted, and a limited number per second is also reported individually.
 //!
 //! Any host that reaches a port can cause failures at any rate. The rate limit therefore applies before a report takes
 //! room in the event ring. The number of counts is bounded by the listeners and the kinds of failure. The control

@@ -1,5 +1,5 @@
 //! The transmit side of a worker's port. If IPsec is configured, frames are held in clear until the streams of the turn
-//! were served. All frames are then sealed at one place, whatever their sender.
+//! were served. Frames of all senders are thus sealed by the same code.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;

@@ -25,7 +25,7 @@ struct KeepaliveState {
     interval: Duration,
     /// Time of the last sealed frame or keepalive; initially the time at which the SA was added.
     last_sent: Instant,
-    /// Port and headers of the last sealed frame. `None` before the first one; no keepalives are sent until then.
+    /// Port and headers of the last sealed frame; `None` until the first frame. Without them, no keepalives are sent.
     headers: Option<(usize, ArrayVec<u8, MAX_HEADERS_LEN>)>,
 }
 

@@ -39,7 +39,7 @@ struct CarrierName {
 /// State of the checks of one worker's carriers.
 #[derive(Default)]
 pub(super) struct ProtectionChecks {
-    /// True once any carrier has required protection. Until then no checks take place.
+    /// True once any carrier has required protection. Carriers are checked only from then on.
     is_used: bool,
     /// Next slot to check in the current round; `None` between rounds.
     next_slot: Option<usize>,
@@ -110,8 +110,7 @@ impl<Io: PortIo> Core<Io> {
         self.env.seal_state.checks.is_used = true;
     }
 
-    /// Continues a round, and ends carriers that have lacked protection for too long. Returns true if there was
-    /// anything to do.
+    /// Continues a round, and ends carriers that have lacked protection for too long. Returns true if there was work.
     pub(in crate::worker) fn check_protection(&mut self, now: Instant) -> bool {
         let upkeep = &mut self.env.seal_state.checks;
         let (next, is_due) =

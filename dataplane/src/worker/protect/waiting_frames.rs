@@ -57,7 +57,7 @@ impl<F> WaitingFrames<F> {
         (before - self.0.len()) as u64
     }
 
-    /// Returns when the next frame expires.
+    /// Returns the time at which the next frame expires.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.0.iter().map(|waiter| waiter.expires_at).min()
     }

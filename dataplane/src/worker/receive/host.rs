@@ -1,8 +1,8 @@
 //! Traffic shared with the host's kernel. If an interface shares its port with the kernel, unmatched frames go to the
-//! kernel. The kernel's frames are sent from the port after those of streams.
+//! kernel. The kernel's frames are sent from the port after the frames of streams.
 //!
 //! The worker processes TCP segments and SCTP packets of its streams and associations, to the ports of listeners, and
-//! to the local port range of opened streams. It also processes ICMP errors about these, echo requests, and ARP
+//! to the local port range of opened streams. The worker also processes ICMP errors about these, echo requests, and ARP
 //! requests and neighbour solicitations for its addresses. Announcements of neighbours and routers, ARP requests for
 //! other addresses and MLD queries go to both the worker and the kernel. All other traffic goes to the kernel.
 
@@ -266,7 +266,7 @@ impl<Io: PortIo> Env<Io> {
         }
     }
 
-    /// Passes an ICMP error to the kernel, about a frame that the kernel has sent.
+    /// Passes the kernel an ICMP error about a frame that the kernel has sent.
     pub(in crate::worker) fn report_to_host(&mut self, interface: usize, frame: &[u8]) {
         let counters = self.control.counters();
         match self.host.push_frame(interface, frame, self.now) {

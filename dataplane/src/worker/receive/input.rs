@@ -158,14 +158,14 @@ impl<Io: PortIo> Core<Io> {
                 _ => frames.mesh_in.add(1),
             }
             match message {
-                Message::Frame { port, frame, ipsec: cover } => {
-                    self.input_forwarded(port, Packet::Frame(frame), cover, now, &mut arrivals);
+                Message::Frame { port, frame, ipsec } => {
+                    self.input_forwarded(port, Packet::Frame(frame), ipsec, now, &mut arrivals);
                 }
-                Message::Reassembled { port, bytes, ipsec: cover } => {
+                Message::Reassembled { port, bytes, ipsec } => {
                     self.input_forwarded(
                         port,
                         Packet::Reassembled(bytes),
-                        cover,
+                        ipsec,
                         now,
                         &mut arrivals,
                     );
@@ -192,17 +192,17 @@ impl<Io: PortIo> Core<Io> {
         taken > 0
     }
 
-    /// Processes a packet that another worker has received and forwarded, in IPsec state `cover`.
+    /// Processes a packet that another worker has received and forwarded, in IPsec state `ipsec`.
     #[inline]
     fn input_forwarded(
         &mut self,
         port: usize,
         packet: Packet<Io::Frame>,
-        cover: IpsecState,
+        ipsec: IpsecState,
         now: Instant,
         arrivals: &mut Arrivals<Io::Frame>,
     ) {
-        match cover {
+        match ipsec {
             IpsecState::Sealed => self.admit(port, packet, now, arrivals),
             IpsecState::Passed(strength) => {
                 let received = Received { packet, strength };
@@ -276,7 +276,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Returns true if the frame parses and is not TCP. A bad checksum that the device reports for such a frame is not
-    /// one of TCP, and is ignored here.
+    /// TCP's, and is ignored here.
     #[cold]
     #[inline(never)]
     fn is_not_tcp(&self, port: usize, frame: &[u8]) -> bool {

@@ -2,7 +2,7 @@
 //! checksum offload. All packets of such a host are dropped and its connections time out, so the operator is notified.
 //!
 //! The checksum field identifies such a packet. In TCP, and in UDP around SCTP, the field contains the sum of the
-//! pseudo-header. In SCTP, it is zero. A corrupted packet has other values there.
+//! pseudo-header. In SCTP, the field is zero. A corrupted packet has other values there.
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -66,7 +66,7 @@ impl UnmatchedBudget {
         self.extra_taken > FRAMES_PER_BURST
     }
 
-    /// Exhausts the rate, as a flood does. Full bursts then get only [`FRAMES_PER_BURST`] frames.
+    /// Exhausts the rate limit, as a flood does. Full bursts then get only [`FRAMES_PER_BURST`] frames.
     #[cfg(test)]
     pub(in crate::worker) fn exhaust(&mut self, now: Instant) {
         self.extra = RateLimit::new(0, now);

@@ -1,4 +1,5 @@
-//! Associations without a session: how they count against the limits of listeners, and which are evicted for new ones.
+//! Associations without a session: their accounting in the limits of listeners, and their eviction for new
+//! associations.
 //!
 //! ```text
 //!   accepted: Backlog --first session--> Uncounted --last session ends--> Idle --> freed
@@ -8,8 +9,8 @@
 //! ```
 //!
 //! A shutdown may take minutes if the peer does not answer (RFC 9260 §9.2). The association counts against its peer
-//! until it is freed. When the peer is at its limit of streams, its oldest one is evicted. When the worker is at its
-//! limit of associations, the oldest one of all peers is evicted.
+//! until it is freed. At a peer's limit of streams, the oldest of the peer's associations in shutdown is evicted. At
+//! the worker's limit of associations, the oldest of all peers is evicted.
 
 use std::net::IpAddr;
 
@@ -23,12 +24,11 @@ use crate::worker::flows::associations::{Accounting, Association};
 use crate::worker::flows::listeners::AcceptProgress;
 
 impl<Io: PortIo> Core<Io> {
-    /// Takes a credit and a backlog place of a listener, for a stream or an association of a peer with a proven
-    /// address. If the peer is at its limit of streams, its association that has been shutting down for longest is
-    /// evicted.
+    /// Takes a credit and a backlog entry of a listener, for a stream or an association of a peer with a proven
+    /// address. If the peer is at its limit of streams, the oldest of its associations in shutdown is evicted.
     ///
     /// # Errors
-    /// The limit that is reached. Nothing is taken in that case.
+    /// The limit that is reached. In that case neither credit nor entry is taken.
     pub(in crate::worker) fn reserve_place(
         &mut self,
         listener: ListenerId,
@@ -60,7 +60,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Removes an association from its listener's counts. Returns how it was counted before.
+    /// Removes an association from its listener's counts. Returns its previous class.
     pub(super) fn uncount(&mut self, slot: u32) -> Accounting {
         let name = self.associations.name(slot);
         let Some(association) = self.associations.get_mut(slot) else {
@@ -107,9 +107,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Aborts the association that has been shutting down without a session for longest, among those of `peer` or of
-    /// all peers. Returns true if there was one. The association is freed at once: its ABORT is sent only if the
-    /// transmit ring has room now.
+    /// Aborts the oldest association, of `peer` or of all peers, that is shutting down without a session. Returns true
+    /// if there was one. The association is freed at once: its ABORT is sent only if the transmit ring has room now.
     pub(super) fn evict_association(&mut self, peer: Option<IpAddr>, now: Instant) -> bool {
         let found = match peer {
             Some(peer) => {
@@ -125,7 +124,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Frees a slot for a locally opened association if all slots are taken. Evicts an association that is shutting
-    /// down. If there is none, evicts the locally opened one without a session that has been silent for longest.
+    /// down. If there is none, evicts the longest silent of the locally opened associations without a session.
     pub(super) fn evict_for_open(&mut self, now: Instant) {
         if self.associations.vacancy().is_some() || self.evict_association(None, now) {
             return;

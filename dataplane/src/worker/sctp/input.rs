@@ -193,7 +193,7 @@ impl<Io: PortIo> Core<Io> {
 
     /// Answers a packet, mostly an INIT, that is not proven to be from the peer. The answer is sent to the packet's
     /// source address (RFC 9260 §5.1 B). If the packet's UDP encapsulation or UDP port differs from the association's,
-    /// the answer uses the packet's. A peer that has restarted behind a NAT receives its cookie in this way.
+    /// the answer uses the packet's. A peer that has restarted behind a NAT thus receives its cookie.
     ///
     /// The answer counts against the limit on INIT ACKs, because any host can send an INIT in the peer's name. A peer
     /// that the listener no longer admits cannot restart its association.
@@ -441,8 +441,8 @@ impl<Io: PortIo> Env<Io> {
             self.control.counters().drops.count(DropReason::NotProtected);
             return FollowUp::NONE;
         }
-        // RFC 9260 §5.2.4: a returned cookie may restart the association. It may also be older than the present peer
-        // lists.
+        // RFC 9260 §5.2.4: a returned cookie may restart the association. The cookie may also be older than the present
+        // peer lists.
         if begins_with(packet, chunk_type::COOKIE_ECHO)
             && let Some(listener) = association.listener
             && self.admission.listeners().admits(listener, origin.flow.remote.ip()).is_err()

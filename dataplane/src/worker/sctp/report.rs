@@ -64,7 +64,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Accepts a peer's Initiate. The session takes over the backlog place of the association, or takes a new one.
+    /// Accepts a peer's Initiate. The session takes over the backlog entry of the association, or takes a new entry.
     /// Returns the slot of the session's stream; `None` if the session is refused.
     fn accept_session(&mut self, slot: u32, id: SessionId, now: Instant) -> Option<u32> {
         let association = self.associations.get(slot)?;
@@ -107,8 +107,8 @@ impl<Io: PortIo> Core<Io> {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Returns the parameters for opening a stream again whose shared association ended before the peer answered. A
-    /// peer that shuts down has no answer in flight, because it waits until its own data are acknowledged (RFC 9260
+    /// Returns the parameters of a second attempt for a stream whose shared association ended before the peer answered.
+    /// A peer that shuts down has no answer in flight, because it waits until its own data are acknowledged (RFC 9260
     /// §9.2). A peer that aborts or restarts has discarded the request. The stream can thus be opened over another
     /// association.
     fn take_session_retry(

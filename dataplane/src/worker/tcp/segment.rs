@@ -27,7 +27,7 @@ use crate::worker::{Core, Env};
 impl<Io: PortIo> Core<Io> {
     /// Handles one or more successive segments of one flow after their look-up. Calls `prefetch` before each, with its
     /// index. Returns the number handled. Processing stops after a segment that is acknowledged at once, causes many
-    /// events or opens a new connection in place of one in TIME-WAIT.
+    /// events or replaces a connection in TIME-WAIT by a new one.
     pub(in crate::worker) fn input_segment_run(
         &mut self,
         run: &[Arrival<Io::Frame>],
@@ -316,8 +316,8 @@ mod tests {
         bytes
     }
 
-    /// Verification with and without CRC accepts the same segments and detects every flipped bit. A returned CRC is
-    /// that of the text without its last four bytes.
+    /// Verification with and without CRC accepts the same segments and detects every flipped bit. A returned CRC covers
+    /// the text without its last four bytes.
     #[test]
     fn one_pass_crc_and_plain_checksum_accept_the_same_segments() {
         let v4 = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));

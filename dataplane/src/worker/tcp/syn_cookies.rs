@@ -1,5 +1,4 @@
-//! SYN cookies of a worker (RFC 4987 §3.6): which SYNs are answered without state, and how a returned cookie opens a
-//! stream.
+//! SYN cookies of a worker (RFC 4987 §3.6): answers SYNs without state, and opens streams for returned cookies.
 
 use std::sync::Arc;
 

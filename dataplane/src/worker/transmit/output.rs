@@ -18,7 +18,7 @@ use crate::worker::{Core, Env};
 
 /// Maximum segments or packets of a carrier before the next carrier is served.
 const CARRIER_QUOTA: usize = 32;
-/// Maximum frames of all carriers of one kind per pass of [`Core::transmit`]. It is checked between carriers, so that
+/// Maximum frames of all carriers of one kind per pass of [`Core::transmit`]. The limit is checked between carriers, so
 /// the last carrier served may exceed it.
 const MAX_FRAMES_PER_PASS: u64 = 256;
 
@@ -116,7 +116,7 @@ impl<Io: PortIo> Core<Io> {
         carrier.membership_mut().clear_queued(queue);
         let outcome = self.env.poll_carrier(slot, carrier, now);
         if conn.stage == Stage::Ended && carrier.endpoint().is_done() {
-            // The last segment may be a reset that did not fit into the ring. It waits for at most
+            // The last segment may be a reset that did not fit into the ring. Such a reset waits for at most
             // `LAST_SEGMENT_TIMEOUT`.
             if !matches!(outcome, ServeOutcome::More | ServeOutcome::Blocked) {
                 self.remove_stream(slot);

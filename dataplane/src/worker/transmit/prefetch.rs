@@ -1,6 +1,6 @@
 //! Prefetches the state of TCP streams before they are served. The state of many streams exceeds the second-level
-//! cache, and that of each stream is a chain of allocations. Without prefetch, each pointer costs a cache miss, one
-//! after the other. SCTP sessions share the state of their association and are not prefetched.
+//! cache, and each stream's state is a chain of allocations. Without prefetch, the cache misses of a chain follow one
+//! another. SCTP sessions share the state of their association and are not prefetched.
 
 use std::collections::VecDeque;
 
@@ -8,10 +8,10 @@ use crate::worker::flows::streams::Streams;
 
 /// Number of pointers from a stream's slot to the furthest allocation that serving it usually touches.
 const MAX_STEPS: u32 = 4;
-/// Streams at the head of a queue that are prefetched before the first one is served: the first one, and one for each
-/// pointer.
+/// Number of streams at the head of a queue that are prefetched before the first stream is served: this stream, and one
+/// for each pointer.
 const PREFETCH_STREAMS: usize = MAX_STEPS as usize + 1;
-/// Up to this number of streams, nothing is prefetched: their state stays in the second-level cache.
+/// Maximum number of streams for which nothing is prefetched, because their state stays in the second-level cache.
 pub(in crate::worker) const PREFETCH_THRESHOLD: usize = 256;
 
 impl Streams {

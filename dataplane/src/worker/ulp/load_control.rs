@@ -16,7 +16,7 @@ use crate::worker::{Core, Env};
 const MAX_DUE_POSTS: usize = 256;
 
 impl<Io: PortIo> Core<Io> {
-    /// Starts a load. An [`Event::LoadDone`] follows in any case, also after a failure.
+    /// Starts a load. An [`Event::LoadDone`] always follows, also after a failure.
     pub(in crate::worker) fn start_load(
         &mut self,
         stream: StreamId,

@@ -216,7 +216,7 @@ impl<Io: PortIo> Env<Io> {
                 match posted {
                     Ok(()) => {
                         if pending.echo_count.add_answer() {
-                            // A stream that is ending refuses buffers. That is harmless.
+                            // A stream that is ending refuses buffers, which is harmless.
                             let _ = lower.post_buffers(qn, 1);
                         } else {
                             pending.withheld.push_back(qn);

@@ -67,8 +67,8 @@ fn v6(address: IpAddr) -> [u8; 16] {
 /// Map from flow to slot. The hash is keyed, so that peers cannot provoke collisions. An entry has a 4-byte hash and
 /// the slot. The flow itself is stored with the stream.
 ///
-/// The entries are divided into parts that grow separately. Growth therefore moves the entries of one part at a time, a
-/// share of 1/[`PARTS`] of all.
+/// The entries are divided into parts that grow separately. Growth therefore moves only the entries of one part,
+/// 1/[`PARTS`] of all.
 #[derive(Debug)]
 pub struct FlowTable {
     parts: Box<[HashTable<Entry>; PARTS]>,
@@ -92,8 +92,8 @@ struct Entry {
 }
 
 impl FlowHash {
-    /// Returns the part of the table. Its bits are neither the lowest ones, which select the position in a part of up to
-    /// 2^17 entries, nor those of the tag.
+    /// Returns the part of the table. Its bits overlap neither the lowest bits, which select the position in a part of
+    /// up to 2^17 entries, nor the tag's.
     fn part(self) -> usize {
         (self.0 >> 17) as usize % PARTS
     }
@@ -116,7 +116,7 @@ impl FlowTable {
         FlowHash(self.key.hash(&key.bytes()) as u32)
     }
 
-    /// Returns a slot whose flow has this hash. It is the slot of the requested flow, unless two flows have the same
+    /// Returns a slot whose flow has this hash. The slot belongs to the requested flow, unless two flows have the same
     /// hash. The stream in the slot is not accessed, so the caller must compare its flow.
     pub fn candidate(&self, hash: FlowHash) -> Option<u32> {
         self.find(hash, |_| true)

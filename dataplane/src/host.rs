@@ -118,7 +118,7 @@ impl HostPort {
         self.from_host.as_mut()?.pop()
     }
 
-    /// Returns how many frames were lost since the last call: frames that the kernel refused, and frames of the kernel
+    /// Returns the numbers of frames lost since the last call: frames that the kernel refused, and frames of the kernel
     /// that did not fit into the ring. Always zero at workers without the port's first queue.
     pub(crate) fn take_lost(&self) -> (u64, u64) {
         if self.from_host.is_none() {

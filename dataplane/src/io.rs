@@ -1,5 +1,5 @@
-//! The interface between a worker and a port's queues. It has two implementations: the queues of a DPDK port, and
-//! vectors in tests. Tests thus run the same worker without EAL and in virtual time.
+//! The interface between a worker and a port's queues, implemented by the queues of a DPDK port, and by vectors in
+//! tests. Tests thus run the same worker without EAL and in virtual time.
 
 use std::os::fd::BorrowedFd;
 
@@ -66,14 +66,15 @@ pub trait PortIo {
     /// Allocates a buffer of `len` bytes of arbitrary content; `None` if the pool is empty.
     fn allocate(&mut self, len: usize) -> Option<Self::Frame>;
 
-    /// Returns how many frames [`send`](Self::send) accepts now; 0 if the transmit ring stays full after a flush.
+    /// Returns the number of frames that [`send`](Self::send) accepts now; 0 if the transmit ring stays full after a
+    /// flush.
     fn free_tx_slots(&mut self) -> usize;
 
     /// Queues a frame for transmission. Requires a slot: [`free_tx_slots`](Self::free_tx_slots) above 0.
     fn send(&mut self, frame: Self::Frame);
 
     /// Queues a frame that must be sent under at least this IPsec protection, or dropped. The default ignores the
-    /// protection: queues without IPsec are never given such frames.
+    /// protection, because queues without IPsec never receive such frames.
     #[inline]
     fn send_protected(&mut self, frame: Self::Frame, _: Strength) {
         self.send(frame);

@@ -1,5 +1,5 @@
-//! Rings between all pairs of workers. They carry frames to the worker that owns the frame's flow or SA, and reports
-//! for other workers. Each ring is bounded. A message for a full ring is counted and lost, like a frame on a link.
+//! Rings between all pairs of workers. The rings carry frames to the worker that owns their flow or SA, and reports for
+//! other workers. Each ring is bounded. A message for a full ring is counted and lost, like a frame on a link.
 
 use std::sync::Arc;
 
@@ -50,9 +50,9 @@ pub enum Message<F> {
     },
     /// An ICMP error about a flow of the other worker, from a router or the peer.
     Icmp(Report),
-    /// A report that a packet is too big, in one of two cases. A frame would exceed the path MTU once sealed: the
-    /// report goes to the owner of its flow. Or an ICMP error quotes an ESP packet: the report goes to all other
-    /// workers, because the owner of the SA is not known. A worker without a matching flow or SA ignores it.
+    /// A report that a packet is too big. If a frame would exceed the path MTU once sealed, the report goes to the
+    /// owner of its flow. If an ICMP error quotes an ESP packet, the report goes to all other workers, because the
+    /// owner of the SA is not known. A worker without a matching flow or SA ignores it.
     PacketTooBig(Report),
 }
 
@@ -61,7 +61,7 @@ pub enum Message<F> {
 pub enum IpsecState {
     /// An ESP packet, to be opened by an SA of the worker that receives the message.
     Sealed,
-    /// Admitted by the policies. It was opened by an SA of this strength, or arrived in clear.
+    /// Admitted by the policies. The frame was opened by an SA of this strength, or arrived in clear.
     Passed(Strength),
 }
 
@@ -87,12 +87,12 @@ impl<F> Mesh<F> {
         let mut meshes: Vec<Mesh<F>> = (0..wakes.len()).map(empty).collect();
         for from in 0..wakes.len() {
             for (to, wake) in wakes.iter().enumerate() {
-                let way = (from != to).then(|| {
+                let sender = (from != to).then(|| {
                     let (ring, end) = RingBuffer::new(entries.max(1));
                     meshes[to].from.push(end);
                     Sender { ring, wake: wake.clone(), pushed: false }
                 });
-                meshes[from].to.push(way);
+                meshes[from].to.push(sender);
             }
         }
         meshes
@@ -101,7 +101,7 @@ impl<F> Mesh<F> {
     /// Sends a message to the worker at index `worker`. If the ring is full, the message is counted and lost. A message
     /// to this worker itself is discarded.
     pub fn send(&mut self, worker: usize, message: Message<F>, counters: &Counters) {
-        let Some(way) = self.to.get_mut(worker).and_then(Option::as_mut) else { return };
+        let Some(sender) = self.to.get_mut(worker).and_then(Option::as_mut) else { return };
         let of_sealing = matches!(message, Message::Seal { .. } | Message::PacketTooBig(_));
         let is_frame = !of_sealing && !matches!(message, Message::Neighbour { .. });
         let sent = match &message {
@@ -109,8 +109,8 @@ impl<F> Mesh<F> {
             _ if of_sealing => &counters.ipsec.mesh_seal_out,
             _ => &counters.frames.mesh_out,
         };
-        if way.ring.push(message).is_ok() {
-            way.pushed = true;
+        if sender.ring.push(message).is_ok() {
+            sender.pushed = true;
             sent.add(1);
         } else {
             counters.frames.mesh_full.add(1);
@@ -152,9 +152,9 @@ impl<F> Mesh<F> {
     /// Wakes the workers to which messages were sent since the previous call. Called at the end of each iteration of
     /// the worker loop.
     pub fn wake(&mut self) {
-        for way in self.to.iter_mut().flatten() {
-            if core::mem::take(&mut way.pushed) {
-                way.wake.notify();
+        for sender in self.to.iter_mut().flatten() {
+            if core::mem::take(&mut sender.pushed) {
+                sender.wake.notify();
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Wake-ups between a worker and a local program: a pair of connected sockets, one for each side.
 //!
 //! An eventfd is unsuitable: both sides would share one file description and its flags. A program that clears
-//! `O_NONBLOCK` and drains or fills the counter would block the worker. Socket calls take `MSG_DONTWAIT` each.
+//! `O_NONBLOCK` and drains or fills the counter would block the worker. Each socket call passes `MSG_DONTWAIT`.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -58,7 +58,7 @@ mod tests {
     fn signals_never_wait_and_report_the_end() {
         let (ours, theirs) = Signal::pair().unwrap();
         assert!(ours.drain(), "nothing was sent");
-        // A program may clear O_NONBLOCK of its own end and never read. Sends more signals than the buffer holds.
+        // A program may clear O_NONBLOCK on its end and never read. Sends more signals than the buffer holds.
         rustix::io::ioctl_fionbio(&theirs, false).unwrap();
         (0..100_000).for_each(|_| ours.notify());
         assert_eq!(rustix::net::send(&theirs, &[0; 1000], SendFlags::empty()), Ok(1000));

@@ -69,11 +69,11 @@ impl Steering {
     /// Returns the owner of the SCTP association whose packets arrive from `source` at `destination`. The owner depends
     /// on both ports and the local address, not on the peer's address.
     pub fn owner_by_ports(&self, source: SocketAddr, destination: SocketAddr) -> WorkerId {
-        let nowhere: IpAddr = match destination.ip() {
+        let unspecified: IpAddr = match destination.ip() {
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
-        self.owner(SocketAddr::new(nowhere, source.port()), destination)
+        self.owner(SocketAddr::new(unspecified, source.port()), destination)
     }
 
     /// Returns the owner of the flows with this RSS hash.

@@ -12,7 +12,7 @@
 //!  elapsed                ....|110101|000000|000011|                          ^ level 0, slot 14
 //! ```
 //!
-//! A timer never fires before its deadline. It fires at most one tick late, plus the time until the next call of `pop`.
+//! A timer never fires before its deadline. The delay is at most one tick, plus the time until the next call of `pop`.
 
 use base::Instant;
 
@@ -25,7 +25,7 @@ const TICK_BITS: u32 = 16;
 const SPAN: u64 = 1 << (SLOT_BITS * LEVELS as u32);
 const NIL: u32 = u32::MAX;
 
-/// The wheel. It takes 16 bytes for each token up to the largest one, so tokens should be small integers.
+/// The wheel. Each token up to the largest one takes 16 bytes, so tokens should be small integers.
 #[derive(Debug)]
 pub struct TimerWheel {
     /// Time of the wheel in ticks. All slots before this tick are empty.
@@ -35,7 +35,7 @@ pub struct TimerWheel {
     /// Head of the list of expired timers that [`pop`](Self::pop) has not returned yet.
     due: u32,
     armed: usize,
-    /// Tick before which no timer expires and no slot must be emptied; a lower bound.
+    /// Lower bound of the tick at which a timer expires or a slot must be emptied.
     no_expiry_before: u64,
 }
 
@@ -114,7 +114,7 @@ impl TimerWheel {
         }
     }
 
-    /// Sets the timer of `token`, in place of an earlier one.
+    /// Sets the timer of `token`, and replaces an earlier one.
     pub fn set(&mut self, token: u32, deadline: Instant) {
         self.clear(token);
         let index = token as usize;
@@ -180,8 +180,8 @@ impl TimerWheel {
     }
 
     /// Returns a time until which the caller may sleep, because no timer fires earlier; `None` if no timer is set. The
-    /// time is never later than the first deadline rounded up to a tick. It is earlier if a timer must first move to a
-    /// lower level.
+    /// time is never later than the first deadline rounded up to a tick. The result is earlier than that if a timer
+    /// must first move to a lower level.
     pub fn next_expiry(&self) -> Option<Instant> {
         if self.due != NIL {
             return Some(Instant::from_nanos(self.elapsed << TICK_BITS));
@@ -201,7 +201,7 @@ impl TimerWheel {
 
     /// Returns the occupied slot that begins first.
     fn next_slot(&self) -> Option<OccupiedSlot> {
-        // Timers of a lower level always precede those of a higher level, because their ticks have the same higher
+        // Timers of a lower level always precede timers of a higher level, because their ticks have the same higher
         // groups of bits as `elapsed`.
         for (level, l) in self.levels.iter().enumerate() {
             if l.occupied == 0 {

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use base::Doorbell;
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 
-/// An eventfd, and the flag that says whether [`notify`](Self::notify) must write to it.
+/// An eventfd, and the flag that determines whether [`notify`](Self::notify) must write to it.
 #[derive(Debug)]
 pub(crate) struct Wake {
     fd: OwnedFd,

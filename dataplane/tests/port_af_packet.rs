@@ -51,7 +51,7 @@ fn af_packet_frames_reach_kernel_socket() {
     vlan_tag_is_kept(&netns, &ports);
     frames_use_all_queues(&netns, &ports);
     frames_pass_after_link_down(&netns, &ports);
-    interface_made_again_is_bound_again(&netns, &ports);
+    recreated_interface_is_bound_again(&netns, &ports);
     invalid_configurations_are_refused(&netns, &ports);
     second_claim_is_refused(&netns, &ports);
 }
@@ -106,7 +106,7 @@ fn frames_use_all_queues(netns: &Netns, ports: &PortFactory) {
 
 /// Queues and descriptors from before the replacement work on the new interface, with one and with two queues. Every
 /// change is reported.
-fn interface_made_again_is_bound_again(netns: &Netns, ports: &PortFactory) {
+fn recreated_interface_is_bound_again(netns: &Netns, ports: &PortFactory) {
     for queues in [1, 2] {
         let (kernel, own) = (Ipv4Addr::new(10, 77, 12, 1), Ipv4Addr::new(10, 77, 12, 2));
         netns.veth("again", 1500, kernel);

@@ -119,7 +119,7 @@ fn assert_large_packet(header: &[u8], packet: &[u8], frames: &[Vec<u8>]) {
     let pseudo =
         checksum::pseudo_header_with_addresses(checksum::sum(addresses), 6, packet.len() - l4);
     assert_eq!(checksum::add(pseudo, checksum::sum(&filled[l4..])), 0xffff, "TCP's checksum");
-    // All other bytes are those of the first segment, and the flags are those of the last.
+    // All other bytes come from the first segment, and the flags from the last.
     assert_eq!(packet[..l2], frame[..l2]);
     assert_eq!(packet[l4..l4 + 13], frame[l4..l4 + 13]);
     assert_eq!(packet[l4 + 13], frames[frames.len() - 1][l4 + 13]);

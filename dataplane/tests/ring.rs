@@ -55,7 +55,7 @@ impl Case {
     }
 }
 
-/// One of the two dataplanes, with the events that it has reported and its ports.
+/// A dataplane of the pair, with its ports and the events that it has reported.
 struct Endpoint {
     dataplane: Dataplane,
     events: Vec<Event>,

@@ -13,7 +13,7 @@ const MAX_QUEUE_BYTES: usize = 512;
 pub trait Prefetch {
     /// Calls `hint` with the address and the size in bytes of each allocation that is `steps` pointers away from
     /// `self`. Step 0 covers the allocations that `self` points to, step 1 the allocations that these point to, and so
-    /// on. Reads the allocations of earlier steps, but none of those passed to `hint`.
+    /// on. Reads the allocations of earlier steps, but no allocation that it passes to `hint`.
     fn prefetch(&self, steps: u32, hint: &mut impl FnMut(*const u8, usize));
 }
 
@@ -71,8 +71,8 @@ impl<T> Prefetch for LazyDeque<T> {
     }
 }
 
-/// Implements [`Prefetch`] for a type. The arguments are the type and those of its fields that point to further
-/// allocations, possibly none: `prefetch!(Kind: field, field)`, or `prefetch!(Kind<T> [T: BoundServer]: field)`.
+/// Implements [`Prefetch`] for a type. The arguments are the type, then each field that points to further allocations,
+/// if any: `prefetch!(Kind: field, field)`, or `prefetch!(Kind<T> [T: BoundServer]: field)`.
 #[macro_export]
 macro_rules! prefetch {
     ($kind:ty $([$($generic:tt)+])?: $($field:ident),*) => {

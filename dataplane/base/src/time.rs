@@ -8,7 +8,7 @@ use core::fmt;
 use core::ops::{Add, AddAssign, Div, Mul, Sub};
 use core::time::Duration;
 
-/// Point in monotonic time: nanoseconds since an arbitrary origin, at most 584 years.
+/// Point in monotonic time: nanoseconds since an arbitrary origin. The range is 584 years.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Instant(u64);
 

@@ -111,7 +111,7 @@ impl Pass for Avx2 {
             at += 8;
         }
 
-        // Moves each remaining lane to the position of the last one.
+        // Moves each remaining lane to the position of the last lane.
         let left = last - at;
         let place = |lane: usize| {
             // SAFETY: the load takes the entries `lane` and `lane + 1` of 16, and `lane` is 1 to 14.
@@ -207,7 +207,7 @@ const STEP_FACTORS: [u64; 2] = factors(STEP as u32 * 8);
 /// Factors that move a lane by 16 bytes.
 const LANE_FACTORS: [u64; 2] = LAST_LANE_FACTORS[15];
 
-/// Factors that move each of the lanes 0 to 15 to lane 16, the last one.
+/// Factors that move each of the lanes 0 to 15 to lane 16, the last lane.
 static LAST_LANE_FACTORS: [[u64; 2]; 16] = {
     let mut all = [[0; 2]; 16];
     let mut i = 0;

@@ -68,8 +68,8 @@ impl Pass for Avx512 {
         let state = !crc;
         let mut sums = Sums::new();
 
-        // SAFETY: the mask selects the bytes from `lead` on, the first `VECTOR - lead` bytes of the message. The message
-        // has at least that many.
+        // SAFETY: the mask selects the bytes from `lead` on, the first `VECTOR - lead` bytes of the message. The
+        // message has at least that many.
         let head = unsafe { _mm512_maskz_loadu_epi8(mask, src.cast()) };
         if COPY {
             // SAFETY: as above, for writing.

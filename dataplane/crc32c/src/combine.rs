@@ -9,8 +9,8 @@ const ONE: u32 = 1 << 31;
 /// Maximum number of bytes by which one step moves a CRC.
 const MAX_SHIFT_LEN: usize = 0xffff;
 
-/// Returns the CRC32c of two concatenated byte strings. `front` is the CRC of the first one, `back` is the CRC of the
-/// second one, which has `len` bytes. Takes a few nanoseconds per 64 KiB or part of it.
+/// Returns the CRC32c of two concatenated byte strings. `front` is the CRC of the first string, `back` is the CRC of
+/// the second, which has `len` bytes. Takes a few nanoseconds per 64 KiB or part of it.
 ///
 /// ```
 /// # use crc32c::{combine, update};

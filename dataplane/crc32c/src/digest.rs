@@ -8,8 +8,8 @@ use crate::{Engine, MAX_INSERTING_LEN, MIN_CLMUL_LEN, Sum, update, update_number
 /// CRC32c, and optionally the Internet checksum, of the bytes so far.
 ///
 /// Packed into one `u64`, so that store-to-load forwarding works. A load that spans several stores stalls until these
-/// have left the store buffer. Stores leave it in order, so they wait behind earlier stores, such as those to a
-/// packet's cache lines, which another core may own.
+/// have left the store buffer. Stores leave it in order, so they wait behind earlier stores, for example to a packet's
+/// cache lines, which another core may own.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Digest(u64);
 

@@ -65,7 +65,7 @@ impl Path {
     /// All paths.
     pub const ALL: [Path; 4] = [Path::Instruction, Path::Clmul, Path::Avx2, Path::Avx512];
 
-    /// Returns the length in bytes from which on the path is faster than the instruction. Measured with
+    /// Returns the minimum length in bytes at which the path is faster than the instruction. Measured with
     /// `examples/paired.rs`.
     const fn break_even_len(self) -> usize {
         match self {
@@ -88,7 +88,7 @@ impl Engine {
         is_supported(path).then_some(Engine(path))
     }
 
-    /// Returns the engine of this CPU that is fastest for many bytes.
+    /// Returns the engine of this CPU that is fastest for long inputs.
     #[inline]
     pub fn best() -> Engine {
         const WIDE: u8 = Path::Avx512 as u8;

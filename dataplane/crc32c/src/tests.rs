@@ -182,7 +182,7 @@ fn copy_with_inserts_matches_reference_on_every_path() {
                     let room = &mut room[..len + 2 * ALIGNMENTS];
                     room.fill(0xee);
                     let copy = &mut room[ALIGNMENTS..ALIGNMENTS + len];
-                    // SAFETY: the source has at least as many bytes as the copy takes, and does not overlap it.
+                    // SAFETY: the source has at least the bytes that the copy takes, and does not overlap it.
                     let (c, sum) = unsafe {
                         let from = source.as_ptr();
                         match summed {
@@ -323,7 +323,7 @@ fn dispatched_functions_match_around_thresholds() {
     }
 }
 
-/// A digest of numbers equals one of their bytes, at any position in the message.
+/// The digest of numbers equals the digest of their bytes, at any position in the message.
 #[test]
 fn numbers_digest_like_their_bytes() {
     let words = [0x0102_0304_f5f6_f7f8, 0, u64::MAX, 0x8000_0000_0000_0001_u64];

@@ -14,7 +14,7 @@ pub struct Config {
     pub seed: u64,
     /// Loss model.
     pub loss: Loss,
-    /// Frames delayed so that later ones overtake them.
+    /// Delay of some frames, so that later frames overtake them.
     pub reorder: Reorder,
     /// Propagation time of every frame.
     pub delay: Duration,
@@ -91,7 +91,7 @@ pub struct BurstLoss {
     pub loss_in_bad: Probability,
 }
 
-/// Frames delayed so that later ones overtake them.
+/// Delay of some frames, so that later frames overtake them.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Reorder {
     /// Probability of the delay, per frame.

@@ -85,7 +85,7 @@ pub struct Counters {
     pub tail_dropped: u64,
     /// Frames dropped because [`Config::max_frames`] were inside already.
     pub overflowed: u64,
-    /// Frames delayed so that later ones may overtake them.
+    /// Frames delayed so that later frames may overtake them.
     pub reordered: u64,
     /// Extra copies scheduled for delivery.
     pub duplicated: u64,

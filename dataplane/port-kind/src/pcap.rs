@@ -48,7 +48,7 @@ fn check_header(header: &[u8]) -> Result<(), String> {
         .into_iter()
         .find(|read| MAGIC.contains(&read(magic)))
         .ok_or("it is neither pcap nor pcapng: write one with tcpdump -w")?;
-    // The lower 16 bits are the link type. The upper ones describe the frame check sequence.
+    // The lower 16 bits are the link type. The upper 16 bits describe the frame check sequence.
     match read(link_type) & 0xffff {
         ETHERNET => Ok(()),
         other => Err(format!(

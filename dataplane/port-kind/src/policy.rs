@@ -1,5 +1,5 @@
-//! Configuration choices other than ports that the data plane obeys: hugepages, behaviour of idle workers, SYN
-//! cookies, routes, the host's share of a port, local ports, IP header fields.
+//! Configuration choices of the data plane other than ports: hugepages, behaviour of idle workers, SYN cookies, routes,
+//! the host's share of a port, local ports, IP header fields.
 
 use std::fmt;
 use std::net::IpAddr;

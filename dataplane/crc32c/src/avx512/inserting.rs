@@ -106,7 +106,7 @@ struct InsertingCopy {
     /// Source of the first word of the next step.
     from: *const u8,
     to: *mut u8,
-    /// Number of steps before the one with the next inserted word.
+    /// Number of steps until the step with the next inserted word.
     steps_before_insert: usize,
     /// Bit of the inserted word in the mask of its vector.
     insert_mask: u16,

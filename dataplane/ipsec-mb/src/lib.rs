@@ -1,8 +1,8 @@
 //! AES-GCM by libIPSec_MB (Intel's Multi-Buffer Crypto for IPsec library), on which libdpdk depends on x86-64. This
 //! crate uses the library's direct interface: each call processes one packet, synchronously.
 //!
-//! For a short packet the library takes about a third of the time of others (docs/performance.md). No memory is
-//! allocated after [`AesGcm::new`].
+//! For a short packet the library takes about a third of the time of other libraries (docs/performance.md). No memory
+//! is allocated after [`AesGcm::new`].
 
 #![cfg(target_arch = "x86_64")]
 

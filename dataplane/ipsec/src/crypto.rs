@@ -12,7 +12,7 @@
 //!           ^esp                                                         ^end
 //! ```
 //!
-//! At least four bytes, usually those of an IP header, must precede `esp`. GMAC with ESN overwrites them temporarily.
+//! At least four bytes, usually of an IP header, must precede `esp`. GMAC with ESN overwrites them temporarily.
 
 mod aead;
 
@@ -153,7 +153,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Takes both keys. [`Transform::new`] checks their lengths. `authentication` is empty for AEADs and GMAC,
+    /// Stores both keys. [`Transform::new`] checks their lengths. `authentication` is empty for AEADs and GMAC,
     /// `encryption` for NULL.
     pub fn new(encryption: Vec<u8>, authentication: Vec<u8>) -> Self {
         Self {

@@ -14,8 +14,8 @@ use crate::sa::{Fragments, Inbound, Mode, Outbound, Remaining, TRAILER, Tunnel, 
 
 pub use crate::policy::NAT_PORT;
 
-/// Reasons not to seal or open a packet; sections are those of RFC 4303. Each reason has a counter. Reasons that RFC
-/// 4303 calls auditable ([`Refusal::is_auditable`]) are also reported.
+/// Reasons not to seal or open a packet; sections refer to RFC 4303. Each reason has a counter. Reasons that RFC 4303
+/// calls auditable ([`Refusal::is_auditable`]) are also reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// Shorter than its headers require, or of an unknown IP version.

@@ -57,11 +57,11 @@ pub struct SaId(pub u64);
 struct ProtectionState {
     /// The worker that owns the SAs.
     owner: u16,
-    /// Outbound SAs of this worker, the newest last. Older ones stay until they are removed.
+    /// Outbound SAs of this worker, the newest last. Older SAs stay until they are removed.
     outbound: Vec<(SaId, Outbound)>,
     /// [`Shape`]s (parameters of the sealed length) of the outbound SAs of all workers, the newest last.
     shapes: Vec<(SaId, Shape)>,
-    /// Shape of the newest outbound SA, or of the last one that existed.
+    /// Shape of the newest outbound SA; without one, the shape of the last removed SA.
     shape: Option<Shape>,
     /// Strength of the weakest inbound SA at any worker; `None` without one.
     weakest: Option<Strength>,

@@ -144,7 +144,7 @@ pub fn write_udp_checksum(packet: &mut [u8], udp: usize) {
     packet[udp + 6..udp + 8].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Returns a sum that [`fold`] reduces to the one's complement sum of the 16-bit words. An odd last byte is the high
+/// Returns a sum that [`fold`] reduces to the ones' complement sum of the 16-bit words. An odd last byte is the high
 /// byte of a word.
 fn sum_words(bytes: &[u8]) -> u64 {
     let (whole, rest) = bytes.as_chunks::<4>();

@@ -3,8 +3,8 @@
 //!
 //! IKE, neighbour discovery and multicast listener discovery always pass, because without them no SA and no neighbour
 //! could be established. IKE is UDP at our port 500, or at our port 4500 with the non-ESP marker or a NAT keepalive.
-//! Port 4500 alone is not enough: any program may send from it. In a list by [`Spd::new`], packets that match no policy
-//! are dropped (§4.4.1), but pass if the list is empty.
+//! Port 4500 alone is not enough: any program may send from it. In a list from [`Spd::new`], packets that match no
+//! policy are dropped (§4.4.1), but pass if the list is empty.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -193,7 +193,7 @@ pub enum Denial {
     NoPolicy,
     /// The packet came in clear, and a policy protects it (RFC 4301 §5.2).
     Unprotected,
-    /// The packet came with an SA of another protection than its policy requires, or its policy requires none.
+    /// The packet came with an SA of another protection than its policy requires, or its policy requires no protection.
     WrongProtection,
 }
 

@@ -60,7 +60,7 @@ impl Window {
         self.words[word] = u64::MAX >> (63 - bit);
     }
 
-    /// Returns a window of `size` packets that refuses all sequence numbers that this one refuses. `None` if `size` is
+    /// Returns a window of `size` packets that refuses all sequence numbers that `self` refuses. `None` if `size` is
     /// outside `WINDOW_MIN..=WINDOW_MAX`.
     pub fn resized(&self, size: NonZeroU16) -> Option<Self> {
         let mut window = Self::new(size)?;

@@ -347,8 +347,8 @@ impl Outbound {
         self.sequence
     }
 
-    /// Permits sequence numbers up to `last`, until the next call. Higher ones remain unused, so that a later owner of
-    /// the SA can continue after `last`.
+    /// Permits sequence numbers up to `last`, until the next call. Higher numbers remain unused, so that a later owner
+    /// of the SA can continue after `last`.
     pub fn reserve(&mut self, last: u64) {
         self.reserved = last;
     }

@@ -167,7 +167,7 @@ impl Flows {
         decision
     }
 
-    /// Decides on a packet of which only a part is visible: see [`Spd::decide_fragment`].
+    /// Decides on a packet whose ports are not visible: see [`Spd::decide_fragment`].
     pub(super) fn decide_fragment(
         &self,
         flow: &Flow,

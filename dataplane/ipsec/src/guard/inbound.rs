@@ -7,7 +7,7 @@ use super::{Guard, InboundVerdict, IpsecDrop, Protection, SaId};
 use crate::sa::{Inbound, Parameters, SaError};
 use crate::strength::Strength;
 
-/// An inbound SA of this worker or another one.
+/// An inbound SA of this or another worker.
 #[derive(Debug)]
 pub(super) struct InboundSa {
     pub(super) id: SaId,
@@ -26,13 +26,13 @@ pub(super) struct InboundSa {
 #[derive(Debug)]
 pub(super) struct PendingSa {
     sa: Inbound,
-    /// All sequence numbers up to this one count as received.
+    /// Highest sequence number that counts as received, with all lower numbers.
     top: u64,
 }
 
 impl Guard {
     /// Adds an inbound SA with an anti-replay window of `window` packets. All sequence numbers up to `top` count as
-    /// received, and so do those received by an ended SA with the same SPI and keys.
+    /// received, and so do the numbers that an ended SA with the same SPI and keys has received.
     ///
     /// # Errors
     /// The protection does not exist, or the parameters are invalid.

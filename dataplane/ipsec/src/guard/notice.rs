@@ -8,7 +8,7 @@ use base::Instant;
 use super::{IpsecDrop, Protection, SaId};
 use crate::policy::Flow;
 
-/// Maximum number of pending notices. Further ones are only counted.
+/// Maximum number of pending notices. Further notices are only counted.
 const MAX_NOTICES: usize = 64;
 /// Maximum number of audit events of all kinds per second.
 const MAX_AUDITS: u32 = 16;

@@ -314,7 +314,7 @@ fn readded_sa_with_same_keys_refuses_replays() {
                 "{owner} {late}"
             );
         }
-        // A missing sequence number is still accepted, and so are the next ones.
+        // A missing sequence number is still accepted, and so are later numbers.
         assert_eq!(receive(worker, &missing, NOW).as_ref(), Ok(&clear));
         assert_eq!(receive(worker, &sealed(), NOW).as_ref(), Ok(&clear));
         // An SA with other keys is a different SA, with a new window.

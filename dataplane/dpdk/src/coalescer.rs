@@ -25,7 +25,7 @@ const MAX_EMPTY_BURSTS: u32 = 64;
 /// Result of one transmit burst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BurstResult {
-    /// Frames accepted by the driver, those in large packets included.
+    /// Frames accepted by the driver, including frames in large packets.
     pub frames: usize,
     /// Large packets accepted by the driver.
     pub large: usize,

@@ -301,7 +301,7 @@ impl StartedDevice {
         self.handle.name()
     }
 
-    /// Returns the SCTP rules that the device accepted, of those [requested](crate::Rss::sctp_rules).
+    /// Returns the SCTP rules that the device accepted, out of the [requested](crate::Rss::sctp_rules) rules.
     pub fn sctp_rules(&self) -> SctpRules {
         self.handle.sctp_rules()
     }

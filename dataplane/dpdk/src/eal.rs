@@ -24,8 +24,8 @@ use crate::pool::Pool;
 pub struct EalConfig {
     /// Kind of memory for pools and rings: hugepages or ordinary memory.
     pub hugepages: Hugepages,
-    /// MiB for all pools and rings together. A limit with ordinary memory. With hugepages more is allocated when
-    /// needed.
+    /// MiB for all pools and rings together. With ordinary memory, this is a limit. With hugepages, DPDK allocates more
+    /// when needed.
     pub memory_mib: u32,
     /// Addresses of the usable PCI devices, such as `0000:01:00.0`, each optionally followed by a comma and its
     /// driver's arguments. If empty, the PCI bus is not scanned.
@@ -331,7 +331,7 @@ fn statement(config: &EalConfig, hugepages: bool, free: u64) -> String {
     format!("packet buffers are in ordinary memory, at most {} MiB ({why})", config.memory_mib)
 }
 
-/// Returns the bytes in free hugepages of all sizes and NUMA nodes, without reserved ones.
+/// Returns the bytes in free hugepages of all sizes and NUMA nodes. Reserved hugepages are not counted.
 fn free_hugepage_bytes() -> u64 {
     let Ok(sizes) = std::fs::read_dir("/sys/kernel/mm/hugepages") else { return 0 };
     sizes

@@ -122,7 +122,7 @@ impl Mempool {
         true
     }
 
-    /// Returns the number of free buffers, those in caches included; approximate while other threads use the pool.
+    /// Returns the number of free buffers, including buffers in caches; approximate while other threads use the pool.
     pub fn available(&self) -> u32 {
         self.0.pool.map_or(0, Pool::available)
     }

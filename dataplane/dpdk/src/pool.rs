@@ -28,7 +28,7 @@ impl Pool {
         self.raw.as_ptr()
     }
 
-    /// Returns the number of free buffers, those in caches included.
+    /// Returns the number of free buffers, including buffers in caches.
     pub(crate) fn available(self) -> u32 {
         // SAFETY: the pool is valid until `free`, after which no copy of this value is used.
         unsafe { sys::rte_mempool_avail_count(self.raw.as_ptr()) }

@@ -101,7 +101,7 @@ impl RxQueue {
         }
     }
 
-    /// Appends received frames to `out`, at most as many as it has room for. Returns their number.
+    /// Appends received frames to `out`, up to its capacity. Returns their number.
     pub fn burst<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>) -> usize {
         let old = out.len();
         let room = (N - old).min(u16::MAX as usize) as u16;
@@ -159,8 +159,8 @@ impl TxQueue {
 
 impl TxQueue {
     /// Offers frames as [`burst`](Self::burst) does, merged into large packets for a device or a frontend that segments
-    /// them. `plan` receives the frames not yet offered, and returns the large packet that merges the first ones, or
-    /// `None`. Each merged frame must be one buffer, with as many header bytes as the large packet.
+    /// them. `plan` receives the frames not yet offered, and returns the large packet that merges the first of them, or
+    /// `None`. Each merged frame must be one buffer, with the same number of header bytes as the large packet.
     pub fn burst_large<const N: usize>(
         &mut self,
         frames: &mut ArrayVec<Mbuf, N>,

@@ -19,7 +19,7 @@ unsafe impl Sync for Rings {}
 impl Rings {
     /// Creates `count` rings of `slots` slots. Their names are `name` and a number.
     pub(crate) fn new(name: &str, count: u16, slots: u32) -> Result<Rings, Error> {
-        // If one ring cannot be created, the drop frees the earlier ones.
+        // If a ring cannot be created, the drop frees the earlier rings.
         let mut rings = Rings(Vec::new());
         for i in 0..count {
             rings.0.push(ring(&format!("{name}_{i}"), slots)?);

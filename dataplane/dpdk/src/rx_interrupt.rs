@@ -45,7 +45,7 @@ impl RxInterrupt {
         self.on = unsafe { sys::rte_eth_dev_rx_intr_enable(self.device.port(), self.queue) } == 0;
     }
 
-    /// Disables the interrupt and acknowledges pending ones.
+    /// Disables the interrupt and acknowledges pending interrupts.
     pub(crate) fn turn_off(&mut self) {
         if std::mem::take(&mut self.on) {
             // SAFETY: as in `turn_on`. After a failure the descriptor signals spuriously, which is harmless.

@@ -202,8 +202,8 @@ impl Queue {
 }
 
 impl Kick {
-    /// Watches `fd`, a duplicate of the frontend's kick descriptor, in `epoll` instead of the previous one. If `epoll`
-    /// refuses `fd`, it is dropped.
+    /// Watches `fd`, a duplicate of the frontend's kick descriptor, in `epoll` instead of the previous duplicate. If
+    /// `epoll` refuses `fd`, it is dropped.
     fn replace(&mut self, epoll: &OwnedFd, fd: Option<OwnedFd>, changes_seen: u64) {
         if let Some(old) = self.fd.take() {
             let deleted = epoll::delete(epoll, &old);
@@ -219,8 +219,9 @@ impl Kick {
 /// Returns the large packets that a frontend with these features accepts on a ring of `ring` descriptors.
 ///
 /// The frontend must merge receive buffers: otherwise each buffer would need room for the largest packet. One packet
-/// uses at most a quarter of the ring, because a larger one would rarely find enough free descriptors. Each descriptor
-/// is assumed to hold at least one segment. Every frontend whose buffers hold an ordinary frame meets this assumption.
+/// uses at most a quarter of the ring, because a larger packet would rarely find enough free descriptors. Each
+/// descriptor is assumed to hold at least one segment. Every frontend whose buffers hold an ordinary frame meets this
+/// assumption.
 fn segmentation(features: u64, ring: u16) -> Segmentation {
     let has_feature = |bit: sys::ddpd_virtio_net| features >> bit & 1 == 1;
     let merges =

@@ -112,7 +112,7 @@ impl<F> Received<F> {
 pub(in crate::worker) enum Forwarding {
     /// The packet was received from a port. If another worker owns its flow, the packet is forwarded to that worker.
     Allowed,
-    /// Another worker has forwarded the packet to this one.
+    /// Another worker has forwarded the packet to this worker.
     Done,
 }
 
@@ -127,7 +127,7 @@ pub(in crate::worker) struct Arrival<F> {
     pub(in crate::worker) span: Range<usize>,
     pub(in crate::worker) source_mac: Mac,
     pub(in crate::worker) kind: ArrivalKind,
-    /// True if the arrival before this one in the burst belongs to the same flow.
+    /// True if the previous arrival in the burst belongs to the same flow.
     pub(in crate::worker) same_flow: bool,
     /// Slot of the stream or association; `None` before the look-up and for unmatched packets.
     pub(in crate::worker) slot: Option<u32>,

@@ -50,7 +50,7 @@ impl<Io: PortIo> Ports<Io> {
         Ports(ports)
     }
 
-    /// Returns the number of ports, including those without a queue of this worker.
+    /// Returns the number of ports, including ports without a queue of this worker.
     #[inline]
     pub(super) fn count(&self) -> usize {
         self.0.len()

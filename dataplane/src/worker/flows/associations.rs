@@ -238,7 +238,7 @@ impl Associations {
         self.slab.find(name).filter(leaves)
     }
 
-    /// Removes the association that has been shutting down for longest from the eviction queue, and returns its slot.
+    /// Removes the oldest association in shutdown from the eviction queue, and returns its slot.
     pub(in crate::worker) fn take_oldest_evictable(&mut self) -> Option<u32> {
         let mut leaving = core::mem::take(&mut self.evictable);
         let oldest = leaving.take_oldest(|name| self.find_evictable(name));
@@ -251,7 +251,7 @@ impl Associations {
         Some(self.slab.get(slot)?.info(self.slab.stream_id(slot)?, now))
     }
 
-    /// Returns the number of slots allocated so far, vacant ones included.
+    /// Returns the number of slots allocated so far, including vacant slots.
     pub(in crate::worker) fn slot_count(&self) -> usize {
         self.slab.slots()
     }

@@ -327,8 +327,8 @@ impl Listeners {
             .add(association, is_live);
     }
 
-    /// Removes this peer's association that has been shutting down for longest from the eviction queue, and returns its
-    /// slot. `find` returns the slot of an association, or `None` if it was freed.
+    /// Removes this peer's oldest association in shutdown from the eviction queue, and returns its slot. `find` returns
+    /// the slot of an association, or `None` if it was freed.
     pub(in crate::worker) fn take_oldest_evictable(
         &mut self,
         peer: IpAddr,

@@ -31,13 +31,13 @@ impl Streams {
         }
     }
 
-    /// Returns the number of streams, including those in TIME-WAIT.
+    /// Returns the number of streams in all states, including TIME-WAIT.
     #[inline]
     pub(in crate::worker) fn len(&self) -> usize {
         self.slab.len()
     }
 
-    /// Returns the number of slots allocated so far, vacant ones included.
+    /// Returns the number of slots allocated so far, including vacant slots.
     #[inline]
     pub(in crate::worker) fn slot_count(&self) -> usize {
         self.slab.slots()
@@ -48,7 +48,7 @@ impl Streams {
         self.slab.get(slot).map(|conn| &**conn)
     }
 
-    /// Calls `hint` for those allocations of a stream that are `steps` pointers away from its slot; see [`Prefetch`].
+    /// Calls `hint` for the allocations of a stream that are `steps` pointers away from its slot; see [`Prefetch`].
     #[inline]
     pub(in crate::worker) fn prefetch_slot(
         &self,
@@ -160,7 +160,7 @@ impl Streams {
         self.time_wait.add(stream, |id| slab.find(id).is_some());
     }
 
-    /// Removes the stream that has been in TIME-WAIT for longest from the eviction queue, and returns its slot.
+    /// Removes the oldest stream in TIME-WAIT from the eviction queue, and returns its slot.
     pub(in crate::worker) fn take_oldest_time_wait(&mut self) -> Option<u32> {
         let slab = &self.slab;
         self.time_wait.take_oldest(|id| slab.find(id))

@@ -102,9 +102,9 @@ impl ControlLink {
         self.events.charge(credit, before)
     }
 
-    /// Adds a stream to those that wait for credit ([`take_waiting`](Self::take_waiting)). `pending` is the number of
-    /// events in its endpoint. Returns the number of events that the endpoint may hold while it is paused; `None` if
-    /// the stream waits already.
+    /// Adds a stream to the streams that wait for credit ([`take_waiting`](Self::take_waiting)). `pending` is the
+    /// number of events in its endpoint. Returns the number of events that the endpoint may hold while it is paused;
+    /// `None` if the stream waits already.
     pub(in crate::worker) fn add_waiting(
         &mut self,
         stream: StreamId,
@@ -118,7 +118,7 @@ impl ControlLink {
     }
 
     /// Returns the streams that wait for credit, if the control thread has read events since the last call. The caller
-    /// passes those still without credit to [`restore_waiting`](Self::restore_waiting).
+    /// passes the streams that still lack credit to [`restore_waiting`](Self::restore_waiting).
     #[inline]
     pub(in crate::worker) fn take_waiting(&mut self) -> Option<Vec<WaitingStream>> {
         self.events.take_waiting()

@@ -213,8 +213,8 @@ impl EventQueue {
         !self.has_credit(credit)
     }
 
-    /// Adds a stream to those that wait for credit. `pending` is the number of events in its endpoint. Returns the
-    /// number of events that the endpoint may hold for data within the offered window; `None` if the stream waits
+    /// Adds a stream to the streams that wait for credit. `pending` is the number of events in its endpoint. Returns
+    /// the number of events that the endpoint may hold for data within the offered window; `None` if the stream waits
     /// already.
     pub(in crate::worker) fn add_waiting(
         &mut self,

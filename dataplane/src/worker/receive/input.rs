@@ -25,11 +25,11 @@ use crate::worker::{Core, MAX_MESSAGES};
 /// Number of frames per stage. The table look-ups of a stage overlap, and its frames stay in the CPU cache.
 const STAGE_FRAMES: usize = 8;
 
-/// Distance, in frames, between the frame being processed and the one being prefetched.
+/// Distance, in frames, between the frame in processing and the prefetched frame.
 const PREFETCH_DISTANCE: usize = 2;
 
 /// Maximum number of bursts received from a port per turn. A burst with at least `MIN_MATCHED` matched frames is the
-/// port's last one in the turn.
+/// port's last burst of the turn.
 const MAX_BURSTS: usize = 4;
 const MIN_MATCHED: usize = BURST / 4;
 
@@ -359,7 +359,7 @@ impl<Io: PortIo> Core<Io> {
         if forwarding == Forwarding::Allowed && steering.single_worker().is_none() {
             let owner = steering.owner(source, destination);
             if owner.0 != self.env.index {
-                // Fragments inside tunnels are refused, so this one arrived in clear.
+                // Fragments inside tunnels are refused, so this fragment arrived in clear.
                 let message = frame.into_message(port, IpsecState::Passed(Strength::CLEAR));
                 return self.mesh.send(usize::from(owner.0), message, self.env.control.counters());
             }
@@ -404,7 +404,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Second and third stage: looks up the arrivals, and processes those that match. The others are moved to
+    /// Second and third stage: looks up the arrivals, and processes the matched arrivals. The others are moved to
     /// `unmatched`, to be processed at the end of the burst. Returns the number of matched arrivals.
     pub(in crate::worker) fn look_up_and_input(
         &mut self,
@@ -491,7 +491,7 @@ impl<Io: PortIo> Core<Io> {
                     let message = || Message::Neighbour { interface, claim };
                     self.mesh.send_all(message, self.env.control.counters());
                 } else {
-                    // If streams of other workers wait for this neighbour, those workers will solicit it again.
+                    // If streams of other workers wait for this neighbour, their workers will solicit it again.
                     self.env.control.counters().frames.mesh_news_limited.add(1);
                 }
                 self.handle_claim(interface, &claim, now);

@@ -18,7 +18,7 @@ const FRAMES_PER_BURST: usize = 8;
 /// take at most 1 % of a core.
 const EXTRA_FRAMES_PER_SECOND: u32 = 10_000;
 
-/// Budget for unmatched frames: those for listeners, or those for the host's kernel.
+/// Budget for unmatched frames, either for listeners or for the host's kernel.
 #[derive(Debug)]
 pub(in crate::worker) struct UnmatchedBudget {
     /// Remaining frames of this burst that are examined without a charge to `extra`.

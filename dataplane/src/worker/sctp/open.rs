@@ -317,7 +317,7 @@ impl<Io: PortIo> Core<Io> {
         );
     }
 
-    /// Aborts those associations of a listener that have not had a session, for peers that `is_selected` selects.
+    /// Aborts the associations of a listener that have not had a session, for peers that `is_selected` selects.
     pub(in crate::worker) fn abort_sessionless_associations(
         &mut self,
         listener: ListenerId,

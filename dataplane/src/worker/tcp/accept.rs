@@ -204,9 +204,8 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// Returns the id for a new stream; `None` if all slots are taken. The stream that has been in TIME-WAIT for
-    /// longest is evicted if necessary. Without eviction, a peer that lets this end close first could fill all slots at
-    /// no cost.
+    /// Returns the id for a new stream; `None` if all slots are taken. The oldest stream in TIME-WAIT is evicted if
+    /// necessary. Without eviction, a peer that lets this end close first could fill all slots at no cost.
     pub(in crate::worker) fn vacancy(&mut self, now: Instant) -> Option<StreamId> {
         if self.streams.vacancy().is_none()
             && let Some(slot) = self.streams.take_oldest_time_wait()
@@ -304,7 +303,7 @@ impl<Io: PortIo> Core<Io> {
         let slot = self.insert_stream(flow, endpoint, path, origin, stream, now);
         self.require_strength(CarrierKind::Connection, slot, min_strength);
         self.set_service(stream, service, echoed);
-        // RFC 5041 §8.2: from the first byte on, no other stream can access the regions bound to this one.
+        // RFC 5041 §8.2: from the first byte on, no other stream can access the regions bound to this stream.
         for stag in stags {
             self.bind_for_stream(stag, pd, stream, now);
         }
@@ -312,7 +311,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Returns `local` with a port whose inbound packets are steered to this worker; `None` if none is found. The
-    /// search starts at a random port (RFC 6056 §3.3.1) and skips ports in use with the same peer, including those in
+    /// search starts at a random port (RFC 6056 §3.3.1) and skips ports in use with the same peer, including ports in
     /// TIME-WAIT.
     pub(in crate::worker) fn choose_port(
         &mut self,

@@ -423,7 +423,7 @@ fn stream_opened_in_a_burst_receives_its_later_segments() {
     let unmatched = |from: u16, n: usize| {
         (0..n as u16).map(move |n| forged_segment((3, from + n), PORT, Flags::SYN))
     };
-    // These frames exhaust the budget. The first one has opened a stream, whose next segment is therefore processed.
+    // These frames exhaust the budget. The first frame has opened a stream, whose next segment is therefore processed.
     let first = forged_segment((4, 2000), PORT, Flags::SYN);
     let rest = std::iter::once(first).chain(unmatched(3000, crate::io::BURST - 2));
     let frames: Vec<_> = rest.chain([forged_with_seq((4, 2000), PORT, Flags::RST, 8)]).collect();

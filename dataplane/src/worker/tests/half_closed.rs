@@ -85,7 +85,7 @@ fn wait_end(net: &mut Net, host: usize) -> CloseReason {
 #[test]
 fn echo_answers_messages_received_before_peer_close() {
     for config in transports() {
-        // The stream has room for all answers, or for a single one.
+        // The stream has room for all answers, or for a single answer.
         for posts in [1024, 1] {
             let (mut net, here, _) = open(&config, Service::Echo, posts);
             // The worker's service closes, not the control thread.

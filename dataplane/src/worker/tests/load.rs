@@ -334,7 +334,7 @@ fn stale_pace_entry_does_not_advance_the_next_load() {
     s.net.hosts[0].command(0, |_| Command::StopLoad { stream });
     let report = s.wait_report(stopped);
     assert!((90..=102).contains(&report.messages), "{}", report.messages);
-    // A stale timer entry of the first load does not post messages of the next one.
+    // A stale timer entry of the first load does not post messages of the next load.
     let slow = Pace::Open { interval: Duration::from_millis(1), phase: Duration::from_millis(1) };
     let begun = s.net.now;
     let ticket = s.begin_load(Load { pace: slow, count: 5, ..write });

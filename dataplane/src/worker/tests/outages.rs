@@ -299,8 +299,8 @@ fn connect_answered_by_icmp(
             for frame in first.borrow_mut().drain(..) {
                 if is_stream_frame(way, &frame) {
                     answered += 1;
-                    // RFC 1812 §4.3.2.3: the error quotes as much as fits. RFC 9260 §10 (ICMP6) requires the initiate
-                    // tag.
+                    // RFC 1812 §4.3.2.3: the error quotes all bytes that fit. RFC 9260 §10 (ICMP6) requires the
+                    // initiate tag.
                     net.hosts[0].deliver(icmp_quoting(3, code, 0, &frame[14..]));
                 }
             }

@@ -201,8 +201,8 @@ fn net_without_shutdown(limits: Limits, linger: Duration) -> Net {
     net
 }
 
-// A peer's streams and its associations without a stream share the limit of streams. The association that has been
-// shutting down for longest is evicted for a new one.
+// A peer's streams and its associations without a stream share the limit of streams. The oldest association in shutdown
+// is evicted for a new association.
 #[test]
 fn associations_without_streams_count_against_their_peer() {
     let mut net =
@@ -277,8 +277,8 @@ fn associations_without_any_session_leave_the_backlog() {
     }
 }
 
-// If a worker is at its limit of associations, one that is shutting down is evicted for a new one, accepted or locally
-// opened.
+// If a worker is at its limit of associations, an association in shutdown is evicted for a new association, accepted or
+// locally opened.
 #[test]
 fn associations_in_shutdown_are_evicted_for_new_ones() {
     let mut net = net_without_shutdown(Limits { streams: 3, ..Limits::default() }, Duration::ZERO);
@@ -287,7 +287,7 @@ fn associations_in_shutdown_are_evicted_for_new_ones() {
         assert!(net.hosts[1].count("associations") <= 3);
     }
     assert_eq!(net.hosts[1].count("associations_evicted"), 7);
-    // A new locally opened association also evicts one that is shutting down.
+    // A new locally opened association also evicts an association in shutdown.
     net.hosts[0].listen_as(PORT, 200, 200, config());
     net.run_until_idle();
     for _ in 0..3 {
@@ -304,7 +304,7 @@ fn associations_in_shutdown_are_evicted_for_new_ones() {
     assert_eq!(refused, ConnectError::TooManyStreams);
 }
 
-// A locally opened association that has lost its last stream is evicted for a new one.
+// A locally opened association that has lost its last stream is evicted for a new association.
 #[test]
 fn idle_local_associations_are_evicted_for_new_ones() {
     let limits = Limits { streams: 2, ..Limits::default() };

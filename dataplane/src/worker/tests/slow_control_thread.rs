@@ -133,7 +133,7 @@ fn held_events_of_paused_endpoints_are_bounded_in_sum() {
     };
     let first = wait(&mut events, 0..1000, 0);
     assert!(first <= max_held && first > max_held / 2, "{first}");
-    // The resumed endpoints may still hold their events, so that newly paused ones share only the remaining capacity.
+    // The resumed endpoints may still hold their events, so newly paused endpoints share only the remaining capacity.
     assert_eq!(take(&mut events), 1000);
     let more = wait(&mut events, 1000..2000, 0);
     assert!(first + more <= max_held, "{more}");

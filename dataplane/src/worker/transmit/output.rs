@@ -31,7 +31,7 @@ const LAST_SEGMENT_TIMEOUT: Duration = Duration::from_secs(5);
 pub(in crate::worker) enum ServeOutcome {
     /// The carrier has nothing more to send now.
     Done,
-    /// At least one packet was sent, and a further one was refused because of the quota, the ring or the pool. The
+    /// At least one packet was sent, and a further packet was refused because of the quota, the ring or the pool. The
     /// carrier is requeued.
     More,
     /// No packet was sent: the port's transmit ring is full or its buffer pool is empty. The carrier waits in the
@@ -44,8 +44,8 @@ pub(in crate::worker) enum ServeOutcome {
 }
 
 impl<Io: PortIo> Core<Io> {
-    /// Serves the queued carriers of one kind, up to [`MAX_FRAMES_PER_PASS`] frames: first the blocked ones of each
-    /// port, then the ready ones. Returns true if a carrier was queued.
+    /// Serves the queued carriers of one kind, up to [`MAX_FRAMES_PER_PASS`] frames: first the blocked carriers of each
+    /// port, then the ready carriers. Returns true if a carrier was queued.
     #[inline(always)]
     pub(in crate::worker) fn transmit(&mut self, kind: CarrierKind, now: Instant) -> bool {
         let before = self.env.control.counters().frames.tx_frames.get();

@@ -93,8 +93,8 @@ impl<'a, Io: PortIo> PacketBatch<'a, Io> {
     }
 
     /// Returns the maximum number of frames for a packet of `len` bytes: one, unless it is fragmented. Fragment lengths
-    /// are multiples of eight bytes, each fragment may have an IPv6 fragment header, and the first one contains the UDP
-    /// header.
+    /// are multiples of eight bytes, each fragment may have an IPv6 fragment header, and the first fragment contains
+    /// the UDP header.
     fn max_frames(&self, len: usize) -> usize {
         let min_fragment = self.max_unfragmented.saturating_sub(15).max(8);
         if len <= self.max_unfragmented { 1 } else { (len + UDP_HEADER).div_ceil(min_fragment) }

@@ -25,7 +25,7 @@ pub(in crate::worker) struct SegmentBatch<'a, Io: PortIo> {
     frame: Option<Io::Frame>,
     /// True if the current segment is ECN-capable.
     ect: bool,
-    /// True if the current segment is the last one of the flow for now.
+    /// True if the current segment is the flow's last segment for now.
     last: bool,
     /// True if the last segment is passed to the device at once.
     offer_last: bool,

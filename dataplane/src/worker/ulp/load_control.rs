@@ -127,7 +127,7 @@ impl<Io: PortIo> Env<Io> {
         Ok(())
     }
 
-    /// Records the completion of `messages` messages of the stream's load, and posts the next ones.
+    /// Records the completion of `messages` messages of the stream's load, and posts the next messages.
     pub(in crate::worker) fn complete_load_messages(
         &mut self,
         stream: &mut Stream<'_>,

@@ -274,7 +274,7 @@ impl<T> Slab<T> {
         self.len == 0
     }
 
-    /// Returns the number of slots allocated so far, vacant ones included.
+    /// Returns the number of slots allocated so far, including vacant slots.
     pub fn slots(&self) -> usize {
         self.values.len()
     }

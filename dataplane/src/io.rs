@@ -60,7 +60,7 @@ pub trait PortIo {
     /// The port's packet buffer. Any worker may free one.
     type Frame: Frame;
 
-    /// Appends received frames to `out`, at most as many as `out` has room for.
+    /// Appends received frames to `out`, up to its capacity.
     fn receive(&mut self, now: Instant, out: &mut ArrayVec<Self::Frame, BURST>);
 
     /// Allocates a buffer of `len` bytes of arbitrary content; `None` if the pool is empty.
@@ -80,7 +80,7 @@ pub trait PortIo {
         self.send(frame);
     }
 
-    /// Passes as many queued frames to the device as it accepts, before the next [`flush`](Self::flush).
+    /// Passes queued frames to the device before the next [`flush`](Self::flush), until the device accepts no more.
     fn offer(&mut self) {}
 
     /// Passes queued frames to the device. Returns false if the device did not accept all of them.

@@ -135,7 +135,7 @@ fn full_ring_drops_are_counted(ports: &PortFactory) {
     assert!(from.alloc().is_some());
 }
 
-/// Sends frames numbered from 0 to `count - 1` to an impaired end. Returns the numbers of those that arrive, in order
+/// Sends frames numbered from 0 to `count - 1` to an impaired end. Returns the numbers of the arriving frames, in order
 /// of arrival.
 fn arrivals(ports: &PortFactory, name: &str, impair: link::Config, count: u32) -> Vec<u32> {
     let mut a = ports.open(&config("a", name)).unwrap();

@@ -22,12 +22,12 @@ const TSO4: u64 = 1 << 7;
 const TSO6: u64 = 1 << 8;
 /// Feature bit VIRTIO_NET_F_MRG_RXBUF.
 const MERGED: u64 = 1 << 15;
-/// All feature bits for large packets: those above and VIRTIO_NET_F_GUEST_CSUM.
+/// All feature bits for large packets: the bits above and VIRTIO_NET_F_GUEST_CSUM.
 const LARGE: u64 = 1 << 1 | TSO4 | TSO6 | MERGED;
 /// Payload bytes of a segment.
 const EMSS: usize = 1448;
 
-/// Returns `count` segments of one flow. The last one has `last` bytes of payload and PSH.
+/// Returns `count` segments of one flow. The last segment has `last` bytes of payload and PSH.
 fn segments(v6: bool, tagged: bool, count: usize, last: usize) -> Vec<Vec<u8>> {
     let at = |n| match v6 {
         true => IpAddr::from(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, n)),
@@ -204,8 +204,8 @@ fn unnegotiated_gso_sends_segments(test: &mut Fixture, socket: &Path, features: 
     test.disconnect(raw);
 }
 
-/// Frames that a frontend did not take are sent to the next one as large packets or segments, as it negotiated. Without
-/// a next one they are dropped and counted.
+/// Frames that a frontend did not take are sent to the next frontend as large packets or segments, as it negotiated.
+/// Without a next frontend they are dropped and counted.
 fn pending_frames_follow_frontend(test: &mut Fixture, socket: &Path) {
     let frames = segments(false, false, 100, EMSS);
     let free = test.port.free_buffers();

@@ -29,7 +29,7 @@ pub struct DataplaneConfig {
     pub sctp_udp_port: Option<u16>,
     /// IPsec policies and SAs; `None` without IPsec.
     pub ipsec: Option<Arc<IpsecConfig>>,
-    /// Random secret from which the workers derive their keys, such as those for initial sequence numbers, flow tables
+    /// Random secret from which the workers derive their keys, for example for initial sequence numbers, flow tables
     /// and source ports. The system's random source generates it. The secret is never logged.
     pub secret: Secret<[u8; 32]>,
 }

@@ -88,6 +88,6 @@ pub enum SaChange {
     Select(SaId),
     /// Removes the SA with this identifier and direction. An unknown SA is ignored.
     Remove(SaId, SaDirection),
-    /// Permits an outbound SA to use sequence numbers up to this one, inclusive.
+    /// Permits an outbound SA to use sequence numbers up to this number, inclusive.
     Reserve(SaId, u64),
 }

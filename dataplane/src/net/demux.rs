@@ -191,8 +191,8 @@ fn slow_path(
 }
 
 /// Fast path: parses an unfragmented TCP segment in IPv4 without VLAN tag and options, from another host to one of our
-/// addresses. Returns `None` for all other frames, also malformed ones; the slow path then parses the frame and returns
-/// the drop reason.
+/// addresses. Returns `None` for all other frames, including malformed frames; the slow path then parses the frame and
+/// returns the drop reason.
 #[inline]
 fn fast_path(frame: &[u8], port: usize, interfaces: &[Interface]) -> Option<Packet> {
     let headers = frame.first_chunk::<{ ETHERNET + IPV4 + PORTS }>()?;

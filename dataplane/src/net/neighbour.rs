@@ -20,7 +20,7 @@
 //!
 //! The number of entries is bounded. No new address is resolved while a quarter of the capacity is incomplete. At most
 //! half of the capacity is *unsolicited*: hosts that solicited our address and to which no packet was sent since. A new
-//! unsolicited entry evicts only unsolicited ones, and the neighbours of streams are pinned. So no flood evicts
+//! unsolicited entry evicts only unsolicited entries, and the neighbours of streams are pinned. So no flood evicts
 //! neighbours in use.
 
 use std::hash::BuildHasher;
@@ -267,7 +267,7 @@ impl NeighbourCache {
         }
     }
 
-    /// Probes reachable and delayed neighbours, and pinned stale ones, because the link may have changed.
+    /// Probes reachable and delayed neighbours, and pinned stale neighbours, because the link may have changed.
     pub fn suspect_all(&mut self, now: Instant) {
         for at in 0..self.entries.len() {
             let entry = &self.entries[at];
@@ -444,8 +444,8 @@ impl NeighbourCache {
         Some(at)
     }
 
-    /// Removes a stale or failed, unpinned entry from the index and returns its position. Among the examined entries
-    /// unsolicited ones are preferred, then the least recently used.
+    /// Removes a stale or failed, unpinned entry from the index and returns its position. Of the examined entries,
+    /// unsolicited entries are preferred, then the least recently used.
     fn evict(&mut self, unsolicited_only: bool, now: Instant) -> Option<usize> {
         let mut oldest: Option<usize> = None;
         for _ in 0..MAX_EVICT_SCAN.min(self.entries.len()) {

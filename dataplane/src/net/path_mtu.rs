@@ -46,7 +46,7 @@ impl PathMtus {
         self.entries.get(&peer).filter(|(_, until)| *until > now).map(|(mtu, _)| *mtu)
     }
 
-    /// Returns the number of peers, expired ones included.
+    /// Returns the number of peers, including expired entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }

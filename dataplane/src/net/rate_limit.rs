@@ -56,7 +56,7 @@ impl RateLimit {
 
 /// Number of buckets for single peers. Peers whose keyed hashes collide share one.
 const PEER_BUCKETS: usize = 256;
-/// The maximum rate of one peer is the common rate divided by this.
+/// Divisor of the common rate. The quotient is the maximum rate of one peer.
 const PEER_SHARE_DIVISOR: u32 = 4;
 
 /// A rate limit for all peers together, and one for each peer.

@@ -39,7 +39,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(15);
 const MAX_FRAGMENTS: usize = 128;
 /// The deadline queue is compacted when it has twice this many entries, or twice the packet limit if that is larger.
 const MIN_STALE_ENTRIES: usize = 16;
-/// The limits of packets and bytes of one peer are the common limits divided by this.
+/// Divisor of the common limits of packets and bytes. The quotients are the limits of one peer.
 const PEER_SHARE_DIVISOR: usize = 4;
 /// Bytes accounted for the bookkeeping of a fragment, and of a packet.
 const FRAGMENT_COST: usize = 64;
@@ -231,7 +231,7 @@ impl Reassembly {
         let known = self.packets.find(hash, |p| p.key == key).is_some();
         let cost = fragment.payload.len() + FRAGMENT_COST + PACKET_COST;
         let evicted = self.make_room(peer, cost, !known)?;
-        // The fragment's own packet may be among the evicted ones.
+        // The eviction may have removed the fragment's own packet.
         if !known || evicted > 0 && self.packets.find(hash, |p| p.key == key).is_none() {
             self.start_packet(key, hash, peer, now + TIMEOUT);
         }

@@ -2,8 +2,8 @@
 //! one interface would both answer. For AF_XDP no claim is needed: the kernel refuses a second socket.
 //!
 //! A claim is a packet socket (packet(7)) with a private protocol number, bound to the interface. The kernel lists it
-//! in `/proc/net/packet` for all processes of the network namespace, including those of other users and containers. A
-//! claim ends with its process. Opening a claim requires `CAP_NET_RAW`, as the port does. Abstract socket names and
+//! in `/proc/net/packet` for all processes of the network namespace, including processes of other users and containers.
+//! A claim ends with its process. Opening a claim requires `CAP_NET_RAW`, as the port does. Abstract socket names and
 //! lock files that several users can open are unsuitable, because an unprivileged user could hold them.
 
 use std::fs;
@@ -27,7 +27,7 @@ pub(super) struct Claim(#[expect(dead_code, reason = "held, not read")] OwnedFd)
 /// interface.
 ///
 /// # Errors
-/// Another process, or another port of this one, holds the claim; or packet sockets cannot be opened or listed.
+/// Another process, or another port of this process, holds the claim; or packet sockets cannot be opened or listed.
 pub(super) fn claim(config: &PortConfig) -> Result<Option<Claim>, PortError> {
     let PortKind::AfPacket { device } = &config.kind else { return Ok(None) };
     if config.shares_interface {

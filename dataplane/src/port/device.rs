@@ -1,7 +1,7 @@
 //! The Linux interface under a port. The host's administrator, a container runtime or a reloaded driver may delete,
 //! recreate or rename the interface while the port is open, or change its address, MTU and state.
 //!
-//! [`Port::view`] compares the interface of the configured name with the one that the port is bound to. After the
+//! [`Port::view`] compares the interface of the configured name with the interface that the port is bound to. After the
 //! interface was recreated, an `af_packet` port can be [bound again](Port::rebind). An `af_xdp` or `tap` port stays
 //! down until the process restarts, because its driver does not return all of its buffers and queues.
 

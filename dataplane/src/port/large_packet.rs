@@ -19,7 +19,7 @@ use dpdk::{LARGE_HEADERS, LargePacket, Segmentation};
 
 use crate::checksum;
 
-/// Minimum payload in bytes of merged segments, except the last of a packet. Some devices do not cut smaller ones.
+/// Minimum payload in bytes of merged segments, except the last of a packet. Some devices do not cut smaller segments.
 const MIN_SEGMENT: usize = 256;
 /// Maximum length of a large packet with its headers, bytes. IP's length fields have 16 bits, and the limits of devices
 /// are near this value.
@@ -59,9 +59,9 @@ struct Layout {
     end: usize,
 }
 
-/// Plans a large packet of the first of `frames` and as many of the following frames as can be merged. `bytes` returns
-/// the content of a frame that may be merged, and `None` for other frames. `cuts` is the segmentation that the device
-/// supports. Returns `None` if fewer than two frames can be merged.
+/// Plans a large packet that merges the first of `frames` with the longest possible run of following frames. `bytes`
+/// returns the content of a frame that may be merged, and `None` for other frames. `cuts` is the segmentation that the
+/// device supports. Returns `None` if fewer than two frames can be merged.
 pub fn plan_large_packet<F>(
     frames: &[F],
     bytes: impl Fn(&F) -> Option<&[u8]>,
@@ -135,7 +135,7 @@ impl Layout {
         (plain && fits).then_some(Layout { v6, l2, l4: l2 + l3, end })
     }
 
-    /// Returns true if a device would produce the headers of `next` from those of `first` at payload offset `offset`.
+    /// Returns true if a device would derive the headers of `next` from `first` at payload offset `offset`.
     fn continues(self, first: &[u8], next: &[u8], offset: usize) -> bool {
         if Layout::parse(next).is_none() {
             return false;

@@ -228,7 +228,7 @@ impl PortFactory {
         let mac = match (config.mac, &config.kind) {
             (Some(mac), _) => mac,
             // The driver gives the kernel's interface and the port the same address, but the two hosts need different
-            // ones.
+            // addresses.
             (None, PortKind::Tap { .. }) => random_mac(),
             // The driver gives the ports of all processes the same addresses.
             (None, PortKind::VhostUser { .. }) => random_mac(),

@@ -32,8 +32,8 @@ pub(crate) fn with_fewer_buffers(config: PortConfig) -> PortConfig {
     PortConfig { buffers: Some(1024), rx_descriptors: 128, tx_descriptors: 128, ..config }
 }
 
-/// Asserts that no packet buffer leaked: `free` buffers are free again, except those that queues and rings hold (at
-/// most 2048 or half).
+/// Asserts that no packet buffer leaked: `free` buffers are free again, except for the buffers that queues and rings
+/// hold (at most 2048 or half).
 pub(crate) fn assert_no_leak(port: &Port, free: u32) {
     let held = 2048.min(free / 2);
     assert!(port.free_buffers() + held >= free, "{} of {free}", port.free_buffers());

@@ -62,7 +62,7 @@ impl Raw {
         Raw::connect_with(socket, 0)
     }
 
-    /// Connects with the network device feature bits `net` in addition to the required ones.
+    /// Connects with the network device feature bits `net` in addition to the required bits.
     pub(crate) fn connect_with(socket: &Path, net: u64) -> Raw {
         let memory = rustix::fs::memfd_create("guest", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         let memory = File::from(memory);

@@ -218,7 +218,7 @@ fn extension_headers_are_followed_within_a_bound() {
     // RFC 8200 §4.1: hop-by-hop options are allowed only first.
     let late = [header(0, PAD6), header(6, PAD6)].concat();
     assert_eq!(drop_reason(&extended(60, &late)), DropReason::HopByHop);
-    // A chain of the maximum length, and a longer one.
+    // A chain of the maximum length, and a longer chain.
     let chain = |n: usize| {
         let links: Vec<u8> =
             (0..n).flat_map(|i| header(if i + 1 == n { 6 } else { 60 }, PAD6)).collect();

@@ -258,7 +258,7 @@ impl SplitMix64 {
     }
 }
 
-/// Number of variants of [`change`]. Each changes one property, so that the segment differs from the previous one.
+/// Number of variants of [`change`]. Each changes one property, so that the segment differs from the previous segment.
 const CHANGES: u64 = 24;
 
 fn change(spec: &mut Spec, variant: u64) {

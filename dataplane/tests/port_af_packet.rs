@@ -227,7 +227,7 @@ fn second_claim_is_refused(netns: &Netns, ports: &PortFactory) {
     let error = ports.open(&config("afc", 1500)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "port \"p\": interface afc is used by another port of this process; stop that one or choose another interface"
+        "port \"p\": interface afc is used by another port of this process; stop it or choose another interface"
     );
     assert_eq!(error.key(), "device");
     let beside = PortConfig { shares_interface: true, ..config("afc", 1500) };

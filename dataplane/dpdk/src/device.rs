@@ -208,7 +208,7 @@ pub(crate) fn sockets_by_queue(mut new: Vec<(RawFd, u64)>, queues: u16) -> Vec<O
 /// Creates a device and returns its port number. The caller holds the device lock.
 pub(crate) fn hotplug_add(bus: &str, name: &str, args: &str) -> Result<u16, Error> {
     log::clear_recent();
-    let failure = || format!("device {name} ({}) cannot be made", log::redact_secrets(args));
+    let failure = || format!("device {name} ({}) cannot be created", log::redact_secrets(args));
     let c = |text: &str| CString::new(text).map_err(|_| Error::new(failure(), 22));
     let (c_bus, c_name, c_args) = (c(bus)?, c(name)?, c(args)?);
     // SAFETY: three NUL-terminated strings, which DPDK copies. The device lock excludes concurrent calls.

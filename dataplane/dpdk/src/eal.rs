@@ -119,7 +119,7 @@ impl Eal {
             return Err(EalError::AlreadyStarted);
         }
         if log::capture(config.log_level, config.log) != 0 {
-            return Err(EalError::Init(Error::new("its log cannot be taken over", 0)));
+            return Err(EalError::Init(Error::new("its log cannot be redirected", 0)));
         }
         std::thread::Builder::new()
             .name("eal-main".into())
@@ -326,7 +326,7 @@ fn statement(config: &EalConfig, hugepages: bool, free: u64) -> String {
     }
     let why = match config.hugepages {
         Hugepages::Never => "as configured".to_owned(),
-        _ => format!("{free} MiB of hugepages are free, {} MiB are wanted", config.memory_mib),
+        _ => format!("{free} MiB of hugepages are free, {} MiB are required", config.memory_mib),
     };
     format!("packet buffers are in ordinary memory, at most {} MiB ({why})", config.memory_mib)
 }

@@ -50,7 +50,7 @@ pub enum EalError {
     AlreadyStarted,
     /// The loaded library is of another release than the headers of this program's build.
     #[error(
-        "this program was built with the headers of DPDK {headers}, and the library is {running}: build it anew \
+        "this program was built with the headers of DPDK {headers}, and the library is {running}: rebuild it \
          (cargo clean -p dpdk-sys)"
     )]
     ReleaseMismatch {
@@ -66,13 +66,13 @@ pub enum EalError {
     )]
     NoHugepages,
     /// A string for DPDK contains a NUL byte, but DPDK's arguments are NUL-terminated.
-    #[error("a string for DPDK holds a NUL byte: {0:?}")]
+    #[error("a string for DPDK contains a NUL byte: {0:?}")]
     Nul(String),
     /// `rte_eal_init` failed.
     #[error("DPDK's environment does not start: {0}")]
     Init(Error),
     /// The thread that starts the environment could not be created, or panicked.
-    #[error("the thread that starts DPDK's environment cannot be made: {0}")]
+    #[error("the thread that starts DPDK's environment cannot be created: {0}")]
     Thread(String),
 }
 

@@ -137,7 +137,7 @@ impl Handle {
 
     /// Starts to track the frontend of a started vhost-user port.
     pub(crate) fn watch_frontends(&mut self, queues: u16) -> Result<(), Error> {
-        let failure = || format!("the frontends of device {} cannot be followed", self.name);
+        let failure = || format!("the frontends of device {} cannot be tracked", self.name);
         let vhost = Vhost::new(self.port(), queues).map_err(|code| Error::new(failure(), code))?;
         // SAFETY: the port is started; `drop` ends the watch before it removes the port.
         let code = unsafe { vhost.watch() };

@@ -87,7 +87,7 @@ impl Mempool {
             // SAFETY: the call only reads this thread's error number.
             let errno = unsafe { sys::ddpd_errno() };
             let what = format!(
-                "a pool of {} packet buffers of {} bytes cannot be made",
+                "a pool of {} packet buffers of {} bytes cannot be created",
                 config.buffers,
                 config.data_room.bytes()
             );

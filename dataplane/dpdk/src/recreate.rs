@@ -40,7 +40,7 @@ impl StartedDevice {
     /// device exists, the queues receive and send no frames, and the call may be repeated.
     pub fn recreate(&self) -> Result<(), Error> {
         let handle = &*self.handle;
-        let failure = || format!("device {} cannot be made again", handle.name());
+        let failure = || format!("device {} cannot be recreated", handle.name());
         let (Some(recipe), Some(gate)) = (handle.recipe(), handle.gate()) else {
             return Err(Error::new(failure(), ENOTSUP));
         };

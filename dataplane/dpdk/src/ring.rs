@@ -50,7 +50,7 @@ fn device(
             -1,
         )
     };
-    let port = check("a device over rings cannot be made", port)?;
+    let port = check("a device over rings cannot be created", port)?;
     drop(lock);
     Ok(Device::from_port(eal, port as u16, &format!("net_ring_{name}"), Some(rings.clone())))
 }

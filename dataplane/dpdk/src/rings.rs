@@ -48,6 +48,6 @@ fn ring(name: &str, slots: u32) -> Result<NonNull<sys::rte_ring>, Error> {
     NonNull::new(ring).ok_or_else(|| {
         // SAFETY: the call only reads this thread's error number.
         let errno = unsafe { sys::ddpd_errno() };
-        Error::new(format!("a ring of {slots} frames cannot be made"), errno)
+        Error::new(format!("a ring of {slots} frames cannot be created"), errno)
     })
 }

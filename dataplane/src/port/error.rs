@@ -6,7 +6,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum PortError {
     /// An event descriptor that wakes a sleeping worker of a ring port could not be created.
-    #[error("port {port:?}: an event descriptor cannot be made: {error}")]
+    #[error("port {port:?}: an event descriptor cannot be created: {error}")]
     Descriptor {
         /// Name of the port.
         port: String,
@@ -57,7 +57,7 @@ pub enum PortError {
     },
     /// The number of queues is 0 or above the maximum.
     #[error(
-        "port {port:?}: {queues} queues are out of reach: it has 1 to {max}; let fewer workers use it"
+        "port {port:?}: {queues} queues are not possible: the port has 1 to {max}; let fewer workers use it"
     )]
     Queues {
         /// Name of the port.
@@ -69,7 +69,7 @@ pub enum PortError {
     },
     /// The two ends of a ring have different numbers of queues.
     #[error(
-        "port {port:?}: it has {queues} queues and the other end of link {link:?} has {other}; give both ends as many workers"
+        "port {port:?}: it has {queues} queues and the other end of link {link:?} has {other}; give both ends the same number of workers"
     )]
     RingQueues {
         /// Name of the port.
@@ -83,7 +83,7 @@ pub enum PortError {
     },
     /// The number of descriptors is not a power of two from 64 to 16384.
     #[error(
-        "port {port:?}: {descriptors} descriptors are impossible: a power of two from 64 to 16384 is needed"
+        "port {port:?}: {descriptors} descriptors are not possible: the number must be a power of two from 64 to 16384"
     )]
     Descriptors {
         /// Name of the port.
@@ -93,7 +93,7 @@ pub enum PortError {
     },
     /// The rings of a memif would share more buffers than its driver supports.
     #[error(
-        "port {port:?}: {shared} buffers are out of reach: a memif shares at most {max}; use fewer tx_descriptors, or let fewer \
+        "port {port:?}: {shared} buffers are not possible: a memif shares at most {max}; use fewer tx_descriptors, or let fewer \
          workers use it"
     )]
     MemifBuffers {
@@ -112,7 +112,7 @@ pub enum PortError {
     },
     /// The Linux interface does not exist.
     #[error(
-        "port {port:?}: there is no network interface {interface} here; `ip link` lists those that are"
+        "port {port:?}: there is no network interface {interface} here; `ip link` lists the interfaces"
     )]
     NoInterface {
         /// Name of the port.
@@ -132,7 +132,7 @@ pub enum PortError {
     },
     /// Another port, of this or another process, already receives the interface's frames.
     #[error(
-        "port {port:?}: interface {interface} is used by {holder}; stop that one or choose another interface"
+        "port {port:?}: interface {interface} is used by {holder}; stop it or choose another interface"
     )]
     InterfaceTaken {
         /// Name of the port.
@@ -177,7 +177,7 @@ pub enum PortError {
     },
     /// An AF_XDP socket could not be created on the interface.
     #[error(
-        "port {port:?}: there is no AF_XDP socket to be had on interface {interface}: another socket or XDP program holds its queues (`ip link show {interface}` names the program), or its driver has not so many of them: {error}"
+        "port {port:?}: no AF_XDP socket can be opened on interface {interface}: another socket or XDP program holds its queues (`ip link show {interface}` names the program), or its driver has not so many of them: {error}"
     )]
     Xdp {
         /// Name of the port.

@@ -85,8 +85,8 @@ pub(super) fn apply_rules(table: &mut RssTable, rules: SctpRules, statements: &m
         (false, false) => "",
     };
     statements.push(format!(
-        "the device takes no rule that brings SCTP packets{family} to their owner: they may arrive at any worker \
-         and are passed on"
+        "the device accepts no rule that steers SCTP packets{family} to their owner: they may arrive at any worker \
+         and are forwarded"
     ));
 }
 
@@ -122,8 +122,8 @@ mod tests {
         let rules = |v4, v6| SctpRules { v4, v6 };
         let statement = |which: &str| {
             vec![format!(
-                "the device takes no rule that brings SCTP packets{which} to their owner: they may arrive at any \
-                 worker and are passed on"
+                "the device accepts no rule that steers SCTP packets{which} to their owner: they may arrive at any \
+                 worker and are forwarded"
             )]
         };
         assert_eq!(

@@ -47,8 +47,8 @@ pub enum SaDirectionConfig {
     In {
         /// Size of the anti-replay window in packets, 64 to 4096.
         window: u16,
-        /// Sequence number up to which, inclusive, packets are dropped as replays. Numbers that a removed SA with the
-        /// same SPI and keys has received are replays as well.
+        /// Highest sequence number whose packets are dropped as replays; lower numbers are dropped, too. Numbers that a
+        /// removed SA with the same SPI and keys has received are replays as well.
         top: u64,
     },
     /// Outbound, to the peer.

@@ -113,7 +113,7 @@ fn addresses() -> [IpAddr; 3] {
     [V4.parse().unwrap(), V6.parse().unwrap(), link_local(OWN_MAC).into()]
 }
 
-/// Returns the distinct times of the frames for which `which` returns true.
+/// Returns the distinct times of the frames that `which` selects.
 fn times(frames: &[(Duration, Vec<u8>)], which: impl Fn(ObservedFrame) -> bool) -> Vec<Duration> {
     let mut times: Vec<_> =
         frames.iter().filter(|(_, frame)| which(classify(frame))).map(|(at, _)| *at).collect();

@@ -217,7 +217,7 @@ impl EndpointPair {
         EndpointPair::open_congestion_window(mss, markers, StreamConfig::default())
     }
 
-    /// Creates a pair as [`new`](Self::new) does, for many small messages: up to 4096 posts may be in flight, tagged
+    /// Creates a pair as [`new`](Self::new) does, for many small messages. Up to 4096 posts may be in flight, tagged
     /// messages cause no events, and the receiver echoes untagged messages.
     pub fn for_messages(mss: u16) -> EndpointPair {
         let messages = QueueConfig { qn: MESSAGE_QUEUE, buffers: 64, buffer_size: 4096 };
@@ -340,8 +340,9 @@ impl EndpointPair {
         self.deliver_reply()
     }
 
-    /// Exchanges one burst in each direction and advances the time: by 10 µs, or if nothing was sent to 10 µs after a
-    /// timer that expires within 150 ms. Returns false if nothing was sent and no such timer is set.
+    /// Exchanges one burst in each direction and advances the time by 10 µs. If nothing was sent and a timer expires
+    /// within 150 ms, the time advances to 10 µs after this timer. Returns false if nothing was sent and no such timer
+    /// is set.
     pub fn exchange_bursts(&mut self) -> bool {
         self.send_burst();
         self.deliver_burst();

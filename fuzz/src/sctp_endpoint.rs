@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   how (1)   bits 0, 1: 0 a message with the skipped TSN, if there is one, otherwise with the next TSN
-//!                        1 a message with the TSN after the next one, which is skipped
+//!                        1 a message with the TSN after the next TSN, which is skipped
 //!                        2 a packet with the record's bytes as its chunks
 //!                        3 an advance of the time by 10 ms for each byte of the record
 //!             bit 2: the message is 1 session control, 0 a DDP segment    bits 3 to 5: its stream

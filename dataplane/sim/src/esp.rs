@@ -2,7 +2,7 @@
 //! duplicates and damages sealed packets. SAs are replaced during the transfer: the receiver installs the new SA before
 //! the sender uses it.
 //!
-//! Packets of the simulation have no IP header; this module adds one, IPv4 or IPv6. Not included: policies and key
+//! Packets of the simulation have no IP header; this module adds an IPv4 or IPv6 header. Not included: policies and key
 //! exchange.
 
 use std::net::IpAddr;

@@ -155,7 +155,7 @@ impl Host {
     /// Opens the connection.
     ///
     /// # Errors
-    /// The private data do not fit the request.
+    /// The private data does not fit the request.
     pub fn connect(&mut self, now: Instant) -> Result<(), tcp_lite::mpa::PrivateDataTooLong> {
         let endpoint = Endpoint::connect(
             Arc::clone(&self.shared),

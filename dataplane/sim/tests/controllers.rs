@@ -155,7 +155,7 @@ fn rate_based_controller_fills_the_link() {
     assert!(seen.dropped < 50, "{}", seen.dropped);
 }
 
-// Random losses slow down a loss-based controller, but not a rate-driven one.
+// Random losses slow down a loss-based controller, but not a rate-driven controller.
 #[test]
 fn random_loss_does_not_slow_rate_based_controller() {
     let used = |congestion| {

@@ -62,8 +62,8 @@ impl Cell {
         self.mtu - IP_HEADER - TCP_HEADER
     }
 
-    /// Returns the bytes of a transfer that outlasts slow start: enough for about 40 losses, or without loss 16
-    /// bandwidth-delay products, but from 4 to 48 MiB.
+    /// Returns the bytes of a transfer that outlasts slow start, 4 to 48 MiB: with loss enough for about 40 losses,
+    /// without loss 16 bandwidth-delay products.
     pub(super) fn bytes(&self) -> u64 {
         let wanted = if self.loss_percent > 0.0 {
             (40.0 / (self.loss_percent / 100.0) * self.mss() as f64) as u64
@@ -73,8 +73,8 @@ impl Cell {
         wanted.clamp(4 << 20, 48 << 20)
     }
 
-    /// Returns the maximum goodput of a flow in bits per second. The link limits the goodput, and so does the
-    /// congestion window at this loss: the larger of Reno's (Mathis et al. 1997) and CUBIC's (RFC 9438 §5.1).
+    /// Returns the maximum goodput of a flow in bits per second: the goodput at the rate of the link, or a smaller
+    /// limit by random loss. The loss limit is the larger of Reno's (Mathis et al. 1997) and CUBIC's (RFC 9438 §5.1).
     fn limit(&self) -> f64 {
         self.limit_for(self.mss())
     }

@@ -79,7 +79,7 @@ pub trait SegmentSource {
     }
 
     /// Writes the bytes at `offset..offset + out.len()` again, for a retransmission. The bytes are unacknowledged and
-    /// must be identical to those sent before.
+    /// must be identical to the bytes sent before.
     fn refill(&mut self, offset: u64, out: &mut [u8]);
 
     /// Reports that the peer has cumulatively acknowledged everything before `offset`.

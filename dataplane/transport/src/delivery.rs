@@ -26,12 +26,12 @@ pub struct Delivery {
     fack: ExtSeq,
     /// Sequence space newly known to have arrived.
     pub bytes: u64,
-    /// The latest transmission among the segments that arrived, without ambiguous ones (RFC 8985 §6.2
+    /// The latest transmission among the segments that arrived, without ambiguous transmissions (RFC 8985 §6.2
     /// step 2).
     pub latest: Option<Transmission>,
     /// Highest end of a segment that arrived; at least RACK.fack before this acknowledgement.
     pub highest: ExtSeq,
-    /// True if a segment sent once arrived after later ones (RFC 8985 §6.2 step 3).
+    /// True if a segment sent once arrived after later segments (RFC 8985 §6.2 step 3).
     pub reordered: bool,
     /// The lowest end among the segments sent once that arrived.
     pub original_end: Option<ExtSeq>,
@@ -201,7 +201,7 @@ mod tests {
         }
     }
 
-    // RFC 8985 §6.2 step 2: a retransmission counts only if the arrived copy can be the retransmitted one.
+    // RFC 8985 §6.2 step 2: a retransmission counts only if the arrived copy can be the retransmission.
     #[test]
     fn ambiguous_retransmission_does_not_become_latest() {
         let latest = |echoed, at| {

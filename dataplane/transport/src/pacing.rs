@@ -1,7 +1,7 @@
 //! Pacing spreads the segments of a congestion window over a round trip instead of sending them at once. The rate is a
 //! little more than the window per round trip, in slow start twice the window. A burst lasts about a tenth of a
-//! millisecond, so a full queue drops few segments of a flow together. After a late timer, the flow sends the delayed
-//! data at once, at most a round trip's, because the queue has drained meanwhile.
+//! millisecond, so a full queue drops few segments of a flow together. After a late timer, the flow sends the overdue
+//! data at once, at most the data of one round trip, because the queue has drained meanwhile.
 //!
 //! If many streams share the port and the path is short, bursts are longer. Losses are repaired soon on such a path,
 //! and bursts of one segment would require serving the stream once per segment. If few streams share the port, bursts

@@ -79,7 +79,7 @@ pub struct PmtuSearch {
     floor: u16,
     /// Bytes of headers that an MTU includes and a size does not.
     headers: u16,
-    /// MTU to fall back to after a black hole.
+    /// MTU to fall back to after a black hole, bytes.
     base: u16,
     /// True if a report or a probe has shown that the path carries `low`. False if `low` is a guess or the peer's
     /// limit.

@@ -63,7 +63,7 @@ fn round_to_segments(bytes: u64, smss: u64) -> u64 {
 mod tests {
     use super::*;
 
-    // RFC 6937 §3: the delivery of one segment releases one full segment, although the delivered one was four bytes
+    // RFC 6937 §3: the delivery of one segment releases one full segment, although the delivered segment was four bytes
     // short.
     #[test]
     fn delivery_of_short_segment_releases_full_segment() {

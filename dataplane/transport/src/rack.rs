@@ -180,7 +180,7 @@ impl Rack {
         self.track.release();
     }
 
-    /// Returns true if a segment sent once arrived after later ones.
+    /// Returns true if a segment sent once arrived after later segments.
     #[cfg(test)]
     pub fn reordering_seen(&self) -> bool {
         self.reordering_seen

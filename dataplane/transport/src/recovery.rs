@@ -57,8 +57,8 @@ impl Phase {
     }
 }
 
-/// Returns true if fast recovery starts without SACK (RFC 6582 §3.2 (2)): after at least three duplicate
-/// acknowledgements of `una`, which must be above `recover`, the end of the last recovery's range.
+/// Returns true if fast recovery starts without SACK: after at least three duplicate acknowledgements of `una` (RFC
+/// 6582 §3.2 (2)). `una` must be above `recover`, the end of the last recovery's range.
 pub fn must_recover(phase: Phase, dup_acks: u32, una: ExtSeq, recover: ExtSeq) -> bool {
     !phase.is_recovering() && dup_acks >= DUP_THRESH && una > recover
 }

@@ -32,7 +32,7 @@ pub struct RetransmitBuffer {
     /// Unused blocks, at most as many as `blocks`.
     spare: Vec<Vec<u8>>,
     bytes: u64,
-    /// Capacity of all blocks, spare ones included, bytes.
+    /// Capacity of all blocks, spare blocks included, bytes.
     memory: u64,
     /// Capacity of the spare blocks, bytes.
     spare_memory: u64,
@@ -360,7 +360,7 @@ mod tests {
                 seen.insert(kept.get(number).map(<[u8]>::as_ptr));
             }
         }
-        // 64 segments take two blocks. With the block being filled and the partly freed one, at most four are in use.
+        // 64 segments take two blocks. With the block being filled and the partly freed block, at most four are in use.
         assert!(seen.len() <= 4 * MAX_BLOCK / segment.len(), "{}", seen.len());
         (0..64).for_each(|_| kept.free_first());
         assert_eq!((kept.bytes(), kept.memory_use()), (0, MemoryUse::ZERO));

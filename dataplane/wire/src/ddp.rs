@@ -430,7 +430,7 @@ impl HeaderRepr {
 
 /// A header in wire format, kept as numbers in the layout shown in the module `field`. The default is no header. Not an
 /// array, because an array would be stored byte by byte and loaded as words. Such a load waits until all of these
-/// stores, and earlier ones, have reached the cache.
+/// stores, and earlier stores, have reached the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PackedHeader {
     /// The first [`field::HEAD_LEN`] bytes.

@@ -298,8 +298,8 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     /// Accepts the request of [`Event::MpaRequest`]: sends the reply and enters Full Operation. This end sends no FPDU
-    /// before the peer's first one (RFC 5044 §7.1.2 (4)). In the peer-to-peer model [`Event::Established`] follows that
-    /// FPDU (RFC 6581 §9.2). A request whose IRD is below the configured `required_ord` is rejected instead.
+    /// before the peer's first FPDU (RFC 5044 §7.1.2 (4)). In the peer-to-peer model [`Event::Established`] follows
+    /// that FPDU (RFC 6581 §9.2). A request whose IRD is below the configured `required_ord` is rejected instead.
     ///
     /// # Errors
     /// No request awaits a decision, or the private data is too long for the reply.

@@ -123,7 +123,8 @@ pub(super) struct FullOperation<M: RegionMemory> {
 base::prefetch!(FullOperation<M> [M: RegionMemory]: sender, stream);
 
 impl<M: RegionMemory> FullOperation<M> {
-    /// Returns true if FPDUs may be sent. RFC 5044 §7.1.2 (4): a responder sends none before it has verified one.
+    /// Returns true if FPDUs may be sent. RFC 5044 §7.1.2 (4): a responder sends none before it has verified a received
+    /// FPDU.
     pub(super) fn may_send(&self) -> bool {
         self.initiator || self.peer_ready || self.receiver.has_handed_up()
     }
@@ -262,7 +263,7 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// Copies the responder's reply from the start-up, for transmission. No-op for an initiator.
+    /// Copies the responder's reply from the start-up, for transmission. Has no effect on an initiator.
     pub(super) fn take_prologue(&mut self) {
         if let Stage::Startup(begin) = &self.stage
             && !begin.initiator

@@ -1,7 +1,7 @@
 //! Detects protocols other than MPA from the peer's first bytes, so that an error names the protocol on the wrong port.
 //! Only the first segment is examined. If it is not MPA, the start-up fails without waiting for more.
 //!
-//! Left out: protocols in which the server speaks first.
+//! Not included: protocols in which the server speaks first.
 
 use core::fmt;
 

@@ -65,7 +65,7 @@ impl Framing {
     /// Returns the position of the ULPDU_Length field of the FPDU that begins at `fpdu`.
     #[inline]
     pub fn header_offset(&self, fpdu: u64) -> u64 {
-        // RFC 5044 §4.3: a marker between FPDUs belongs to the following one.
+        // RFC 5044 §4.3: a marker between FPDUs belongs to the following FPDU.
         if self.is_marker(fpdu) { fpdu + MARKER } else { fpdu }
     }
 

@@ -12,7 +12,7 @@
 //! All three are independent of TCP: they process bytes at 64-bit stream offsets. They also work above a kernel socket,
 //! which delivers bytes in order only.
 //!
-//! Left out: IPsec (RFC 5044 §9.4), a layer below TCP.
+//! Not included: IPsec (RFC 5044 §9.4), a layer below TCP.
 
 mod config;
 mod error;

@@ -158,8 +158,8 @@ pub struct Config {
     pub send_window: u64,
     /// True to pace transmission: on paths with a long enough RTT, the congestion window is spread over the RTT.
     pub pacing: bool,
-    /// True to set PSH on every segment on paths with an RTT of 0.5 ms or more, so that the peer acknowledges each one.
-    /// Off by default.
+    /// True to set PSH on every segment on paths with an RTT of 0.5 ms or more, so that the peer acknowledges each
+    /// segment. Off by default.
     pub push_segments: bool,
     /// True to send a tail loss probe when acknowledgements are overdue (RFC 8985 §7).
     pub tail_loss_probe: bool,

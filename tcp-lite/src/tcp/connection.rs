@@ -62,7 +62,7 @@ pub struct Connection {
     pub(super) timestamps: bool,
     pub(super) window_scaling: bool,
     pub(super) ecn: Ecn,
-    /// True after a passive open, false after an active one.
+    /// True after a passive open, false after an active open.
     pub(super) passive: bool,
     pub(super) send: Sender,
     /// Valid once the peer's SYN has been received.

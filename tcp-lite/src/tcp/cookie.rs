@@ -10,7 +10,7 @@
 //! the table. Its key is derived from the secret and the number of the period (64 s). A cookie is valid in its own
 //! period and the next. An attacker that does not see the SYN-ACK needs 2^26 tries on average.
 //!
-//! Left out: data on the SYN. Without timestamps also window scaling, SACK and ECN.
+//! Not included: data on the SYN; without timestamps also window scaling, SACK and ECN.
 
 use base::Instant;
 use siphasher::sip::SipHasher13;
@@ -217,7 +217,7 @@ impl SynCookies {
 impl Connection {
     /// Opens a passive connection from a cookie. The state is that after [`accept`](Self::accept) of the SYN and
     /// transmission of the SYN-ACK. The caller passes the segment with the cookie to [`input`](Self::input) next, which
-    /// makes the connection ESTABLISHED. `offer` must be the one passed to [`SynCookies::answer`].
+    /// makes the connection ESTABLISHED. `offer` must be the offer passed to [`SynCookies::answer`].
     pub fn accept_cookie(
         config: Arc<Config>,
         tuple: FourTuple,

@@ -18,7 +18,7 @@
 //! The owner keeps the connection until [`Connection::state`] is CLOSED, then calls `poll_transmit` once more, because
 //! a reset may be due.
 //!
-//! Left out:
+//! Not included:
 //! - Nagle's algorithm: MPA decides which data shares a segment.
 //! - The urgent mechanism: urgent bytes are ordinary bytes.
 //! - Data on SYN segments: ignored, and the peer retransmits it.

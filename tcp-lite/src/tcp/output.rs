@@ -39,7 +39,7 @@ struct WrittenHeader {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SendOutcome {
     Sent,
-    /// No segment is due, none fits the peer's window, or the source declined to fill one.
+    /// No segment is due, none fits the peer's window, or the source declined to fill a segment.
     Declined,
     /// The congestion window is full.
     CwndFull,

@@ -17,7 +17,7 @@ pub enum TooBigOutcome {
     Applied,
     /// The report is stored, and applied if the reported segment is lost.
     Stored,
-    /// The report is ignored. The reported size is not below the current one, or it is below and the reported segment
+    /// The report is ignored. The reported size is not below the current size, or it is below and the reported segment
     /// is a probe.
     NotSmaller,
     /// The reported segment is not in flight: never sent, or already acknowledged.

@@ -5,7 +5,7 @@
 //! is stored, and applied only if the reported segment is lost. An off-path attacker cannot cause that loss, and an
 //! acknowledgement of the segment proves the report wrong (RFC 5927 §7.2).
 //!
-//! Left out: checks that need no connection (addresses, quoted lengths). The ICMP parser performs them.
+//! Not included: checks that need no connection (addresses, quoted lengths). The ICMP parser performs them.
 
 use core::time::Duration;
 

@@ -67,7 +67,7 @@ pub(crate) struct Receiver {
     /// Number of further segments to acknowledge at once after a gap. After a loss the peer's congestion window is
     /// small, perhaps one segment, and acknowledgements may also be lost.
     quick_acks_left: u8,
-    /// Duplicate acknowledgements owed to a peer without SACK, beyond the one of `ack_now`.
+    /// Duplicate acknowledgements owed to a peer without SACK, beyond the acknowledgement of `ack_now`.
     pub(crate) owed_dup_acks: u8,
 }
 
@@ -84,7 +84,7 @@ struct OutOfOrder {
     recent: ArrayVec<ExtSeq, MAX_SACK_BLOCKS>,
     /// The last range received twice, reported with the next acknowledgement (RFC 2883).
     d_sack: Option<Range>,
-    /// Acknowledgements to send before the current one: acknowledgement number, and true if ECE is set.
+    /// Acknowledgements to send before the current acknowledgement: acknowledgement number, and true if ECE is set.
     earlier_acks: ArrayVec<(ExtSeq, bool), MAX_EARLIER_ACKS>,
 }
 
@@ -565,8 +565,8 @@ impl Receiver {
         right_sizing::judge_usage(delivered << (self.shift + 1), self.target(), ticks, rtt)
     }
 
-    /// Returns the next larger target of the window, bytes: twice the current one, within the configured limit. `None`
-    /// at the limit.
+    /// Returns the next larger target of the window, bytes: twice the current target, within the configured limit.
+    /// `None` at the limit.
     pub(crate) fn next_window(&self, config: &Config) -> Option<u64> {
         let most = Self::scaled(config.window_limit(), self.shift);
         let next = self.target_scaled.saturating_mul(2).min(most);
@@ -578,7 +578,7 @@ impl Receiver {
         window - self.target()
     }
 
-    /// Returns the bytes by which the target exceeds the initial one.
+    /// Returns the bytes by which the target exceeds the initial target.
     pub(crate) fn growth(&self, config: &Config) -> u64 {
         let first = u64::from(Self::initial_target(config, self.shift));
         (u64::from(self.target_scaled) - first) << self.shift
@@ -590,7 +590,7 @@ impl Receiver {
     }
 
     /// Schedules an acknowledgement, with ECE if `echo`, of everything received before the current segment (RFC 8257
-    /// §3.2). No-op if such an acknowledgement was sent or is pending, or if the list is full.
+    /// §3.2). Has no effect if such an acknowledgement was sent or is pending, or if the list is full.
     pub(crate) fn schedule_earlier_ack(&mut self, echo: bool) {
         let acked = self.nxt.nearest(self.last_ack_sent);
         let acked = self.out_of_order.earlier_acks.last().map_or(acked, |(ack, _)| *ack);

@@ -174,7 +174,7 @@ impl Scoreboard {
         record.is_some_and(|r| r.marks & (LOST | SACKED) == LOST)
     }
 
-    /// Returns true if a segment with less data than the oldest one, sent after it, was SACKed.
+    /// Returns true if a segment with less data than the oldest segment, sent after it, was SACKed.
     pub(crate) fn has_shorter_arrived(&self) -> bool {
         let Some(head) = self.records.front() else { return false };
         self.records.iter().any(|r| r.has_mark(SACKED) && r.len > 0 && r.len < head.len)
@@ -315,7 +315,7 @@ impl Scoreboard {
         }
     }
 
-    /// Marks the oldest segment lost, even if it was retransmitted (RFC 6582 §3.2). No-op if it is SACKed.
+    /// Marks the oldest segment lost, even if it was retransmitted (RFC 6582 §3.2). Has no effect if it is SACKed.
     pub(crate) fn mark_head_lost(&mut self) {
         if !self.is_empty() && !self.head_sacked() {
             self.mark(0, |r| r.marks = (r.marks | LOST) & !RETRANSMITTED);

@@ -13,7 +13,7 @@ use super::state::State;
 /// Counters of a connection. They never decrease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
-    /// Segments received for the connection, dropped ones included.
+    /// Segments received for the connection, including dropped segments.
     pub segments_in: u64,
     /// Segments sent, retransmissions and acknowledgements included.
     pub segments_out: u64,

@@ -55,7 +55,7 @@ pub enum AnswerError {
     /// No request awaits a decision: it was answered already, or the session has ended.
     #[error("no session awaits a decision")]
     NoRequest,
-    /// The private data exceed the room in the Accept or Reject.
+    /// The private data is too long for the Accept or Reject.
     #[error(transparent)]
     PrivateData(#[from] PrivateDataTooLong),
 }
@@ -69,7 +69,7 @@ pub enum OpenError {
     /// The association is closing or has ended.
     #[error("the association is closed")]
     Closed,
-    /// The private data exceed the room in the Initiate.
+    /// The private data is too long for the Initiate.
     #[error(transparent)]
     PrivateData(#[from] PrivateDataTooLong),
 }
@@ -104,7 +104,7 @@ impl<M: RegionMemory> Endpoint<M> {
     /// when the association is up. `secrets`, `ends` and `packet_len`: see [`Association::connect`].
     ///
     /// # Errors
-    /// The private data exceed the room in the Initiate.
+    /// The private data is too long for the Initiate.
     #[allow(clippy::too_many_arguments)]
     pub fn connect(
         sctp: Arc<sctp::Config>,
@@ -253,7 +253,7 @@ impl<M: RegionMemory> Endpoint<M> {
     /// up.
     ///
     /// # Errors
-    /// No pair of streams is free, the association is closing, or the private data do not fit.
+    /// No pair of streams is free, the association is closing, or the private data does not fit.
     pub fn open_session(
         &mut self,
         now: Instant,
@@ -286,7 +286,7 @@ impl<M: RegionMemory> Endpoint<M> {
     /// fewer Reads than the configuration requires is rejected instead.
     ///
     /// # Errors
-    /// No request awaits a decision, or the private data do not fit the Accept.
+    /// No request awaits a decision, or the private data does not fit the Accept.
     #[allow(clippy::too_many_arguments)]
     pub fn accept_session(
         &mut self,
@@ -308,7 +308,7 @@ impl<M: RegionMemory> Endpoint<M> {
     /// Rejects the request of [`SessionEvent::Request`].
     ///
     /// # Errors
-    /// No request awaits a decision, or the private data do not fit the Reject.
+    /// No request awaits a decision, or the private data does not fit the Reject.
     pub fn reject_session(
         &mut self,
         now: Instant,

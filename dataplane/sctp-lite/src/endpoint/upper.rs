@@ -589,7 +589,7 @@ impl<M: RegionMemory> Upper<M> {
         self.update_window_closers(stream);
     }
 
-    /// Processes a message on a stream with a session, or with the residue of an ended one. Returns `None` if the
+    /// Processes a message on a stream with a session, or with the residue of an ended session. Returns `None` if the
     /// stream has neither.
     fn receive_message(
         &mut self,

@@ -28,7 +28,7 @@ impl Association {
         packet.only_data().filter(|chunk| self.receiver.is_predicted(chunk))
     }
 
-    /// Processes the chunk returned by [`predicted_chunk`](Self::predicted_chunk), the only one of its packet.
+    /// Processes the chunk returned by [`predicted_chunk`](Self::predicted_chunk), the only chunk of its packet.
     ///
     /// # Errors
     /// The upper layer refused the message.

@@ -1,7 +1,7 @@
 //! SCTP (RFC 9260), single-homed, without a send buffer, below the DDP adaptation.
 //!
-//! Messages are delivered on arrival, even if earlier ones are missing ([`MessageSink`](crate::seam::MessageSink)). The
-//! receive half keeps only TSNs and the fragments of incomplete messages. For transmission, the upper layer writes
+//! Messages are delivered on arrival, even if earlier messages are missing ([`MessageSink`](crate::seam::MessageSink)).
+//! The receive half keeps only TSNs and the fragments of incomplete messages. For transmission, the upper layer writes
 //! messages directly into the packet ([`MessageSource`](crate::seam::MessageSource)). For a retransmission it writes
 //! the same bytes again.
 //!

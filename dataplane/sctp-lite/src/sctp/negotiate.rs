@@ -13,7 +13,7 @@ use super::drop_reason::DropReason;
 const MIN_RWND: u32 = 1500;
 
 /// Maximum bytes of reported unknown parameters, headers of the reports included. A parameter that does not fit is
-/// omitted; later ones may fit.
+/// omitted; later parameters may fit.
 pub(super) const MAX_REPORT: usize = 256;
 
 /// Types of the parameters that a Missing Mandatory Parameter cause can report: state cookie and adaptation indication.
@@ -35,7 +35,7 @@ pub(super) enum InitError<'a> {
     BadParameter,
     /// No cookie in an INIT ACK.
     NoCookie,
-    /// An adaptation indication other than the required one, or none.
+    /// No adaptation indication, or another indication than required.
     Adaptation(Option<u32>),
 }
 

@@ -117,8 +117,8 @@ impl Association {
         self.timers.stop(Timer::Probe);
         self.stats.path_mtu_black_holes += 1;
         self.apply_path_len(now);
-        // The lost packets were too long. Shorter ones are new to the path and need not wait for the backoff of earlier
-        // time-outs (RFC 9260 §6.3.3). The backoff is reset at most twice in a row.
+        // The lost packets were too long. Shorter packets are new to the path and need not wait for the backoff of
+        // earlier time-outs (RFC 9260 §6.3.3). The backoff is reset at most twice in a row.
         self.sender.reset_backoff();
         true
     }

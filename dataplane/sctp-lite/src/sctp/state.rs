@@ -145,7 +145,7 @@ mod tests {
         Transition::End,
     ];
 
-    // RFC 9260 §4, figure 3: every legal transition, and every illegal one.
+    // RFC 9260 §4, figure 3: every legal and every illegal transition.
     #[test]
     fn transitions_match_rfc_9260_figure_3() {
         let mut table = String::new();

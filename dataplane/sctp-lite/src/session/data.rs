@@ -19,7 +19,7 @@ impl PrivateDataTooLong {
     /// Checks the length of private data (RFC 5043 §5.2.3, RFC 6581 §7).
     ///
     /// # Errors
-    /// The private data are too long.
+    /// The private data is too long.
     pub fn check(private_data: &[u8], enhanced: bool) -> Result<(), PrivateDataTooLong> {
         let limit = MAX_PRIVATE_DATA - if enhanced { ENHANCED_LEN } else { 0 };
         let seen = private_data.len();

@@ -410,8 +410,8 @@ impl Session {
         self.order.next() > 1
     }
 
-    /// Returns the number of messages accepted from the peer plus those acknowledged by it. The number grows while the
-    /// peer responds.
+    /// Returns the number of messages accepted from the peer plus the number acknowledged by it. The number grows while
+    /// the peer responds.
     pub fn progress(&self) -> u64 {
         self.stats.segments + self.stats.controls + self.sender.acknowledged_count()
     }
@@ -425,7 +425,7 @@ impl Session {
 /// MULPDU passed to the source to query whether a segment is available. Any value gives the same answer.
 const MIN_LEN: usize = 516;
 
-/// A message that does not begin a session, on a stream without one.
+/// A message that does not begin a session, on a stream without a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UnmatchedMessage {
     /// A Terminate without a session to end.

@@ -17,7 +17,7 @@ impl NewReno {
 }
 
 impl Controller for NewReno {
-    /// Grows by a segment per window acknowledged (RFC 5681 §3.1, byte counting).
+    /// Returns the growth: one segment per acknowledged window (RFC 5681 §3.1, byte counting).
     fn increase(&mut self, window: &Window, ack: &AckSample) -> u64 {
         self.acked += ack.acked;
         if self.acked < window.cwnd {

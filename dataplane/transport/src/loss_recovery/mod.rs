@@ -1,6 +1,6 @@
 //! Loss recovery, shared by TCP and SCTP (RFC 5681, RFC 6675, RFC 8985, RFC 6937, RFC 5682). [`LossRecovery`] applies
-//! acknowledgements and time-outs to the congestion window, begins and ends loss episodes, and undoes spurious ones.
-//! The segments in flight are in a [`Scoreboard`], which each protocol implements.
+//! acknowledgements and time-outs to the congestion window, begins and ends loss episodes, and undoes spurious
+//! episodes. The segments in flight are in a [`Scoreboard`], which each protocol implements.
 //!
 //! For each acknowledgement the owner updates the scoreboard, then calls, in this order:
 //!

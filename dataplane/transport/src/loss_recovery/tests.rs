@@ -1,4 +1,4 @@
-//! Loss episodes over a scoreboard of ten segments, of which the test selects the lost ones.
+//! Loss episodes over a scoreboard of ten segments, of which the test selects the lost segments.
 
 use base::Instant;
 

@@ -74,7 +74,7 @@ pub(super) struct Net<A, B> {
     sent: [usize; 2],
     order: u64,
     in_flight: Vec<InFlightSegment>,
-    /// All sent segments with their sender, lost ones included.
+    /// All sent segments with their sender, including lost segments.
     pub(super) log: Vec<(Side, Vec<u8>)>,
 }
 

@@ -92,7 +92,7 @@ fn changing_source_is_resent_with_first_bytes() {
     assert_eq!(stats.mpa_tx.kept, 0);
 }
 
-/// The path MTU shrinks during the transfer: new FPDUs are smaller, and old ones are cut.
+/// The path MTU shrinks during the transfer: new FPDUs are smaller, and old FPDUs are cut.
 #[test]
 fn smaller_path_mtu_shrinks_new_fpdus() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
@@ -114,7 +114,7 @@ fn smaller_path_mtu_shrinks_new_fpdus() {
     assert!(net.a.ep().params().is_some_and(|p| p.mulpdu < 600));
 }
 
-/// draft-culley-iwarp-mpa-03 §7.3: a small message does not wait for the acknowledgement of an earlier one.
+/// draft-culley-iwarp-mpa-03 §7.3: a small message does not wait for the acknowledgement of an earlier message.
 #[test]
 fn small_message_is_sent_without_nagle_delay() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());

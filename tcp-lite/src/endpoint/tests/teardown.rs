@@ -105,8 +105,8 @@ fn crc_error_with_lingering_peer_resets_after_timeout() {
     net.b.assert_no_state_left();
 }
 
-/// A responder that has verified no FPDU must not send one, not even the last message. An orderly close would report
-/// success to the peer (docs/protocol.md §6), so a reset replaces it.
+/// A responder that has verified no FPDU must not send an FPDU, not even the last message. An orderly close would
+/// report success to the peer (docs/protocol.md §6), so a reset replaces it.
 #[test]
 fn error_in_the_first_fpdu_sends_no_fpdu() {
     let (mut net, _) = raw_established(&[]);

@@ -1,4 +1,4 @@
-//! Contiguous bytes of the stream in several slices: held bytes and newly received ones. Locating and verifying FPDUs
+//! Contiguous bytes of the stream in several slices: held bytes and newly received bytes. Locating and verifying FPDUs
 //! has no side effects.
 
 use super::super::error::Fault;
@@ -85,7 +85,7 @@ impl<'a> Extent<'a> {
                 }
                 _ => {}
             }
-            // The marker is invalid, or points to before the extent. The next one may point into the extent.
+            // The marker is invalid, or points to before the extent. The next marker may point into the extent.
             at += MARKER_INTERVAL;
         }
         located

@@ -316,7 +316,7 @@ mod tests {
         }
     }
 
-    /// RFC 5044 §8 code 3: any marker of the FPDU may be the wrong one.
+    /// RFC 5044 §8 code 3: any marker of the FPDU may be wrong.
     #[test]
     fn single_wrong_marker_fails_verification() {
         for len in [300, 1400] {

@@ -153,7 +153,7 @@ fn incomplete_fpdu_waits_for_its_rest() {
     assert_eq!(bench.stats().alignment_lost, 2, "the second and the third began inside an FPDU");
 }
 
-/// draft-culley-iwarp-mpa-03 §7.4.1, fifth case: the tail of an FPDU, a whole FPDU, and the head of another in one
+/// draft-culley-iwarp-mpa-03 §7.4.1, fifth case: the tail of an FPDU, a whole FPDU, and the head of another FPDU in one
 /// segment.
 #[test]
 fn unaligned_segment_beyond_a_gap_places_whole_fpdus() {
@@ -173,7 +173,7 @@ fn unaligned_segment_beyond_a_gap_places_whole_fpdus() {
     assert_eq!(bench.stats().held, 0);
 }
 
-/// RFC 5044 §6 (3): an FPDU without a marker is located from the one before it, also from an island.
+/// RFC 5044 §6 (3): an FPDU without a marker is located from the FPDU before it, also from an island.
 #[test]
 fn fpdu_without_marker_is_chained_from_an_island() {
     let stream = stream(true, &[900, 900, 40, 40, 40]);

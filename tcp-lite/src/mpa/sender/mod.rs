@@ -38,7 +38,7 @@ pub struct SenderStats {
     pub fpdus: u64,
     /// Segments with more than one FPDU.
     pub packed: u64,
-    /// Segments that end inside an FPDU, or continue a cut one.
+    /// Segments that end inside an FPDU, or continue a cut FPDU.
     pub cut: u64,
     /// Retransmitted bytes, whether framed again or taken from a copy.
     pub retransmitted: u64,
@@ -439,7 +439,7 @@ impl Sender {
         start..self.framing.fpdu_end(start, record.ulpdu_len())
     }
 
-    /// Keeps a copy of the FPDU of record `i`, unless there is one. Frames the FPDU again to obtain identical bytes.
+    /// Keeps a copy of the FPDU of record `i`, unless a copy exists. Frames the FPDU again to obtain identical bytes.
     fn keep_copy(&mut self, source: &impl UlpduSource, i: usize) {
         if self.unacked.records[i].kept {
             return;

@@ -14,7 +14,7 @@
 //! In revision 2 (RFC 6581) the private data of both frames begins with enhanced data (IRD, ORD and flags, see
 //! [`ddp::enhanced`]), and bit S is set. SMB Direct sends IRD and ORD there in revision 1, without bit S.
 //!
-//! Left out: time-outs, which the endpoint adds, and the ready-to-receive message, which is an FPDU.
+//! Not included: time-outs, which the endpoint adds, and the ready-to-receive message, which is an FPDU.
 
 use super::config::{Config, Params, Revision};
 use super::error::StartupError;
@@ -363,8 +363,8 @@ impl Startup {
             (State::AwaitRequest, 0) => set.zero,
             (State::AwaitRequest, 1) => set.one,
             (State::AwaitRequest, 2) => set.two,
-            // RFC 5044 §C.2.5: a reply may have an older revision than the request, never a newer one. RFC 6581 §10:
-            // the reply to an enhanced request is enhanced or an error.
+            // RFC 5044 §C.2.5: a reply may have an older revision than the request, never a newer revision. RFC 6581
+            // §10: the reply to an enhanced request is enhanced or an error.
             (State::AwaitReply { .. }, 0) => match self.config.initiate {
                 Revision::Zero => true,
                 Revision::One => set.zero,

@@ -102,8 +102,8 @@ fn resent_segment_is_not_single_after_undo() {
     assert!(!board.has_single_segment());
 }
 
-// RFC 8985 §6.2 step 5: only segments sent before the latest delivered one are lost, each after its reordering time.
-// The next search is due when the last of them is overdue.
+// RFC 8985 §6.2 step 5: only segments sent before the latest delivered segment are lost, each after its reordering
+// time. The next search is due when the last of them is overdue.
 #[test]
 fn segment_is_lost_after_reordering_time() {
     let mut board = ten_segments();
@@ -118,7 +118,7 @@ fn segment_is_lost_after_reordering_time() {
 }
 
 /// Returns a scoreboard with `n` segments, sent one per millisecond, and a SACKed segment after them, and the RACK
-/// criterion after delivery of the SACKed one.
+/// criterion after delivery of the SACKed segment.
 fn waiting_segments(n: u64) -> (Scoreboard, LossCriterion) {
     let mut board = Scoreboard::new();
     for i in 0..=n {

@@ -79,7 +79,7 @@ struct Pair {
     trace: Option<Vec<PollRecord>>,
 }
 
-/// Record of a poll: time, end (0 or 1), segments sent, indices of the ECN-capable ones, and the connection's state
+/// Record of a poll: time, end (0 or 1), segments sent, indices of the ECN-capable segments, and the connection's state
 /// afterwards.
 type PollRecord = (Instant, usize, Vec<Vec<u8>>, Vec<usize>, String);
 

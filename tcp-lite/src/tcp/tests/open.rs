@@ -278,7 +278,7 @@ fn syn_is_retransmitted_with_backoff() {
     );
 }
 
-// RFC 6298 §5.7, RFC 5681 §3.1: the SYN was retransmitted, and no timestamp identifies the answered one.
+// RFC 6298 §5.7, RFC 5681 §3.1: the SYN was retransmitted, and no timestamp identifies the answered SYN.
 #[test]
 fn lost_syn_starts_data_with_one_segment_and_3_s_rto() {
     active(

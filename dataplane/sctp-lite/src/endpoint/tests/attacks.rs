@@ -76,7 +76,7 @@ fn initiate_flood_is_bounded() {
     assert!(host.upper.occupied_slots() <= usize::from(PAIRS));
 }
 
-/// RFC 5043 §5.2.3: private data have 0 to 512 bytes in both directions.
+/// RFC 5043 §5.2.3: private data has 0 to 512 bytes in both directions.
 #[test]
 fn private_data_above_512_bytes_is_refused() {
     for len in [0, 1, 511, 512, 513, 1000] {

@@ -25,7 +25,7 @@ pub enum AckEffect {
     Progress,
     /// No data was newly acknowledged or SACKed.
     NoProgress,
-    /// The acknowledgement is older than an earlier one, and was ignored.
+    /// The acknowledgement is older than an acknowledgement received before, and was ignored.
     Stale,
 }
 

@@ -289,7 +289,7 @@ impl Sender {
         }
         source.rewrite(record.message(), &mut packet.data_buffer()[..len]);
         let mut header = self.header(self.board.tsn(index).wire().0, &record);
-        // RFC 9260 §6.1: the I bit requests the SACK, because possibly no later packet elicits one.
+        // RFC 9260 §6.1: the I bit requests the SACK, because possibly no later packet elicits a SACK.
         header.immediate |= self.config.immediate_sack_at_end;
         if packet.push_data(&header, len).is_err() {
             return false;

@@ -13,7 +13,7 @@ pub struct SendStats {
     pub bytes_retransmitted: u64,
     /// Bytes of user data acknowledged.
     pub bytes_acknowledged: u64,
-    /// SACKs received, outdated and invalid ones included.
+    /// SACKs received, including outdated and invalid SACKs.
     pub sacks: u64,
     /// SACKs with a lower cumulative TSN than an earlier one (RFC 9260 §6.2.1 D i).
     pub old_sacks: u64,

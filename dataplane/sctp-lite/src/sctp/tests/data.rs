@@ -280,7 +280,8 @@ fn restart(rig: &mut Rig) {
     assert_eq!(rig.association.identity.local_tsn, ours.initial_tsn);
 }
 
-// RFC 8899 §5.1.1: the restarted peer does not answer an earlier path MTU probe. That probe does not block later ones.
+// RFC 8899 §5.1.1: the restarted peer does not answer an earlier path MTU probe. That probe does not block later
+// probes.
 #[test]
 fn restart_cancels_the_path_probe() {
     let mut rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });

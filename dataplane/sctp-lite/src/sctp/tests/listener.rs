@@ -199,7 +199,7 @@ const USRSCTP_INIT: &[u8] = &[
     0x00, 0x0c, 0x00, 0x06, 0x00, 0x05, 0x00, 0x00,
 ];
 
-// RFC 9260 §3.2.1, §3.2.2: the parameter of partial reliability must be reported; other unknown ones are skipped.
+// RFC 9260 §3.2.1, §3.2.2: the parameter of partial reliability must be reported; other unknown parameters are skipped.
 #[test]
 fn usrsctp_init_is_answered_with_reports() {
     assert!(Packet::new(USRSCTP_INIT).expect("a packet").checksum_ok());

@@ -140,7 +140,7 @@ fn oversized_heartbeat_ack_is_dropped() {
     assert_eq!((rig.sent_packets().len(), stats(&rig).unsent), (0, 1));
     rig.input(|b| b.heartbeat(&[1; 100]).expect("room")).expect("not an error");
     assert_eq!(rig.sent_packets(), ["P: HEARTBEAT-ACK"]);
-    // One HEARTBEAT exceeds the length limit, and two exceed the number of pending ones.
+    // One HEARTBEAT exceeds the length limit, and two exceed the number of pending replies.
     rig.input(|b| b.heartbeat(&[1; 2000]).expect("room")).expect("not an error");
     for _ in 0..6 {
         rig.input(|b| b.heartbeat(&[1; 8]).expect("room")).expect("not an error");
@@ -184,8 +184,8 @@ fn last_packet_without_room_times_out() {
     }
 }
 
-// An association whose batches are always full ends by the same timers as one with a silent peer: those of INIT, COOKIE
-// ECHO, HEARTBEAT, data and SHUTDOWN.
+// An association whose batches are always full ends by the same timers as an association with a silent peer: the timers
+// of INIT, COOKIE ECHO, HEARTBEAT, data and SHUTDOWN.
 #[test]
 fn association_without_tx_room_times_out_in_every_state() {
     for state in STATES {

@@ -70,8 +70,8 @@ impl Session {
             return Ok(None);
         }
         match (self.phase, &message.body) {
-            // RFC 5043 §6.1: legality depends on the earlier messages, so later ones are refused until the answer has
-            // arrived.
+            // RFC 5043 §6.1: legality depends on the earlier messages, so later messages are refused until the answer
+            // has arrived.
             (Phase::Initiating { .. } | Phase::Withdrawn { .. }, _) if at != 0 => Ok(None),
             (Phase::Initiating { .. } | Phase::Withdrawn { .. }, Body::Segment(_)) => {
                 Err(SessionError::EarlySegment)

@@ -136,8 +136,8 @@ proptest! {
         prop_assert_eq!(bench.handed_up(&arrival.stream), all_fpdus(&arrival.stream));
     }
 
-    /// If segments begin with FPDUs and there are markers, only FPDUs before the first marker of their segment are
-    /// held, while the segment before is missing.
+    /// With markers, and segments that begin with FPDUs, only FPDUs before the first marker of their segment are held
+    /// while the previous segment is missing.
     #[test]
     fn aligned_marked_sender_holds_only_unlocatable_bytes(arrival in aligned_arrivals()) {
         prop_assume!(arrival.stream.markers);

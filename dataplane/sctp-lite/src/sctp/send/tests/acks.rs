@@ -99,8 +99,8 @@ fn shutdown_acknowledges_without_withdrawing_reports() {
     assert!(side.sender.is_idle());
 }
 
-// RFC 9260 §6.2.1 D iii: one SACK that omits data reported earlier may be a reordered one. Three in a row are reneging,
-// and the data is retransmitted.
+// RFC 9260 §6.2.1 D iii: one SACK that omits data reported earlier may be a reordered SACK. Three in a row are
+// reneging, and the data is retransmitted.
 #[test]
 fn reneged_reports_are_retransmitted() {
     let mut side = in_flight(6);

@@ -93,7 +93,7 @@ pub struct Advertised {
 /// Reasons to reject private data as an advertisement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AdvertError {
-    /// The magic is missing: the private data have another format.
+    /// The magic is missing: the private data has another format.
     #[error("the private data is not an advertisement of regions")]
     NotAnAdvertisement,
     /// The version is not 1.
@@ -148,7 +148,7 @@ pub fn encode_for(ulp: UlpKind, regions: &[Advertised]) -> Vec<u8> {
     out
 }
 
-/// Returns the protocol of the sender's stream, if the private data are an advertisement that states it.
+/// Returns the protocol of the sender's stream, if the private data is an advertisement that states it.
 pub fn ulp(private_data: &[u8]) -> Option<UlpKind> {
     let header = private_data.first_chunk::<HEADER_LEN>()?;
     if header[field::MAGIC] != MAGIC || header[field::VERSION] != VERSION {

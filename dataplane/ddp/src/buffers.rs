@@ -5,7 +5,7 @@
 //! Bytes of one message never appear in another: a buffer is empty when it is allocated, and skipped bytes are
 //! zeroed.
 //!
-//! Peers share the bytes so that none can exhaust them (RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1): a peer gets one more
+//! Peers share the bytes so that none can exhaust them (RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1). A peer gets one more
 //! buffer only if the bytes left afterwards are at least its new total. The streams of a peer divide its share by the
 //! same rule.
 //!
@@ -263,7 +263,7 @@ impl BufferPool {
     }
 
     /// Returns the bytes of a complete message. If they fill at most half of a long buffer, they are copied to a
-    /// smaller one, and the long buffer is kept for reuse.
+    /// smaller buffer, and the long buffer is kept for reuse.
     pub(crate) fn compact(&mut self, data: Vec<u8>) -> Vec<u8> {
         if data.capacity() <= LONG || data.len() > data.capacity() / 2 {
             return data;
@@ -316,7 +316,7 @@ mod tests {
         assert!(pool.refused_share() >= 1000 && pool.refused_full() == 0);
         let mut another: Vec<Account> = (0..1000).map(|_| account(2)).collect();
         assert_eq!(another.iter_mut().map(|s| fill(&mut pool, s)).sum::<usize>(), 30);
-        // A peer without buffers still gets a large one.
+        // A peer without buffers still gets a large buffer.
         assert!(pool.reserve(&mut account(3), 300, true));
         assert!(!pool.reserve(&mut account(4), 1, true));
         assert_eq!(pool.refused_full(), 1);

@@ -171,7 +171,7 @@ pub fn build_reply(
         // A Read needs a slot in this end's IRD.
         let ours = enhanced.rtr(local.ird == 0);
         let both = ours.intersection(theirs);
-        // RFC 6581 §9.2: without a common message the responder lists those that it accepts.
+        // RFC 6581 §9.2: without a common message the responder lists the messages that it accepts.
         let accepted = if both.is_empty() { ours } else { both };
         if accepted.read && reply_ird == 0 {
             // RFC 6581 §9.1: one slot for the ready-to-receive message itself.
@@ -185,7 +185,7 @@ pub fn build_reply(
 }
 
 /// Returns the agreement for an initiator that has sent `request` and received `reply`. `preference` orders the
-/// ready-to-receive messages, the preferred one first.
+/// ready-to-receive messages, the preferred message first.
 ///
 /// # Errors
 /// The responder would issue more Reads than this end accepts, or the ends have no ready-to-receive message in
@@ -221,7 +221,8 @@ pub fn accept_reply(
     Ok(Agreement { depths: Depths { ird: local.ird, ord }, peer: Depths::from(*reply), readiness })
 }
 
-/// Limits a depth of this end to the matching depth of the peer. Returns the depth in effect here and the one to send.
+/// Limits a depth of this end to the matching depth of the peer. Returns the depth in effect here and the depth to
+/// send.
 fn limit_depth(local: u16, peer: u16) -> (u16, u16) {
     if peer == NO_LIMIT { (local, NO_LIMIT) } else { (local.min(peer), local.min(peer)) }
 }

@@ -375,7 +375,7 @@ impl<M: RegionMemory> Sender<M> {
         }
     }
 
-    /// Flushes every message, including sent ones without acknowledgement. No more are sent or posted.
+    /// Flushes every message, including sent messages without acknowledgement. No more are sent or posted.
     pub(crate) fn fail(&mut self, events: &mut LazyDeque<Event>, counters: &mut Counters) {
         self.closed = true;
         self.first = self.first.wrapping_add(self.queue.len() as u32);
@@ -386,7 +386,7 @@ impl<M: RegionMemory> Sender<M> {
         }
     }
 
-    /// Flushes messages that have not begun, cuts a begun one, and closes.
+    /// Flushes messages that have not begun, cuts a begun message, and closes.
     pub(crate) fn close_now(&mut self, events: &mut LazyDeque<Event>, counters: &mut Counters) {
         self.flush_unbegun(0, events, counters);
         self.closed = true;

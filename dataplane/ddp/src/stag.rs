@@ -237,7 +237,7 @@ impl<M: crate::memory::RegionMemory> StagTable<M> {
         slot.is_some_and(|slot| !slot.invalidated.replace(true))
     }
 
-    /// Returns all entries, including invalidated ones, in arbitrary order.
+    /// Returns all entries, including invalidated entries, in arbitrary order.
     pub fn iter(&self) -> impl Iterator<Item = &StagEntry<M>> {
         self.parts.iter().flat_map(|part| part.values()).map(|slot| &slot.entry)
     }

@@ -72,7 +72,7 @@ pub enum Error {
     /// The time-out of the call has passed.
     #[error("timed out")]
     TimedOut,
-    /// The process was forked from the one that opened the session.
+    /// The process was forked from the process that opened the session.
     #[error("a session cannot be used after fork")]
     Forked,
     /// A system call failed.

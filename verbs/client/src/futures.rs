@@ -36,7 +36,7 @@ fn register<T: AsFd>(object: T) -> Result<AsyncFd<Polled<T>>, Error> {
     AsyncFd::with_interest(Polled(object), Interest::READABLE).map_err(refused)
 }
 
-/// The completions of a CQ as futures. The CQ must be the only one of its channel, and only one task at a time may use
+/// The completions of a CQ as futures. The CQ must be the only CQ of its channel, and only one task at a time may use
 /// it.
 #[derive(Debug)]
 pub struct AsyncCompletions {

@@ -155,7 +155,7 @@ impl Link {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Returns true in a process other than the one that opened the session: a forked child.
+    /// Returns true in a forked child of the process that opened the session.
     pub(crate) fn is_forked(&self) -> bool {
         rustix::process::getpid() != self.process
     }

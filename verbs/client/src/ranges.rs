@@ -11,7 +11,7 @@ pub(crate) struct Ranges {
 }
 
 impl Ranges {
-    /// Creates an allocator with the one free range `0..len`.
+    /// Creates an allocator with one free range, `0..len`.
     pub(crate) fn new(len: u64) -> Ranges {
         Ranges { free: BTreeMap::from([(0, len)]) }
     }

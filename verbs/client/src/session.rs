@@ -127,7 +127,7 @@ impl Session {
         self.link().inbox.ended()
     }
 
-    /// Returns the number of events received for objects that did not exist, for example just removed ones.
+    /// Returns the number of events received for objects that did not exist, for example objects just removed.
     pub fn unmatched_events(&self) -> u64 {
         self.link().inbox.unmatched()
     }

@@ -18,10 +18,10 @@
 //! queue is empty before it sleeps. The worker stores the generations, executes a SeqCst fence, and loads the arm word.
 //! One fence precedes the other in the single order of SeqCst fences. If the worker's fence is first, the program's
 //! poll returns the entry, and the program does not sleep. If the program's fence is first, the worker's load returns
-//! the request or a later one. The index in the request is not beyond the new entry, unless the program has taken that
-//! entry, so the worker signals. The worker clears the arm word by compare-and-exchange with the value that it loaded,
-//! and the caller signals after that. A request that the program stores in between either stays or is equal to the
-//! cleared one. In both cases the signal comes after the request.
+//! the request or a later request. The index in the request is not beyond the new entry, unless the program has taken
+//! that entry, so the worker signals. The worker clears the arm word by compare-and-exchange with the value that it
+//! loaded, and the caller signals after that. A request that the program stores in between either stays or is equal to
+//! the cleared request. In both cases the signal comes after the request.
 //!
 //! Bounds: `push` stores 8 words of shared memory and loads at most one; `poll` loads 1 or 8.
 

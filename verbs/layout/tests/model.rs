@@ -220,7 +220,7 @@ fn program_that_arms_twice_sees_completion_or_is_signalled() {
         let mut consumer = completion::Consumer::new(&memory, CAPACITY).unwrap();
         consumer.arm(Request::Next);
         let first = poll_all(&mut consumer).0;
-        // The program has received all signals up to here; only later ones count.
+        // The program has received all signals up to here; only later signals count.
         let received = signals.load(Ordering::Acquire);
         consumer.arm(Request::Next);
         let second = poll_all(&mut consumer).0;

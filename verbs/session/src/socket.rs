@@ -95,7 +95,7 @@ impl SessionSocket {
             Err(Errno::CONNRESET) => return Err(SocketError::Closed),
             Err(error) => return Err(error.into()),
         };
-        // Takes ownership of the file descriptors first, so that those of a refused packet are closed.
+        // Takes ownership of the file descriptors first, so that the descriptors of a refused packet are closed.
         let mut descriptors = Vec::new();
         for message in ancillary.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = message {

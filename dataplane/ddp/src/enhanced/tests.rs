@@ -50,7 +50,7 @@ fn responder_with_unmet_required_ord_rejects() {
     assert!(build_reply(&repr(NO_LIMIT, 9, None), depths(9, 9), &enhanced).is_ok());
 }
 
-/// RFC 6581 §9.2: A is echoed with the common messages. Without a common message, the reply lists those that the
+/// RFC 6581 §9.2: A is echoed with the common messages. Without a common message, the reply lists the messages that the
 /// responder accepts.
 #[test]
 fn responder_lists_common_ready_to_receive_messages() {

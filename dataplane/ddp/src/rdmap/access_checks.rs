@@ -6,7 +6,7 @@ use crate::error::{Field, Mismatch};
 use crate::rdmap::ErrorCode;
 use crate::stag::{Access, PdId, StagEntry, StagTable, StreamId};
 
-/// A stream and its protection domain, compared with those that an STag is associated with (RFC 5041 §8.2).
+/// A stream and its protection domain, compared with the stream and domain of an STag (RFC 5041 §8.2).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamIdentity {
     pub(crate) pd: PdId,

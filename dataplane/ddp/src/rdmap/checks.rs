@@ -314,7 +314,7 @@ impl OutstandingRead {
     }
 
     /// Returns the error for a response segment outside the requested bytes: DDP's error for an invalid STag or for
-    /// bounds, because the sink buffer of the Read is the only one that the response may write.
+    /// bounds, because the sink buffer of the Read is the only memory that the response may write.
     fn unmatched_error(&self, header: &TaggedRepr, len: u32) -> Reject {
         if header.stag != self.stag {
             let (seen, expected) = (header.stag.0.into(), self.stag.0.into());

@@ -32,7 +32,7 @@ pub struct Config {
     /// Maximum number of the peer's requests (Reads and atomics together, RFC 7306 §5.2) that await their response. A
     /// further request is answered with a Terminate.
     pub ird: u16,
-    /// Maximum number of outstanding Reads and atomics of this end; further ones wait. With 0 none can be posted.
+    /// Maximum number of outstanding Reads and atomics of this end; further requests wait. With 0 none can be posted.
     pub ord: u16,
     /// Kind of the receive buffers.
     pub receives: ReceiveMode,

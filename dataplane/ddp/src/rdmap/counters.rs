@@ -15,7 +15,7 @@ pub struct Counters {
     pub writes_received: u64,
     /// Payload bytes of delivered Writes.
     pub written_bytes: u64,
-    /// Delivered Read Requests, including refused ones.
+    /// Delivered Read Requests, including refused requests.
     pub reads_received: u64,
     /// Read Responses whose last byte is acknowledged.
     pub reads_served: u64,

@@ -176,7 +176,7 @@ fn from_rdmap(error: &RdmapError) -> TerminateRepr {
     repr
 }
 
-/// Adds the segment's length (M) and its DDP header (D). An incomplete header is left out; both are left out without a
+/// Adds the segment's length (M) and its DDP header (D). An incomplete header is omitted; both are omitted without a
 /// segment.
 fn with_segment(mut repr: TerminateRepr, header: &[u8], segment_len: u32) -> TerminateRepr {
     if segment_len == 0 {

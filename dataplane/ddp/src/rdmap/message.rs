@@ -173,9 +173,9 @@ pub enum Event {
         /// True if the peer requests an event.
         solicited: bool,
     },
-    /// A posted receive will not complete: no more data can arrive, or its message is in error. No byte is placed in its
-    /// memory from now on; earlier bytes of an incomplete message may be there. In the order of posting, behind the
-    /// events of all received messages.
+    /// A posted receive will not complete: no more data can arrive, or its message is in error. From now on no byte is
+    /// placed in its memory; earlier bytes of an incomplete message may be there. Reported in the order of posting,
+    /// after the events of all received messages.
     ReceiveFlushed {
         /// Cookie of the receive.
         cookie: u64,

@@ -41,7 +41,7 @@ pub(crate) struct Operations<M> {
     queue: LazyDeque<Operation<M>>,
     /// Number of the operation at the front.
     first: u64,
-    /// Index of the first operation not yet handed to DDP. Earlier ones are handed over or have ended.
+    /// Index of the first operation not yet handed to DDP. Earlier operations are handed over or have ended.
     first_waiting: usize,
     /// Outstanding atomics, oldest first.
     pub(crate) atomics: LazyDeque<OutstandingAtomic>,

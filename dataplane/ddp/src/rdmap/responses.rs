@@ -57,7 +57,7 @@ pub(crate) struct PendingRead {
 #[derive(Debug)]
 pub(crate) struct Responses<M> {
     waiting: LazyDeque<Response<M>>,
-    /// Responses handed to DDP and not acknowledged, oldest first. The last one may be in progress.
+    /// Responses handed to DDP and not acknowledged, oldest first. The last response may be in progress.
     sent: LazyDeque<SentResponse>,
     max_sent: usize,
 }

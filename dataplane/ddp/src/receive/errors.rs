@@ -71,7 +71,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         }
     }
 
-    /// Records the error of a segment. That segment and all later ones are ignored (RFC 5041 §7.1).
+    /// Records the error of a segment. That segment and all later segments are ignored (RFC 5041 §7.1).
     pub(super) fn reject_at(
         &mut self,
         key: OrderKey,

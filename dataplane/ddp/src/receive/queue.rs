@@ -246,7 +246,8 @@ impl Queue {
         if (distance < self.posted && usable) || (in_order && usage == ReceiveUse::Ready) {
             return Ok(distance);
         }
-        // As with pooled buffers, a receive may be posted by the time the segment is in order, unless the queue is shut.
+        // As with pooled buffers, a receive may be posted by the time the segment is in order, unless the queue is
+        // shut.
         if in_order || self.limit == 0 { Err(no_buffer()) } else { Err(Reject::Refused) }
     }
 

@@ -76,7 +76,7 @@ impl Ranges {
     /// Adds the range `start..end`. An empty range has no effect.
     ///
     /// # Errors
-    /// The range overlaps a received one, or would exceed the bound on separate ranges.
+    /// The range overlaps a received range, or would exceed the bound on separate ranges.
     #[inline]
     pub(crate) fn insert(&mut self, start: u32, end: u32) -> Result<(), InsertError> {
         match self {

@@ -227,7 +227,7 @@ proptest! {
         rig.pool = BufferPool::new(1024);
         for (key, mut bytes, repair) in hostile {
             // Makes some segments valid for the first checks: version; STag and TO of a tagged segment; queue, MSN and
-            // MO of an untagged one.
+            // MO of an untagged segment.
             if bytes.len() >= 18 {
                 if repair & 1 != 0 {
                     bytes[0] = bytes[0] & 0xc0 | 1;

@@ -97,7 +97,7 @@ unsafe fn borrow<'a, T>(handle: *const T) -> Result<&'a T, Error> {
     unsafe { handle.as_ref() }.ok_or(NULL)
 }
 
-/// Creates an object with `make`, stores its handle at `to` and returns 0. An error if `to` is NULL.
+/// Creates an object with `make`, stores its handle at `to` and returns 0. Returns an error if `to` is NULL.
 ///
 /// # Safety
 /// `to` is NULL or writable.
@@ -128,7 +128,7 @@ unsafe fn close<T>(handle: *mut T) {
     }
 }
 
-/// Moves the object out of a handle, which is invalid afterwards. An error if the handle is NULL.
+/// Moves the object out of a handle, which is invalid afterwards. Returns an error if the handle is NULL.
 ///
 /// # Safety
 /// As [`close`].

@@ -428,8 +428,8 @@ fn broken_queues_are_errors() {
     assert!(matches!(queue.poll_one(), Err(Error::CompletionQueue(_))), "it stays broken");
 }
 
-/// Generates numbers at and beyond the bounds of the checks: small ones, multiples of 128, powers of two and their
-/// predecessors, and arbitrary ones.
+/// Generates numbers at and beyond the bounds of the checks: small numbers, multiples of 128, powers of two and their
+/// predecessors, and arbitrary numbers.
 fn numbers() -> impl Strategy<Value = u64> {
     prop_oneof![
         (0..10u64),

@@ -1,5 +1,5 @@
-//! Tests with appliances in this process: a working one (`world`), and scripted ones that break the protocol
-//! (`hostile`).
+//! Tests with appliances in this process: a working appliance (`world`), and scripted appliances that break the
+//! protocol (`hostile`).
 
 mod calls;
 mod examples;

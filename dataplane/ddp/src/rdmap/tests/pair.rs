@@ -131,7 +131,7 @@ fn ready_to_receive_send_is_not_delivered_to_the_ulp() {
     pair.a.post(send(b"", 2));
     pair.run(1500);
     assert_eq!(pair.b.events(), [Event::ReadyToReceive, received(b"")]);
-    // A first Send with data is an ordinary one.
+    // A first Send with data is an ordinary message.
     let mut pair = Pair::new(rtr);
     pair.a.post(send(b"x", 1));
     pair.a.post(send(b"", 2));

@@ -49,7 +49,7 @@ fn part(msn: u32, mo: u32, last: bool, payload: &[u8]) -> Vec<u8> {
     untagged_with(Opcode::Send, None, 0, msn, mo, last, payload)
 }
 
-/// Returns the cookies of flushed receives. The events of flushes must be the last ones.
+/// Returns the cookies of flushed receives. The events of flushes must be the last events.
 fn flushes(events: &[Event]) -> Vec<u64> {
     let cookie = |event: &Event| match event {
         Event::ReceiveFlushed { cookie } => Some(*cookie),
@@ -174,7 +174,7 @@ fn message_in_many_ranges_reserves_range_memory() {
     let span = Span { memory: b.memory.clone(), offset: 100, len };
     b.stream.post_receive(Receive { cookie: 0, spans: span.into() }).unwrap();
     let bytes = pattern(1, len as usize);
-    // The segments with an even MO come first. The last one has the highest MO.
+    // The segments with an even MO come first. The last segment has the highest MO.
     let order = (0..len).step_by(2).chain((1..len).step_by(2));
     for mo in order {
         let segment = part(1, mo, mo + 1 == len, &bytes[mo as usize..=mo as usize]);
@@ -274,7 +274,7 @@ fn message_of_two_opcodes_is_refused() {
 fn ready_to_receive_message_uses_up_no_receive() {
     let rtr = || Config { rtr_send: true, ..posted(8) };
     let ready = untagged(Opcode::Send, 0, 1, b"");
-    // The Send arrives without a posted receive, then with one.
+    // The Send arrives without a posted receive, then with a posted receive.
     for lens in [&[][..], &[8]] {
         let mut b = end_of(rtr(), lens);
         assert_eq!(b.input(&ready), Placed(0));
@@ -283,7 +283,7 @@ fn ready_to_receive_message_uses_up_no_receive() {
         b.input(&untagged(Opcode::Send, 0, 2, b""));
         assert_eq!(b.events(), [into(if lens.is_empty() { 7 } else { 0 }, 0)]);
     }
-    // Another message signals readiness: the first Send is an ordinary one.
+    // Another message signals readiness: the first Send is an ordinary message.
     for first in [untagged(Opcode::Send, 0, 1, b"x"), untagged(Opcode::SendSolicited, 0, 1, b"x")] {
         let mut b = end_of(rtr(), &[8]);
         b.input(&first);

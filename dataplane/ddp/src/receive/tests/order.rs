@@ -97,8 +97,8 @@ fn a_last_segment_beyond_a_gap_delivers_nothing() {
     assert_eq!(rig.events(), [tagged_delivered(0, 3)]);
 }
 
-// RFC 5041 §7.1: after an error beyond a gap, earlier segments are still placed and delivered, later ones are not. The
-// error is reported in order.
+// RFC 5041 §7.1: after an error beyond a gap, earlier segments are still placed and delivered, later segments are not.
+// The error is reported in order.
 #[test]
 fn out_of_order_error_waits_for_order() {
     let mut rig = Rig::new();
@@ -123,7 +123,7 @@ fn out_of_order_error_waits_for_order() {
     assert_eq!(rig.region(0, 7), b"012\0\x005\0");
 }
 
-// Of two errors, the one earlier in stream order is reported, whichever arrives first.
+// Of two errors, the earlier in stream order is reported, in either order of arrival.
 #[test]
 fn an_earlier_error_replaces_a_later_one() {
     let mut rig = Rig::new();

@@ -246,7 +246,7 @@ fn tagged_segments_in_any_to_order_are_delivered() {
     assert_eq!(rig.region(0, 8), b"abcdefgh");
 }
 
-// Some hardware peers send an untagged message between the segments of a tagged one.
+// Some hardware peers send an untagged message between the segments of a tagged message.
 #[test]
 fn an_untagged_message_within_a_tagged_one_is_delivered_first() {
     let mut rig = Rig::new();

@@ -64,7 +64,7 @@ proptest! {
         let region = if stable { region.into_stable() } else { region };
         let (mut one, mut many) = (stream(), stream());
         one.post(message(Source::Region { memory: region, offset: 0, len: len as u32 }, is_tagged, 1)).unwrap();
-        // Messages with other sources precede and follow the gathered one.
+        // Messages with other sources precede and follow the gathered message.
         many.start_messages_at(u32::MAX);
         let before = VecMemory::from_vec(vec![3; 10]);
         let other = |cookie| {

@@ -148,8 +148,7 @@ fn nanos_per_call<T>(calls: usize, call: impl Fn() -> T) -> f64 {
     start.elapsed().as_nanos() as f64 / calls as f64
 }
 
-/// Returns the CRC as the replaced code computes it: by the CPU's instruction below 384 bytes, by `crc-fast` from there
-/// on.
+/// Returns the CRC computed by the replaced code: by the CPU's instruction below 384 bytes, otherwise by `crc-fast`.
 #[inline(never)]
 fn baseline_crc(bytes: &[u8]) -> u32 {
     if bytes.len() < 384 {

@@ -51,8 +51,8 @@ pub enum Command {
         /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Removes a region from the worker's replica of the STag table. From then on this worker places no data in the
-    /// region. Answered by [`Event::Done`] once no post or load uses the region any more.
+    /// Removes a region from the worker's replica of the STag table. This worker places no more data in the region.
+    /// Answered by [`Event::Done`] once no post or load uses the region.
     RemoveStag {
         /// Region to remove.
         stag: Stag,

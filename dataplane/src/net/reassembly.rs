@@ -369,7 +369,7 @@ impl Reassembly {
     }
 }
 
-/// Checks length and offset of a single fragment, and that the transport header is not divided.
+/// Checks length and offset of a single fragment, and that the fragment does not divide the transport header.
 fn check(fragment: &Fragment) -> Result<(), DropReason> {
     let (start, len) = (fragment.offset, fragment.payload.len());
     // RFC 791 §3.2, RFC 8200 §4.5: all fragments but the last have a multiple of eight bytes.

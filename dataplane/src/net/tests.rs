@@ -204,8 +204,8 @@ fn echo_is_answered_byte_for_byte_up_to_the_rate_limit() {
     }
 }
 
-/// Returns a frame with an ICMP report that a TCP segment from port 7 of host 2 was too big for `mtu`. The IP packet
-/// had 1480 bytes, over IPv6 1500.
+/// Returns a frame with an ICMP report that a TCP segment from port 7 of host 2 was too big for `mtu`. The quoted IP
+/// packet has 1480 bytes over IPv4, and 1500 over IPv6.
 fn too_big(v6: bool, mtu: u32) -> Vec<u8> {
     report(v6, mtu, IpProtocol::Tcp, &[0, 7, 0, 8, 1, 2, 3, 4])
 }

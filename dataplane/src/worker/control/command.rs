@@ -202,8 +202,8 @@ impl<Io: PortIo> Core<Io> {
         env.make_ready(&mut found);
     }
 
-    /// Removes a region. From then on this worker places no data in it. `Done` is reported once no post or load uses
-    /// the region any more. With [`SourceRemoval::Abort`], streams whose posts or loads use the region are aborted.
+    /// Removes a region. This worker places no more data in it. `Done` is reported once no post or load uses the
+    /// region. With [`SourceRemoval::Abort`], streams whose posts or loads use the region are aborted.
     fn remove_stag(&mut self, stag: Stag, sources: SourceRemoval, ticket: Ticket, now: Instant) {
         self.revoke_posted_receives(stag);
         let removed = self.env.tables.remove_stag(stag).map(|entry| {

@@ -265,8 +265,7 @@ impl Listeners {
         of_peer.starting += 1;
     }
 
-    /// Moves a stream from starting to announced, and out of the backlog: the stream was reported to the control
-    /// thread.
+    /// Moves a stream from starting to announced: the control thread has its report. The stream leaves the backlog.
     pub(in crate::worker) fn mark_announced(&mut self, id: ListenerId, peer: IpAddr) {
         self.leave_backlog(id, 0);
         let of_peer = self.peers.entry(PeerId::from_address(peer)).or_default();

@@ -1,5 +1,5 @@
 //! Data from a source that may change are copied when they are sent. The memory for these copies is bounded per worker.
-//! A peer that does not acknowledge does not use up the share of other streams.
+//! A peer that acknowledges nothing leaves other streams their share.
 
 use std::sync::Arc;
 use std::time::Duration;

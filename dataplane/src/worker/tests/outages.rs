@@ -1,5 +1,5 @@
-//! Outages that streams survive, over TCP and SCTP alike: paths interrupted for a while, neighbours that change, lost
-//! packets of a handshake, ICMP errors of routers.
+//! Outages that streams survive, over TCP and over SCTP: interrupted paths, changed neighbours, lost handshake packets,
+//! and ICMP errors of routers.
 
 use std::cell::RefCell;
 use std::rc::Rc;

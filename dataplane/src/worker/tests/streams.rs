@@ -604,8 +604,8 @@ fn streams_are_opened_from_the_configured_ports() {
     // No port is left for this peer's listener.
     let ticket = net.hosts[0].connect(0, (v4(2), PORT).into());
     assert_eq!(super::sctp::wait_connect_failure(&mut net, ticket), ConnectError::NoPort);
-    // Another port of the peer gives different flows, so the local ports are free for it. SCTP has its own port
-    // numbers.
+    // Connects to another port of the peer are different flows, for which all local ports are free. SCTP has its own
+    // port numbers.
     net.hosts[1].listen(PORT + 1);
     net.open(0, 0, 1, (v4(2), PORT + 1).into());
     net.open_as(0, 0, 1, (v4(2), PORT + 2).into(), super::sctp::config());

@@ -56,8 +56,8 @@ fn echo_service_answers_without_the_control_thread() {
     assert!(b.net.hosts[1].events.iter().all(|(_, e)| quiet(e)), "{:?}", b.net.hosts[1].events);
 }
 
-/// The number of receive buffers bounds the memory that the Echo service holds for a peer, whatever the peer
-/// acknowledges.
+/// The number of receive buffers bounds the memory that the Echo service holds for a peer, even if the peer
+/// acknowledges nothing.
 #[test]
 fn echo_buffers_are_bounded_without_acknowledgements() {
     let mut b = bench();

@@ -57,8 +57,8 @@ impl Backoff {
         (self.wait, self.retry_at) = (INITIAL_WAIT, None);
     }
 
-    /// Counts an error of accept(2), sets the next wait and logs a warning if the last one is old enough. An error of a
-    /// single connection is ignored.
+    /// Counts an error of accept(2), sets the next wait, and logs at most one warning per [`LOG_INTERVAL`]. Ignores
+    /// errors of a single connection.
     pub fn record_failure(&mut self, error: &io::Error, now: Instant) {
         if is_connection_error(error) {
             return;

@@ -123,7 +123,7 @@ impl<T: DeserializeOwned> FromRequestParts<App> for Params<T> {
     }
 }
 
-/// Extractor of the part of the path that names an object. Answers 404 if it cannot be parsed.
+/// Extractor of the path parameter, which names an object. Answers 404 if it cannot be parsed.
 pub(crate) struct PathParam<T>(pub(crate) T);
 
 impl<T: std::str::FromStr> FromRequestParts<App> for PathParam<T> {

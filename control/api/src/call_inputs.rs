@@ -14,10 +14,9 @@ use crate::app::{App, Json, Params, PathParam};
 /// Function that generates a JSON schema. Named schemas are added to the generator's definitions.
 pub(crate) type SchemaFn = fn(&mut SchemaGenerator) -> Schema;
 
-/// The inputs of a call.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct CallInputs {
-    /// Schema of the part of the path that names an object.
+    /// Schema of the path parameter, which names an object.
     pub(crate) path: Option<SchemaFn>,
     /// Schema of an object with the parameters of the query.
     pub(crate) query: Option<SchemaFn>,
@@ -47,7 +46,7 @@ macro_rules! methods {
 
 methods! { get post delete }
 
-/// An argument of a handler.
+/// An argument of a handler, which states the inputs that it extracts.
 pub(crate) trait HandlerArgument {
     /// Adds the inputs that this argument extracts. The default adds none.
     fn describe(_: &mut CallInputs) {}
@@ -55,7 +54,7 @@ pub(crate) trait HandlerArgument {
 
 impl HandlerArgument for State<App> {}
 impl HandlerArgument for Caller {}
-// Headers are not described as inputs. Only `/v1/metrics` reads one, the standard header `Accept`.
+// Headers are not described as inputs. Only `/v1/metrics` reads a header, the standard header `Accept`.
 impl HandlerArgument for HeaderMap {}
 
 impl HandlerArgument for Body {

@@ -1,4 +1,4 @@
-//! Captures of a port's frames: the request, and the pcapng file, which is sent as a body without a fixed end.
+//! Captures of a port's frames: the request, and the pcapng file, sent as a response body of unknown length.
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;

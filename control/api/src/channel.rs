@@ -48,7 +48,7 @@ impl Responder {
     }
 }
 
-/// The reason why a request has no answer of the control thread.
+/// Error of a request that the control thread did not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// The queue of the control thread is full.

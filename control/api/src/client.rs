@@ -33,7 +33,7 @@ type Body = UnsyncBoxBody<Bytes, io::Error>;
 /// Interval between checks of a capture's stop request, and between retries while the appliance's queue is full.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Maximum wait for a place in the queue of new connections of the appliance's socket.
+/// Maximum wait of connect(2) while the accept queue of the appliance's socket is full.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A client of one appliance.
@@ -132,8 +132,8 @@ impl Client {
         Self { timeout: Some(timeout), ..self }
     }
 
-    /// Sets a deadline for all requests together, `within` from now. The deadline limits the wait for an answer instead
-    /// of the time-out, but only if [`with_timeout`](Client::with_timeout) has set a time-out, too.
+    /// Sets a deadline for all requests together, `within` from now. The deadline replaces the time-out as the limit of
+    /// each wait. It has no effect unless [`with_timeout`](Client::with_timeout) has set a time-out.
     pub fn with_deadline(self, within: Duration) -> Self {
         Self {
             deadline: Some(Deadline { timeout: within, expires_at: Instant::now() + within }),
@@ -170,8 +170,8 @@ impl Client {
         self.list_first(path, "", usize::MAX)
     }
 
-    /// Returns the first `most` objects of a list, which is read page by page. `parameters` are further ones of the
-    /// call, such as `&counters=sent_bytes`.
+    /// Returns the first `most` objects of a list, which is read page by page. `parameters` is appended to the query,
+    /// such as `&counters=sent_bytes`.
     pub fn list_first<T: DeserializeOwned + Paged>(
         &self,
         path: &str,
@@ -207,8 +207,8 @@ impl Client {
         self.call(Method::POST, path, Some(body))
     }
 
-    /// Sends POST with the bytes of `reader` as they arrive. An error of `reader` truncates the body. Returns when the
-    /// appliance has answered, possibly before the end of `reader`.
+    /// Sends POST with the bytes of `reader` as they arrive. An error of `reader` truncates the body. Waits for the
+    /// answer, which may arrive before the end of `reader`.
     pub fn upload(
         &self,
         path: &str,
@@ -231,8 +231,8 @@ impl Client {
         Ok(bytes.to_vec())
     }
 
-    /// Sends GET for a body without a fixed end. Calls `line` with each line, until `line` returns false or the
-    /// appliance ends the body.
+    /// Sends GET and calls `line` with each line of the response body, until `line` returns false or the appliance ends
+    /// the body.
     pub fn follow(
         &self,
         path: &str,
@@ -285,7 +285,7 @@ impl Client {
             loop {
                 if !stopped && stop.load(Ordering::Relaxed) {
                     stopped = true;
-                    // The result is ignored, because the request fails if the capture has ended already.
+                    // The result is ignored: the request fails if the capture has already ended.
                     let ended =
                         self.await_with_probes(self.send(Method::DELETE, path, None)).await??;
                     drop(collect(ended).await);
@@ -325,10 +325,13 @@ impl Client {
         }))?
     }
 
-    /// Awaits `what`. Fails if the appliance does not answer a probe, or if the deadline has passed.
-    async fn await_with_probes<T>(&self, what: impl Future<Output = T>) -> Result<T, ClientError> {
-        let Some(timeout) = self.timeout else { return Ok(what.await) };
-        let mut what = std::pin::pin!(what);
+    /// Awaits `answer`. Fails if the appliance does not answer a probe, or if the deadline has passed.
+    async fn await_with_probes<T>(
+        &self,
+        answer: impl Future<Output = T>,
+    ) -> Result<T, ClientError> {
+        let Some(timeout) = self.timeout else { return Ok(answer.await) };
+        let mut answer = std::pin::pin!(answer);
         loop {
             self.check_deadline()?;
             // With a deadline, only the deadline limits the wait, not the time-out for an answer.
@@ -339,7 +342,7 @@ impl Client {
                 Some(limit) => (left(limit), PROBE_TIMEOUT),
                 None => (timeout, timeout),
             };
-            if let Ok(done) = tokio::time::timeout(wait, &mut what).await {
+            if let Ok(done) = tokio::time::timeout(wait, &mut answer).await {
                 return Ok(done);
             }
             let probe = async {
@@ -378,7 +381,7 @@ impl Client {
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
             .map_err(protocol_error)?;
-        // The error of the connection is dropped, because the request or the body returns it, too.
+        // The error of the connection is dropped, because the request or the body also returns it.
         tokio::spawn(async move { drop(connection.await) });
         let mut request = hyper::Request::builder().method(method).uri(path).header("host", "ddpd");
         if !kind.is_empty() {

@@ -85,7 +85,7 @@ pub struct Difference {
     pub key: Option<String>,
     /// Running value; for a table an object with its keys. `null` if only the file has it.
     pub running: Option<Value>,
-    /// Origin of the running value; for a table that of its first key. `null` if only the file has it.
+    /// Origin of the running value; for a table, origin of its first key. `null` if only the file has it.
     pub origin: Option<ValueOrigin>,
     /// Value in the file; for a table an object with its keys. `null` if the file does not have it.
     pub file: Option<Value>,

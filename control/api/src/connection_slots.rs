@@ -1,8 +1,8 @@
-//! Limits on the number of a server's connections, and the selection of a connection that is closed for a new one.
+//! Limits on the number of a server's connections, and the selection of the connection to close for a new connection.
 //!
 //! A client that connects and sends no request must not lock out other clients. At a limit, the connection that has
-//! been idle longest is closed for the new one. If all connections that count towards the limit have open requests, the
-//! new connection is refused.
+//! been idle longest is closed for the new connection. If all connections that count towards the limit have open
+//! requests, the new connection is refused.
 
 use std::collections::HashMap;
 use std::hash::Hash;

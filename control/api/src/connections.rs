@@ -33,7 +33,7 @@ use super::connection_slots::{
 };
 use crate::accept::Backoff;
 
-/// Time in which open requests may finish after the server was told to stop.
+/// Time for open requests to finish after the server was asked to stop.
 const GRACE: Duration = Duration::from_secs(1);
 /// Maximum size of a connection's buffers for a request's header and for a part of a body, bytes.
 const MAX_BUFFER: usize = 64 << 10;
@@ -59,7 +59,7 @@ pub(super) struct Limits {
     pub(super) connections: ConnectionBounds,
     /// Maximum time from the accept, or from the end of a response, to the end of the next request's header.
     pub(super) header_timeout: Duration,
-    /// Maximum time of a write in which the client reads no byte of the response.
+    /// Maximum time of a write without progress, because the client does not read the response.
     pub(super) write_timeout: Duration,
 }
 
@@ -133,7 +133,7 @@ pub(super) async fn serve<D: Acceptor>(
         }
     }
     drop(door);
-    // The drop of `server.tasks` aborts the tasks that are not finished after this wait.
+    // Dropping `server.tasks` aborts the tasks that are unfinished after this wait.
     drop(tokio::time::timeout(GRACE, graceful.shutdown()).await);
 }
 
@@ -214,7 +214,7 @@ impl ConnectionSet<'_> {
     }
 }
 
-/// Keeps `busy` in the body of the response. hyper drops the body when the response is complete.
+/// Stores `busy` in the body of the response. hyper drops the body when the response is complete.
 fn hold_until_complete(busy: OpenRequest, response: Response) -> Response {
     response.map(|body| {
         Body::new(body.map_frame(move |frame| {

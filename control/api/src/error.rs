@@ -61,7 +61,7 @@ impl ErrorKind {
 }
 
 impl ErrorKind {
-    /// Returns a sentence, without a full stop, about the cases in which this error is returned.
+    /// Returns the description of this kind for the OpenAPI document: one sentence without a full stop.
     pub fn sentence(self) -> &'static str {
         match self {
             Self::BadRequest => "The body or the query is invalid",

@@ -20,7 +20,7 @@ pub fn only_viewers() -> Access {
     Access::only_viewers()
 }
 
-/// The API server, its socket and the fake control thread. A drop ends all of them.
+/// The API server, its socket and the fake control thread. Dropping the value ends all of them.
 pub struct Fake {
     pub events: EventLog,
     requester: Requester,
@@ -138,7 +138,7 @@ struct FakeControl {
     requests: Arc<AtomicU64>,
     last_request: Arc<Mutex<Value>>,
     regions: Vec<RegionInfo>,
-    /// Number of puts and of requests for job 1. The job is done from the fourth on.
+    /// Number of puts and of requests for job 1. From the fourth on, the job is shown as done.
     polls: u64,
 }
 

@@ -24,7 +24,7 @@ pub struct IpsecSaInfo {
     pub sequence: u64,
     /// Packets processed by the SA since the start.
     pub packets: u64,
-    /// Bytes of these packets without ESP, IP headers included.
+    /// Bytes of these packets, including IP headers and excluding ESP.
     pub bytes: u64,
     /// Reason why an SA of the kernel is not used. `null` for an SA in use.
     pub refused: Option<String>,

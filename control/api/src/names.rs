@@ -4,13 +4,13 @@ use crate::ApiError;
 
 /// Maximum number of names in the hint.
 const MAX_SHOWN: usize = 8;
-/// Maximum number of names compared with the unknown one: bounds the time of the control thread.
+/// Maximum number of names compared with the unknown name. Bounds the time of the control thread.
 const MAX_COMPARED: usize = 1024;
 /// Maximum length of an unknown name that is compared with others, bytes. Valid names are not longer.
 const MAX_LEN: usize = 64;
 
-/// Returns the error (status 404) for an unknown name. `kind` is the noun for the objects, such as `region`. Their
-/// `ddpctl` command has the same name with a plural `s`.
+/// Returns the error (status 404) for an unknown name. `kind` is the singular noun of the objects, such as `region`.
+/// The name of their `ddpctl` command is the plural.
 pub fn unknown_name<'a>(
     kind: &str,
     name: &str,

@@ -36,7 +36,7 @@ const LIMITS: Limits = Limits {
 /// Maximum time for an answer of the control thread. Without an answer, a request gets status 503.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The running server for observers. A drop stops the server.
+/// The running server for observers. Dropping it stops the server.
 #[derive(Debug)]
 pub struct Observer {
     address: SocketAddr,

@@ -8,7 +8,7 @@ pub const MAX_PAGE: usize = 1000;
 /// A page of a list in the order of names.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NamePage {
-    /// The page has only objects with names greater than this one. `None`: the first page.
+    /// Lower bound, exclusive: the page has only objects with greater names. `None`: the first page.
     pub after: Option<String>,
     /// Maximum number of objects on the page.
     pub limit: usize,

@@ -6,7 +6,7 @@
 //!   ^ word         ^ sentence
 //! ```
 //!
-//! A peer's text is not displayed if it contains control characters. Other text is cut to [`MAX_LEN`] bytes.
+//! A peer's text with control characters is not displayed. Other text is cut to [`MAX_LEN`] bytes.
 
 use std::fmt;
 
@@ -19,8 +19,8 @@ use crate::UlpChoice;
 pub const MAX_LEN: usize = 200;
 
 base::explained! {
-    /// Kinds of refusal. Other words from peers are displayed unchanged. The `remedy` is for the operator of the
-    /// refusing end.
+    /// Kinds of refusal. A peer's refusal with an unknown word is displayed unchanged. The `remedy` is for the operator
+    /// of the refusing end.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
     pub enum RefusalKind {
         /// The listener has reached its maximum number of streams.
@@ -145,7 +145,7 @@ impl RefusedStream {
 /// The reason why a stream is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refusal {
-    /// Kind of the refusal; `None` if the text begins with no known word.
+    /// Kind of the refusal; `None` if the text does not begin with a known word.
     pub kind: Option<RefusalKind>,
     /// Reason in one sentence; the whole text if the kind is unknown.
     pub sentence: String,

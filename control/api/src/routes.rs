@@ -127,8 +127,7 @@ pub(super) fn router(app: App, access: Arc<Access>) -> Router {
         .with_state(app)
 }
 
-/// Returns the handler of a GET without parameters. The handler sends `request` to the control thread and returns the
-/// reply.
+/// Returns the handler of a GET without parameters, which sends `request` to the control thread and returns the reply.
 fn unversioned_route(request: Request) -> Route {
     get(move |State(app): State<App>| async move { app.respond_ok(request).await })
 }
@@ -138,7 +137,7 @@ fn unversioned_route(request: Request) -> Route {
 struct NamePageQuery {
     /// Maximum number of objects, at most 1000. Default: 1000.
     limit: Option<usize>,
-    /// Only objects whose names are greater. Default: from the beginning.
+    /// Only objects with greater names. Default: from the beginning.
     after: Option<String>,
 }
 

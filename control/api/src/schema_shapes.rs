@@ -51,8 +51,8 @@ const IPV4_PATTERN: &str = concat!(
     r"^((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])\.){3}(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])",
     r":(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[1-9][0-9]{0,3}|0)$"
 );
-/// Pattern of an IPv6 address (RFC 4291 §2.2, without the form with an IPv4 address at its end) and
-/// a port.
+/// Pattern of an IPv6 address and a port. The address has form 1 or 2 of RFC 4291 §2.2; form 3, with an embedded IPv4
+/// address, is not accepted.
 const IPV6_PATTERN: &str = concat!(
     r"^\[(([0-9A-Fa-f]{1,4}:){7}[0-9A-Fa-f]{1,4}",
     r"|::([0-9A-Fa-f]{1,4}(:[0-9A-Fa-f]{1,4}){0,6})?",

@@ -201,12 +201,12 @@ pub(super) fn bind(path: &Path, mode: SocketMode) -> Result<UnixListener, Server
 /// listens.
 ///
 /// # Errors
-/// The path is in use, is no socket, or cannot be created.
+/// The path is in use, is not a socket, or cannot be created.
 pub fn bind_programs(path: &Path, rights: &AttachRights) -> Result<OwnedFd, ServerError> {
     bind_as(SocketType::SEQPACKET, path, rights.socket_mode())
 }
 
-/// Creates a listening socket of this type like [`bind`].
+/// Creates a listening socket of type `kind`, with the mode that [`bind`] describes.
 fn bind_as(kind: SocketType, path: &Path, mode: SocketMode) -> Result<OwnedFd, ServerError> {
     let failed = |source: io::Error| ServerError::Io { path: path.to_owned(), source };
     match std::fs::symlink_metadata(path) {

@@ -17,8 +17,8 @@ pub struct MpaChoice {
     /// MPA revision, 0 to 2. Default: 1 for bare DDP, 2 for RDMAP.
     #[schemars(range(max = 2))]
     pub revision: Option<u8>,
-    /// True, with revision 0: sends the Start Key of the first MPA draft instead of request frames. It carries no
-    /// private data, so the target is named by STag and TO.
+    /// True: with revision 0, sends the Start Key of the first MPA draft instead of request frames. A Start Key carries
+    /// no private data, so the target must be given by STag and TO.
     pub start_key: bool,
     /// True: requests markers from the peer. Default: true for bare DDP, false for RDMAP.
     pub markers: Option<bool>,
@@ -78,8 +78,9 @@ pub struct ConnectSpec {
     #[schemars(with = "schema_shapes::SocketAddress")]
     #[serde(deserialize_with = "address::deserialize_address")]
     pub remote: SocketAddr,
-    /// Further addresses of the same peer, at most 31. All addresses are tried one after another until a stream is
-    /// established: first those on the link of an interface, then those with a route. Others are not tried.
+    /// Further addresses of the same peer, at most 31. The appliance tries the addresses one after another until a
+    /// stream is established: first the addresses on the link of an interface, then the addresses with a route. Other
+    /// addresses are skipped.
     #[schemars(with = "Vec<schema_shapes::SocketAddress>", length(max = 31))]
     #[serde(
         default,
@@ -87,7 +88,7 @@ pub struct ConnectSpec {
         deserialize_with = "address::deserialize_addresses"
     )]
     pub alternatives: Vec<SocketAddr>,
-    /// Local interface. Default: the one with a route to the peer. Required for a link-local address if several
+    /// Local interface. Default: the interface with a route to the peer. Required for a link-local address if several
     /// interfaces have IPv6.
     #[serde(default)]
     pub interface: Option<String>,
@@ -98,11 +99,11 @@ pub struct ConnectSpec {
     #[serde(default)]
     #[schemars(range(min = 1))]
     pub udp_port: Option<u16>,
-    /// Differentiated services codepoint, 0 to 63. Default: that of the interface.
+    /// Differentiated services codepoint, 0 to 63. Default: the interface's.
     #[serde(default)]
     #[schemars(range(max = 63))]
     pub dscp: Option<u8>,
-    /// Time to live (IPv4) or hop limit (IPv6), 1 to 255. Default: that of the interface.
+    /// Time to live (IPv4) or hop limit (IPv6), 1 to 255. Default: the interface's.
     #[serde(default)]
     #[schemars(range(min = 1))]
     pub ttl: Option<u8>,
@@ -118,8 +119,8 @@ pub struct ConnectSpec {
     /// Local regions that the peer may access. The private data advertise them.
     #[serde(default)]
     pub regions: Vec<String>,
-    /// Time limit of the open, microseconds, 1 us to 1 day. Default: 30 s. For a put, get, send, ping or atomic on a
-    /// new stream: time limit of the whole operation.
+    /// Time limit for opening the stream, microseconds, 1 us to 1 day. Default: 30 s. For a put, get, send, ping or
+    /// atomic on a new stream: time limit of the whole operation.
     #[serde(default)]
     #[schemars(range(min = 1, max = 86_400_000_000_u64))]
     pub within_us: Option<u64>,
@@ -152,13 +153,12 @@ impl ConnectSpec {
         std::iter::once(self.remote).chain(self.alternatives.iter().copied())
     }
 
-    /// Returns the time limit of the connect; for an operation on a new stream, of the whole operation. `None`:
-    /// default.
+    /// Returns the time limit for opening the stream, or of the whole operation on a new stream. `None`: the default.
     pub fn timeout(&self) -> Option<Duration> {
         self.within_us.map(Duration::from_micros)
     }
 
-    /// Returns DSCP and TTL of the stream's packets; `None` in a field means the interface's value.
+    /// Returns DSCP and TTL of the stream's packets; a field is `None` for the interface's value.
     pub fn ip_fields(&self) -> IpFields {
         IpFields { dscp: self.dscp, ttl: self.ttl }
     }
@@ -214,7 +214,7 @@ pub enum RemotePlace {
         #[serde(default)]
         offset: u64,
     },
-    /// Memory whose STag is known by other means.
+    /// Memory whose STag the caller knows by other means.
     Tagged {
         /// STag (steering tag).
         stag: u32,
@@ -312,7 +312,7 @@ pub enum BenchPeer {
     /// Another appliance, or a program whose memory is named in `target`.
     #[default]
     Appliance,
-    /// Server of perftest's `ib_write_bw -R` or `ib_read_bw -R`. It serves one stream; a second one exchanges the
+    /// Server of perftest's `ib_write_bw -R` or `ib_read_bw -R`. It serves one stream; a second stream exchanges the
     /// parameters of the test.
     Perftest,
 }
@@ -451,8 +451,8 @@ pub struct Sent {
     pub confirmed: bool,
 }
 
-/// Parses addresses of peers in JSON. A zone (`%eth0`) is refused, because the client's zones need not be those of the
-/// appliance (RFC 4007 §6).
+/// Parses addresses of peers in JSON. A zone (`%eth0`) is refused, because a zone index has meaning only on the
+/// client's own host (RFC 4007 §6).
 mod address {
     use std::borrow::Cow;
     use std::net::SocketAddr;

@@ -398,7 +398,7 @@ fn events_are_paged_filtered_and_waited_for() {
     let (_, page) = json_request(&fake, "GET", "/v1/events?since_us=9999999999999999", "");
     assert_eq!(page["events"], json!([]));
 
-    // A long poll ignores events that do not match and ends with a matching one.
+    // A long poll ignores events that do not match and ends with a matching event.
     let (sender, receiver) = mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -1,7 +1,7 @@
 //! Requests to the control thread and its replies. The JSON objects in replies are defined in `info`.
 //!
-//! The JSON is stable: members may be added, never renamed or removed. Sizes are bytes, times
-//! microseconds unless the name says otherwise.
+//! The JSON is stable: members may be added, but are never renamed or removed. Sizes are in bytes. Times are in
+//! microseconds unless the name has another unit.
 
 use crate::pages::NamePage;
 use std::path::PathBuf;
@@ -44,9 +44,9 @@ pub enum Request {
     },
     /// Returns all workers; answered by [`Reply::Workers`].
     Workers,
-    /// [`Reply::Regions`], in the order of their names.
+    /// Returns a page of the regions, in the order of their names; answered by [`Reply::Regions`].
     Regions(NamePage),
-    /// Registers a region; [`Reply::Region`] when every worker has it.
+    /// Registers a region; answered by [`Reply::Region`] when every worker has it.
     AddRegion(RegionSection),
     /// Deregisters a region; answered by [`Reply::Done`] when every worker has removed it.
     RemoveRegion {
@@ -71,16 +71,16 @@ pub enum Request {
         /// Length in bytes, at most 16 MiB.
         length: u64,
     },
-    /// [`Reply::Listeners`], in the order of their names.
+    /// Returns a page of the listeners, in the order of their names; answered by [`Reply::Listeners`].
     Listeners(NamePage),
-    /// Adds a listener; [`Reply::Listener`].
+    /// Adds a listener; answered by [`Reply::Listener`].
     AddListener(ListenerSection),
     /// Removes a listener, but not its streams; answered by [`Reply::Done`].
     RemoveListener {
         /// Name of the listener.
         name: String,
     },
-    /// [`Reply::Streams`], in the order of their numbers.
+    /// Returns a page of the streams, in the order of their numbers; answered by [`Reply::Streams`].
     Streams {
         /// Only streams with greater numbers.
         after: Option<StreamId>,
@@ -108,7 +108,7 @@ pub enum Request {
     Stats,
     /// Opens a stream; answered by [`Reply::Stream`] when it is established.
     Connect(ConnectSpec),
-    /// Starts to send a file into a peer's region; answered by [`Reply::Job`] at once.
+    /// Starts a transfer of a file into a peer's region; answered by [`Reply::Job`] at once.
     Put(PutSpec),
     /// Passes the input of a put without a file; answered by [`Reply::Done`] at once.
     Input {
@@ -119,11 +119,11 @@ pub enum Request {
     },
     /// Sends an untagged message; answered by [`Reply::Sent`] when it is acknowledged.
     Send(SendSpec),
-    /// Starts to read bytes of a peer's memory into a file or a region; answered by [`Reply::Job`] at once.
+    /// Starts a transfer from a peer's memory into a file or a region; answered by [`Reply::Job`] at once.
     Get(GetSpec),
-    /// Starts a bench; answered by [`Reply::Job`] at once.
+    /// Starts a benchmark; answered by [`Reply::Job`] at once.
     Bench(BenchSpec),
-    /// Performs rounds of rping; answered by [`Reply::Ping`] after the last one.
+    /// Performs rounds of rping; answered by [`Reply::Ping`] after the last round.
     Ping(PingSpec),
     /// Performs an atomic operation; answered by [`Reply::Atomic`] on completion.
     Atomic(AtomicSpec),
@@ -133,11 +133,11 @@ pub enum Request {
     Job(u64),
     /// Cancels a job; answered by [`Reply::Job`].
     CancelJob(u64),
-    /// [`Reply::Programs`].
+    /// Returns all local programs; answered by [`Reply::Programs`].
     Programs,
-    /// [`Reply::Program`].
+    /// Returns one local program; answered by [`Reply::Program`].
     Program(u32),
-    /// Ends a local program; [`Reply::Program`] at once.
+    /// Ends a local program; answered by [`Reply::Program`] at once.
     KillProgram(u32),
     /// Refuses new streams and jobs from now on; answered by [`Reply::Status`] at once.
     Drain,
@@ -206,9 +206,9 @@ pub enum Reply {
     Jobs(Vec<JobInfo>),
     /// Answer to [`Request::Put`], [`Request::Get`], [`Request::Bench`], [`Request::Job`] and [`Request::CancelJob`].
     Job(JobInfo),
-    /// To [`Request::Programs`].
+    /// Answer to [`Request::Programs`].
     Programs(Vec<ProgramInfo>),
-    /// To [`Request::Program`] and [`Request::KillProgram`].
+    /// Answer to [`Request::Program`] and [`Request::KillProgram`].
     Program(ProgramInfo),
     /// Answer to [`Request::Explain`].
     Explanation(Why),
@@ -254,10 +254,10 @@ pub struct ReloadReport {
     /// Changes by the API that the file lacks or contradicts, one sentence each. They remain in force.
     #[serde(default)]
     pub kept: Vec<String>,
-    /// Reasons why nothing would be applied, one sentence each. Only of a dry run.
+    /// Reasons why the reload would be refused, one sentence each. Only of a dry run.
     #[serde(default)]
     pub refused: Vec<String>,
-    /// True for a dry run: nothing was applied, and `applied` lists what would be.
+    /// True for a dry run: nothing was applied, and `applied` lists the changes that a reload would make.
     #[serde(default)]
     pub dry_run: bool,
 }

@@ -40,7 +40,7 @@ impl ExplainSubject {
 /// Recorded history of a stream, of a job's streams or of a peer's streams.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Why {
-    /// Result of the job, or the peer's attempts that did not become streams: one sentence each, the newest last.
+    /// Result of the job, or the peer's failed attempts to open a stream: one sentence each, the newest last.
     pub sentences: Vec<String>,
     /// Records of the streams, the newest last.
     pub streams: Vec<Flight>,
@@ -67,9 +67,9 @@ pub struct Flight {
     pub sentences: Vec<String>,
     /// Recorded events, in order of time.
     pub events: Vec<FlightEvent>,
-    /// Number of dropped events of the control thread. They are missing between the first and the last events.
+    /// Number of events of the control thread that were dropped between the first and the last recorded events.
     pub left_out: u64,
-    /// Number of dropped events of the worker, all older than its events in `events`.
+    /// Number of events of the worker that were dropped. All of them are older than the worker's events in `events`.
     pub recorder_left_out: u64,
     /// Counters of the stream that are not 0. Empty before the stream has ended.
     pub counters: Counters,
@@ -112,7 +112,7 @@ pub struct FlightEvent {
 pub struct FlightHeader {
     /// `tcp` or `sctp`.
     pub transport: String,
-    /// True if the peer sent it, false if the appliance did.
+    /// True if the peer sent the segment or chunk, false if the appliance did.
     pub from_peer: bool,
     /// Sequence number or TSN.
     pub number: u32,

@@ -50,8 +50,7 @@ pub fn access_from_word(word: &str) -> Option<Access> {
     ACCESS_WORDS.iter().find(|(known, _)| *known == word).map(|(_, access)| *access)
 }
 
-/// Returns the word for these rights. Atomics without both read and write have no word; the word then leaves atomics
-/// out.
+/// Returns the word for these rights. Atomics without both read and write have no word and are omitted.
 pub(super) fn nearest_word(access: Access) -> &'static str {
     let (read, write) = (access.remote_read(), access.remote_write());
     let without = AccessFlags { read, write, atomic: false }.access();
@@ -83,7 +82,7 @@ mod tests {
         );
         assert_eq!(access_from_word("-"), None);
         assert_eq!(access_from_word("rwa").map(Access::bits), Some(7));
-        // Atomics without write have no word, so the word leaves atomics out.
+        // Atomics without write have no word and are omitted.
         let read_and_atomic = AccessFlags { read: true, write: false, atomic: true };
         assert_eq!(nearest_word(read_and_atomic.access()), "r");
         assert_eq!(nearest_word(Access::ATOMIC), "none");

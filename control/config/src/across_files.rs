@@ -8,8 +8,8 @@ use super::document::Document;
 use super::errors::ConfigError;
 use super::types::PortKind;
 
-/// Returns conflicts between files: names, sockets, devices and cores that only one appliance can have, ring links with
-/// more than two ends, and `[memory]` sections that differ.
+/// Returns conflicts between files: names, sockets, devices and cores that two appliances claim, ring links with more
+/// than two ends, and `[memory]` sections that differ.
 pub fn check_together(documents: &[Document]) -> Vec<ConfigError> {
     let mut errors = check_link_ends(documents);
     for (index, document) in documents.iter().enumerate() {
@@ -106,8 +106,8 @@ fn check_link_ends(documents: &[Document]) -> Vec<ConfigError> {
     errors
 }
 
-/// Returns an error for each ring link with one end. No process starts with such a link, but one of several files may
-/// contain one: the other end is in another file.
+/// Returns an error for each ring link with only one end. A process does not start with such a link. A single file may
+/// contain one end, because another file may contain the other.
 pub fn check_one_ended_links(documents: &[Document]) -> Vec<ConfigError> {
     let mut errors = Vec::new();
     for (link, ends) in ring_links(documents) {

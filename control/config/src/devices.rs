@@ -18,20 +18,20 @@ section! {
         /// Hugepages for DPDK's memory. `auto`: if enough are free. `require`: without enough of them the start fails.
         /// `never`: ordinary memory.
         hugepages: Hugepages = word_rule(&Hugepages::NAMES), or Hugepages::Auto;
-        /// Memory for packet pools and rings, bytes; by default what the ports need. Without hugepages this is the
+        /// Memory for packet pools and rings, bytes; by default the ports' requirement. Without hugepages this is the
         /// limit. With hugepages the EAL allocates more as needed; `hugepages = "auto"` uses hugepages only if this
         /// much is free.
         size: Option<u64> = size_rule(16 << 20, 1 << 40).optional(), or None;
         /// NUMA node of the packet pools; by default the node of the device.
         numa_node: Option<u8> = integer_rule(0u8, 31).optional(), or None;
     } by_hand {
-        /// More EAL arguments, passed unchanged.
+        /// Additional EAL arguments, passed unchanged.
         eal_args: Vec<String> = read_eal_args, memory_lists, key_values::eal_args;
     }
 }
 
 keys! { memory_lists in "memory", reload: false {
-    /// More EAL arguments, passed unchanged.
+    /// Additional EAL arguments, passed unchanged.
     eal_args: Vec<String> = list_rule(Shape::Text("an argument")), "";
 }}
 

@@ -1,7 +1,7 @@
 //! Opens files below the directories of `[files] paths` only.
 //!
-//! Without that key the allowed directories are the appliance's own one ([`own_directory`]) and those of the files
-//! named in the configuration. These files are allowed, too.
+//! Without that key, the allowed directories are the appliance's own directory ([`own_directory`]) and the directories
+//! of the files named in the configuration. These files themselves are also allowed.
 //!
 //! Each component of a path below the directory is opened separately (`openat(2)`, `O_NOFOLLOW`), and `..` is refused.
 //! No symbolic link can lead out of the directory, even while directories are renamed. `openat2(2)` is not used,
@@ -64,7 +64,7 @@ pub struct Directories {
 /// Replacement of [`own_directory`] in tests.
 static OWN_DIRECTORY_OVERRIDE: OnceLock<PathBuf> = OnceLock::new();
 
-/// For tests: makes the system's directory for temporary files this process's own directory.
+/// Makes the system's temporary directory the own directory of this process, for tests.
 #[doc(hidden)]
 pub fn use_temporary_directory() {
     OWN_DIRECTORY_OVERRIDE.get_or_init(std::env::temp_dir);
@@ -113,7 +113,7 @@ impl Directories {
         Directories { paths, named_files: named, is_configured: false }
     }
 
-    /// Returns the root directory as the only directory, which allows all files.
+    /// Returns a set that allows all files: its only directory is `/`.
     pub fn root() -> Directories {
         Directories::from_key(&["/".into()])
     }
@@ -277,8 +277,8 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Splits a path at a directory. The directory, which the operator chose, may contain `..`; the rest may not and must
-/// name a file.
+/// Splits a path at a directory. The directory is the operator's and may contain `..`. The rest must name a file and
+/// must not contain `..`.
 fn split_at(directory: &Path, whole: &Path) -> Option<SplitPath> {
     let rest = whole.strip_prefix(directory).ok()?;
     let goes_up = rest.components().any(|part| part == Component::ParentDir);

@@ -243,7 +243,7 @@ fn toml_value(json: &Json) -> Option<Value> {
     }
 }
 
-/// Returns the keys of a new table. For a region or a listener, only those that differ from the default.
+/// Returns the keys of a new table. For a region or a listener, only the keys that differ from the default.
 fn keys_of_new_table(config: &Config, table: &WrittenTable) -> KeyValues {
     let name = table.identity.first();
     let region = config.regions.iter().find(|region| Some(&region.name) == name);

@@ -33,7 +33,7 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// All errors of a configuration, ordered by file and line. At least one if returned as `Err`.
+/// All errors of a configuration, ordered by file and line. Never empty if returned as `Err`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigErrors(pub Vec<ConfigError>);
 

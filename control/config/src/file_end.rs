@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Error and remedy for a file to which another process appends while it is sent. Follows the file's name.
+/// Message for a file to which another process appends while it is sent. The file's name precedes the message.
 pub const GREW_MESSAGE: &str = "became longer while it was sent: send it again, or through a pipe, with cat FILE | ddpctl put - URL";
 
 /// True if `file` has exactly `len` bytes. The file's position is unchanged.

@@ -18,7 +18,7 @@ section! {
         /// names them. Below a directory, a path must not contain `..` or a symbolic link. Relative directories are
         /// relative to the working directory in which ddpd was started. Without the key: `/var/lib/ddpd` (for a systemd
         /// service its `StateDirectory=`) and the directories of the files of regions and queues that this file names,
-        /// except `/` and `/dev`. `POST /v1/config/save` writes below them, too, or to this file.
+        /// except `/` and `/dev`. `POST /v1/config/save` also writes only below these directories, or to this file.
         paths: Option<Vec<PathBuf>> = paths_rule().optional(), or None;
     }
 }

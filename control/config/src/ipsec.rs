@@ -21,7 +21,7 @@ use super::values::{
     self, boolean_rule, duration_or_off_rule, integer_rule, quoted, rule_of_parser, word_rule,
 };
 
-/// Lowest permitted SPI; lower ones are reserved (RFC 4303 §2.1).
+/// Lowest permitted SPI; lower SPIs are reserved (RFC 4303 §2.1).
 const MIN_SPI: u32 = 256;
 
 /// Protocols that the file may name instead of a number.
@@ -150,13 +150,13 @@ impl IpsecSection {
         self.uses_kernel_keys() || !self.policies.is_empty()
     }
 
-    /// True if SAs and policies are those of the kernel (`keys = "kernel"`).
+    /// True if the kernel supplies the SAs and policies (`keys = "kernel"`).
     pub fn uses_kernel_keys(&self) -> bool {
         self.keys.keys == KeySource::Kernel
     }
 
-    /// Returns the policies for packets that no policy of the kernel selects. A policy with `protect` becomes one that
-    /// drops the packets.
+    /// Returns the policies for packets that no policy of the kernel selects. A policy with `protect` becomes a policy
+    /// that drops the packets.
     pub fn fallback_policies(&self) -> Vec<Policy<Protection>> {
         let policies = self.policies.iter().map(|policy| Policy {
             direction: None,

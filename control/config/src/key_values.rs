@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// Keys with their values.
 pub(super) type KeyValues = Vec<(&'static str, Value)>;
 
-/// Adds a key with its formatted value. A key with an empty text has no value and is not added.
+/// Adds a key with its formatted value. Omits a key whose text is empty, because it has no value.
 pub(super) fn push(keys: &mut KeyValues, key: &'static str, shown: &str) {
     if shown.is_empty() {
         return;
@@ -23,7 +23,7 @@ pub(super) fn eal_args(arguments: &[String], keys: &mut KeyValues) {
     }
 }
 
-/// Adds nothing, for a sub-table: its keys are written as a table of their own.
+/// Adds nothing: the keys of a sub-table are written as a separate table.
 pub(super) fn skip<T>(_: &T, _: &mut KeyValues) {}
 
 pub(super) fn time_value(time: Duration) -> Value {

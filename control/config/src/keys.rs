@@ -1,9 +1,9 @@
 //! Descriptors of configuration keys: type, default, range, whether a reload applies it, and help.
 //!
-//! A section whose keys are independent of each other is one table (`section!`), from which the struct, its reader, its
-//! descriptors and the effect of a reload are generated. Fields that are read from several keys, a list or a sub-table
-//! have their own reader function (`by_hand`). A section in which the presence or the default of a key depends on
-//! another key is read by a function, with the rules of its table (`keys!`).
+//! `section!` declares a section whose keys are independent of each other. It generates the struct, the reader, the
+//! descriptors and the effect of a reload. A field that is read from several keys, a list or a sub-table has its own
+//! reader function (`by_hand`). `keys!` declares the rules of a section in which the presence or the default of a key
+//! depends on another key. A function reads such a section.
 
 use super::rule::{Rule, Shape};
 
@@ -100,8 +100,8 @@ macro_rules! section {
                 keys
             }
 
-            /// Returns the names of the keys whose values differ. `reload`: only keys that a reload applies; otherwise
-            /// only the others.
+            /// Returns the names of the keys whose values differ: with `reload`, keys that a reload applies, otherwise
+            /// keys that need a restart.
             #[allow(dead_code, reason = "some sections are compared as a whole")]
             pub(crate) fn differences(&self, other: &Self, reload: bool) -> Vec<&'static str> {
                 let mut names = Vec::new();

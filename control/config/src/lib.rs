@@ -188,8 +188,8 @@ impl Config {
         names.filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
 
-    /// Returns the sections whose keys differ, and the names of these keys. `reload`: only keys that a reload applies;
-    /// otherwise only the others.
+    /// Returns the sections whose keys differ, and the names of these keys: with `reload`, keys that a reload applies,
+    /// otherwise keys that need a restart.
     pub fn differences(
         &self,
         new: &Config,

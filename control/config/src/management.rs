@@ -27,8 +27,8 @@ section! {
         operate: Vec<Member> = members_rule(), or Vec::new();
         /// Users and groups with all rights. Root and the user that runs ddpd always have all rights.
         admin: Vec<Member> = members_rule(), or Vec::new();
-        /// Group of the API's socket, a name or a number. Its members can connect. Without it the socket has the group
-        /// of the ddpd process.
+        /// Group of the API's socket, a name or a number. Its members can connect. Without the key, the group of the
+        /// ddpd process.
         socket_group: Option<String> = account_rule("a group").optional(), or None;
     }
 }
@@ -38,12 +38,12 @@ section! {
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct AuditSection in "management.audit" {
         /// Absolute path of the audit file, with one JSON object per line for each change by the API. Calls without
-        /// effect, such as refused ones, are recorded in FILE.refused. The directory must exist. Without the key there
+        /// effect, such as refused calls, are recorded in FILE.refused. The directory must exist. Without the key there
         /// is no audit.
         file: Option<PathBuf> = absolute_path_rule().optional(), or None;
-        /// Maximum size of each of the two files, bytes. A full file is renamed to FILE.1, and a new one is begun.
+        /// Maximum size of each of the two files, bytes. A full file is renamed to FILE.1, and a new file is started.
         max_size: u64 = size_rule(64 << 10, 1 << 40), or 16 << 20;
-        /// Number of renamed audit files to keep; FILE.1 is the newest. One of FILE.refused is kept.
+        /// Number of renamed audit files to keep; FILE.1 is the newest. Of FILE.refused, one renamed file is kept.
         keep: u32 = integer_rule(1, 100), or 4;
     }
 }

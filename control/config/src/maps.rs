@@ -1,7 +1,7 @@
 //! Memory mappings: the kernel's limit for a process, and the part of it that regions and jobs may use.
 //!
 //! At the limit (`vm.max_map_count`) every allocation of the process may fail. Regions and jobs use at most three
-//! quarters of it. The rest is for libraries, threads, heap and DPDK, which maps each hugepage on its own.
+//! quarters of the limit. The rest is for libraries, threads, heap and DPDK, which maps each hugepage separately.
 
 use super::document::Document;
 use super::errors::ConfigError;
@@ -41,7 +41,7 @@ impl MapLimit {
         self.0 - self.0 / 4
     }
 
-    /// Returns the part of a sentence with the bound, its source, and the remedy for `needed` mappings.
+    /// Returns the end of an error message: the bound, its source, and the remedy for `needed` mappings.
     fn shortage(self, needed: u64) -> String {
         let MapLimit(limit) = self;
         let enough = needed.saturating_mul(4).div_ceil(3);
@@ -65,8 +65,8 @@ impl MapLimit {
     }
 }
 
-/// Returns the maximum number of mappings that a region takes. A small region takes none if it shares the mapping of
-/// others.
+/// Returns the maximum number of mappings of a region. A small region needs no mapping of its own if it shares one with
+/// other small regions.
 pub fn region_maps(region: &RegionSection) -> u64 {
     match region.backing {
         Backing::SharedMemory { .. } => SHARED_REGION_MAPS,
@@ -74,7 +74,7 @@ pub fn region_maps(region: &RegionSection) -> u64 {
     }
 }
 
-/// Returns the minimum number of mappings that these regions take together.
+/// Returns the minimum number of mappings for all these regions.
 fn total_maps(regions: &[RegionSection]) -> u64 {
     let is_small = |region: &&RegionSection| {
         let private = matches!(region.backing, Backing::Anonymous | Backing::File { .. });
@@ -84,7 +84,7 @@ fn total_maps(regions: &[RegionSection]) -> u64 {
     (small.len() as u64).div_ceil(REGIONS_PER_MAP) + other.into_iter().map(region_maps).sum::<u64>()
 }
 
-/// Reports regions that take more mappings than allowed. Notes a `limits.regions` that permits so many regions.
+/// Reports regions that need more mappings than allowed. Adds a note if `limits.regions` permits that many regions.
 pub(super) fn check_maps(machine: &Machine, document: &Document, findings: &mut Findings<'_>) {
     let (limit, config) = (MapLimit::read_from(machine), &document.config);
     let needed = total_maps(&config.regions);

@@ -212,8 +212,7 @@ fn read_mpa(section: &mut Section<'_, '_>, ulp: &Ulp) -> MpaSection {
         revision_0,
         revision_1,
         revision_2,
-        // Common verbs peers, siw among them, support no markers and refuse peers that request
-        // them.
+        // Common verbs peers such as siw do not support markers, and refuse peers that request them.
         markers: section.or_default("markers", *ulp == Ulp::Ddp, boolean_rule()),
         crc: section.or_default("crc", true, boolean_rule()),
         private_data_limit: section.or_default("private_data_limit", peer, integer_rule(0, max)),

@@ -47,11 +47,11 @@ pub(super) mod key {
         id: u32 = integer_rule(0u32, u32::MAX), "0";
         /// For `memif`: secret, the same on both sides.
         secret: String = rule_of_parser(Shape::Text("at most 24 bytes without comma"), values::parse_string), "";
-        /// For `ring`: name of the link. The port at its other end, in this process, has the same one.
+        /// For `ring`: name of the link, the same at both ports of the link. Both are in this process.
         link: String = rule_of_parser(Shape::Text("a name"), values::parse_name), "";
         /// For `pcap`: capture file from which frames are read.
         rx_file: PathBuf = rule_of_parser(Shape::Text("a path"), values::parse_path), "";
-        /// For `pcap`: capture file to which frames are written. Without it they are dropped.
+        /// For `pcap`: capture file to which frames are written. Without the key, frames are dropped.
         tx_file: PathBuf = rule_of_parser(Shape::Text("a path"), values::parse_path), "";
         /// Hardware address of the port; not for `af_xdp` and `af_packet`.
         mac: [u8; 6] = rule_of_parser(Shape::Text("a unicast hardware address"), values::parse_mac),

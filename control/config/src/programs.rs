@@ -22,10 +22,10 @@ section! {
         /// `management.socket`. Its mode is 0600, or 0660 if `allow` has members.
         socket: Option<PathBuf> = socket_path_rule().optional(), or None;
         /// Users and groups whose programs may attach: `user:NAME` or `group:NAME`, where NAME is a name or a number.
-        /// Root and the user that runs ddpd always may.
+        /// Programs of root and of the user that runs ddpd may always attach.
         allow: Vec<Member> = members_rule(), or Vec::new();
-        /// Group of the socket, a name or a number. Its members can connect. Without it the socket has the group of the
-        /// ddpd process.
+        /// Group of the socket, a name or a number. Its members can connect. Without the key, the group of the ddpd
+        /// process.
         socket_group: Option<String> = account_rule("a group").optional(), or None;
         /// Maximum number of attached programs.
         programs: u32 = integer_rule(1, 1024), or 64;
@@ -47,8 +47,8 @@ section! {
         completions: u32 = integer_rule(2, 1 << 20), or 65_536;
         /// Maximum number of listeners of a program.
         listeners: u32 = integer_rule(1, 1024), or 64;
-        /// Maximum number of doorbells and posted sends of a program that a worker processes in one turn. The rest
-        /// waits for the next turn. Receives of a connected queue pair are not counted.
+        /// Maximum number of doorbells and posted sends of a program that a worker processes per iteration of its loop.
+        /// The rest waits for the next iteration. Receives of a connected queue pair are not counted.
         budget: u32 = integer_rule(1, 65_536), or 128;
     }
 }
@@ -65,8 +65,8 @@ pub(super) fn read_programs(root: &mut Section<'_, '_>) -> (Option<ProgramsSecti
     (is_present.then_some(programs), section.finish())
 }
 
-/// Returns the keys that differ and need a restart, or with `reload` those that a reload applies: none. A section that
-/// only one side has counts as a change of `socket`.
+/// Returns the changed keys that need a restart. With `reload`, returns an empty list, because a reload applies none of
+/// the keys. If only one side has the section, `socket` counts as changed.
 pub(super) fn differences(
     old: Option<&ProgramsSection>,
     new: Option<&ProgramsSection>,
@@ -92,7 +92,7 @@ impl ProgramsSection {
     /// Resolves `allow` and `socket_group` to IDs.
     ///
     /// # Errors
-    /// The first wrong key, and one sentence that says why it is wrong.
+    /// The first invalid key, and the reason in one sentence.
     pub fn resolve_ids(
         &self,
         overflow: OverflowIds,

@@ -40,7 +40,7 @@ impl<'s, 'i> Section<'s, 'i> {
         self.table.is_some_and(|table| table.contains_key(key))
     }
 
-    /// Returns the key's value. Returns `None` if the key is absent, or if its value is wrong, which is then reported.
+    /// Returns the key's value, or `None` if the key is absent. Reports a wrong value and returns `None`.
     pub(super) fn optional<T>(&mut self, key: &'static str, rule: impl ParseValue<T>) -> Option<T> {
         let value = self.value_once(key)?;
         match rule.parse(value.get_ref()) {
@@ -52,8 +52,7 @@ impl<'s, 'i> Section<'s, 'i> {
         }
     }
 
-    /// Returns the key's value. Returns `default` if the key is absent, or if its value is wrong, which is then
-    /// reported.
+    /// Returns the key's value, or `default` if the key is absent. Reports a wrong value and returns `default`.
     pub(super) fn or_default<T>(
         &mut self,
         key: &'static str,
@@ -212,7 +211,7 @@ pub(super) fn with_article(kind: &str) -> String {
     format!("{} {kind}", if an { "an" } else { "a" })
 }
 
-/// Returns the known key that is most similar to the unknown one, if the difference is small.
+/// Returns the known key that is most similar to the unknown key, if the difference is small.
 fn nearest_key<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
     let limit = (key.len() / 3).max(1);
     let near = known.iter().map(|&k| (strsim::osa_distance(key, k), k)).min()?;

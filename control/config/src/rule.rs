@@ -50,7 +50,7 @@ pub enum Shape {
     Number(&'static str),
     /// A list of values.
     List(Box<Shape>),
-    /// One value, or a list of them.
+    /// One value, or a list of values.
     OneOrMore(Box<Shape>),
     /// The value, or `"off"`.
     OrOff(Box<Shape>),

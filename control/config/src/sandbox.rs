@@ -28,9 +28,9 @@ section! {
     /// `[management.sandbox]`: restrictions of the process.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct SandboxSection in "management.sandbox" {
-        /// `"on"`: at its start the process drops what the configuration does not need: capabilities, files (Landlock),
-        /// system calls (seccomp), new privileges. Restrictions that the kernel lacks are skipped and logged. All
-        /// appliances of a process must have the same mode.
+        /// `"on"`: at its start the process gives up all access that the configuration does not need: capabilities,
+        /// files (Landlock), system calls (seccomp), new privileges. Restrictions that the kernel lacks are skipped and
+        /// logged. All appliances of a process must have the same mode.
         mode: SandboxMode = word_rule(&SandboxMode::WORDS), or SandboxMode::Off;
         /// Absolute paths of directories whose files the process may read, write and create, in addition to
         /// `files.paths` and the directories of the files and sockets that the configuration names. They must exist.

@@ -89,7 +89,7 @@ fn as_object(value: &mut Value) -> &mut Map<String, Value> {
     value.as_object_mut().expect("it was made as an object")
 }
 
-/// Pattern of a number of bytes, without unit or with a decimal or binary one.
+/// Pattern of a number of bytes, without a unit or with a decimal or binary unit.
 const SIZE_PATTERN: &str = r"^[0-9]+(\.[0-9]+)? *([kKmMgGtTpPeE][iI]?)?[bB]?$";
 /// Pattern of a time: numbers, each with a unit.
 const DURATION_PATTERN: &str =

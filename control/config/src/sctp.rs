@@ -45,8 +45,8 @@ section! {
         /// Maximum receive window, bytes, at least `receive_window`. The window grows up to it while the peer uses more
         /// than half of the window per round trip.
         receive_window_limit: u32 = size32_rule(16 << 10, 1 << 30), or 128 << 20;
-        /// Send window, bytes: limits unacknowledged data, in at most 65,535 messages (RFC 9260 §3.3.4), and the
-        /// congestion window.
+        /// Send window, bytes: maximum of the unacknowledged data and of the congestion window. The data are in at most
+        /// 65,535 messages (RFC 9260 §3.3.4).
         send_window: u32 = size32_rule(16 << 10, 1 << 30), or 128 << 20;
         /// Pacing: spreads the congestion window over the round trip, on paths with a long enough RTT.
         pacing: bool = boolean_rule(), or true;
@@ -57,9 +57,9 @@ section! {
         path_mtu_probing: bool = boolean_rule(), or true;
         /// Minimum path MTU accepted from an ICMP report for IPv4, bytes. A smaller report counts as this value.
         min_path_mtu: u16 = integer_rule(68, 1280), or 576;
-        /// Time after which sizes that the path did not carry are probed again (RFC 8899 §5.1.1).
+        /// Time before packet sizes that the path did not carry are probed again (RFC 8899 §5.1.1).
         path_mtu_raise: Duration = duration_rule(ms(300_000), 24 * HOUR), or ms(600_000);
-        /// Time for which an association without sessions stays open for the next one.
+        /// Time for which an association without sessions stays open for the next session.
         linger: Duration = duration_rule(ms(0), HOUR), or ms(0);
         /// Local UDP port for SCTP in UDP, in addition to SCTP over IP (RFC 6951).
         udp_encapsulation: Option<u16> = port_or_off_rule(), or None;

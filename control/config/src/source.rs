@@ -63,7 +63,7 @@ impl Source {
 }
 
 impl Config {
-    /// Sets the log filter of the command line, which takes precedence over that of the file.
+    /// Sets the log filter of the command line, which takes precedence over the filter of the file.
     pub fn override_log(&mut self, filter: &str) {
         self.management.log = filter.to_owned();
         self.source.log_override = Some(filter.to_owned());
@@ -75,15 +75,15 @@ impl Config {
         self.source.log_by_api = true;
     }
 
-    /// Copies the log filter of the command line from the running configuration to this new one, where it takes effect.
+    /// Copies the log filter of the command line from the running configuration to this new configuration and applies
+    /// it.
     pub fn keep_overridden(&mut self, running: &Config) {
         if let Some(filter) = &running.source.log_override {
             self.override_log(filter);
         }
     }
 
-    /// Records the log filter of the command line from an earlier source, for a newly read file. The filter in effect
-    /// is unchanged.
+    /// Copies the record of the command line's log filter from the source `before`. The filter in effect is unchanged.
     pub fn keep_log_override(&mut self, before: &Source) {
         self.source.log_override.clone_from(&before.log_override);
     }

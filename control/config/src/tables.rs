@@ -56,7 +56,7 @@ pub(super) mod port {
         /// this process (`ring`), or capture files (`pcap`).
         kind: String = words_rule(&PortKind::NAMES), "";
         /// Largest IP packet, bytes. At most 65,280 for `ring`, `memif` and `vhost-user`, 3498 for `af_xdp`, 9000 for
-        /// the others. Each packet buffer of the port has room for one.
+        /// the others. Each packet buffer of the port has room for a packet of this size.
         mtu: u16 = integer_rule(MIN_MTU, MAX_MTU), "1500";
         /// Computation and verification of checksums. `offload`: by the device if it supports this, else by the worker.
         /// `software`: by the worker. `trusted`: as `software`, but TCP checksums are neither computed nor verified;
@@ -115,7 +115,7 @@ pub(super) mod interface_peers {
     keys! { keys_of in "interface", reload: true {
         /// Prefixes of the peers that may connect to the interface's listeners, at most 1024. Empty: all peers that
         /// `deny` does not contain. A packet that would open a stream from another peer is dropped without an answer.
-        /// The listener's own lists must admit the peer, too.
+        /// The listener's lists must also admit the peer.
         allow: Vec<IpNet> = list_rule(PEERS), "[]";
         /// Prefixes of the peers that may not connect, at most 1024. Overrides `allow`.
         deny: Vec<IpNet> = list_rule(PEERS), "[]";
@@ -186,12 +186,12 @@ pub(super) mod listener {
         ttl: u8 = integer_rule(1u8, u8::MAX), "the interface's";
         /// Prefixes of the peers that may connect, at most 1024. Empty: all peers that `deny` does not contain. A
         /// packet that would open a stream from another peer is dropped without an answer. The interface's lists must
-        /// admit the peer, too.
+        /// also admit the peer.
         allow: Vec<IpNet> = list_rule(PEERS), "[]";
         /// Prefixes of the peers that may not connect, at most 1024. Overrides `allow`.
         deny: Vec<IpNet> = list_rule(PEERS), "[]";
         /// IPsec protection required of streams: any (`ipsec`), or encryption with keys of at least 128 or 256 bits.
-        /// Streams with less are refused.
+        /// Streams with weaker protection are refused.
         require: Option<u16> = word_rule(&REQUIRED), "\"none\"";
         /// Protocol above DDP.
         ulp: &'static str = word_rule(&[("ddp", "ddp"), ("rdmap", "rdmap")]), "\"ddp\"";
@@ -202,7 +202,7 @@ pub(super) mod listener {
         ird: u16 = integer_rule(0, MAX_DEPTH), "32";
         /// For `rdmap`: maximum number of our outstanding RDMA Reads and atomics, per stream.
         ord: u16 = integer_rule(0, MAX_DEPTH), "32";
-        /// For `rdmap` over TCP: kind of peer, which determines deviations from the specifications.
+        /// For `rdmap` over TCP: kind of peer, which selects the adaptations to its deviations from the specifications.
         peer: Peer = word_rule(&Peer::ALL.map(|peer| (peer.name(), peer))), "\"standard\"";
         /// For `perftest`: bytes of the first Write of the write latency test, which its client does not announce.
         message_size: u32 = values::size32_rule(1, 16 << 20), "\"4 KiB\"";

@@ -35,10 +35,10 @@ pub fn read_file(file: &Path) -> Result<String, String> {
     decode(&bytes).map(str::to_owned)
 }
 
-/// Decodes the bytes, without UTF-8's byte order mark. Error messages contain none of the bytes, which may be a key.
+/// Decodes the bytes, without UTF-8's byte order mark. Error messages do not contain the bytes, which may be a secret.
 ///
 /// # Errors
-/// The end of a sentence: the encoding, as far as it can be recognised, and the remedy.
+/// The end of a sentence that begins with the file's name: the encoding, if recognised, and the remedy.
 pub fn decode(bytes: &[u8]) -> Result<&str, String> {
     for (mark, shown, name) in OTHER_ENCODINGS {
         if bytes.starts_with(mark) {

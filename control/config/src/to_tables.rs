@@ -18,7 +18,7 @@ use super::{
 use crate::transport::Transport;
 use crate::{Backing, ChecksumMode, SegmentationMode};
 
-/// Replacement of a hidden secret.
+/// Text in place of a hidden secret.
 const HIDDEN: &str = "\u{2026}";
 
 /// One table of a file.
@@ -74,12 +74,11 @@ impl Config {
         tables
     }
 
-    /// Returns the table of one region.
     pub(super) fn tables_of_region(section: &RegionSection) -> WrittenTable {
         region_table(section)
     }
 
-    /// Returns the tables of one listener.
+    /// Returns the table of a listener and the tables of its limits and queues.
     pub(super) fn listener_tables(section: &ListenerSection) -> Vec<WrittenTable> {
         let mut tables = Vec::new();
         push_listener(section, &mut tables);

@@ -42,10 +42,10 @@ section! {
         /// Initial receive window, bytes.
         receive_window: u32 = size32_rule(16 << 10, 1 << 30), or 4 << 20;
         /// Maximum receive window, bytes, at least `receive_window`. The window grows up to it while the peer uses more
-        /// than half of the window per round trip. Without markers, `limits.held_per_stream` bounds it, too.
+        /// than half of the window per round trip. Without markers, `limits.held_per_stream` also bounds it.
         receive_window_limit: u32 = size32_rule(16 << 10, 1 << 30), or 128 << 20;
-        /// Send window, bytes: limits unacknowledged data and the congestion window. Unacknowledged segments are
-        /// limited to one per 512 bytes of it, or to 32,768 if this is more.
+        /// Send window, bytes: maximum of the unacknowledged data and of the congestion window. At most one segment per
+        /// 512 bytes of the window is unacknowledged, or 32,768 segments if that is more.
         send_window: u32 = size32_rule(16 << 10, 1 << 30), or 128 << 20;
         /// Selective acknowledgements (RFC 2018).
         sack: bool = boolean_rule(), or true;
@@ -68,8 +68,8 @@ section! {
         /// §4).
         zero_window_timeout: Option<Duration> =
             duration_or_off_rule(millis(1000), 24 * HOUR), or Some(millis(600_000));
-        /// SYN cookies (RFC 4987). `auto`: if there is no room for the half-open stream. `always`: for every SYN.
-        /// `never`: a SYN without room is dropped.
+        /// Use of SYN cookies (RFC 4987). `auto`: for a SYN that a limit on half-open streams would refuse. `always`:
+        /// for every SYN. `never`: a SYN that a limit refuses is dropped.
         syn_cookies: SynCookieMode = word_rule(&SynCookieMode::NAMES), or SynCookieMode::Auto;
     } by_hand {
         /// Parameters of keepalive (RFC 9293 §3.8.4); `None` if it is off.
@@ -141,8 +141,8 @@ section! {
         /// Largest FPDU to receive, bytes with markers, at least the largest MTU. A stream can always hold one FPDU of
         /// this size.
         max_fpdu: u32 = size32_rule(1 << 10, 128 << 10), or 64 << 10;
-        /// Number of retransmissions of an FPDU because of wrong CRCs before it is an error, with
-        /// `on_bad_crc = "retransmit"`.
+        /// Maximum number of retransmissions of one FPDU because of wrong CRCs, with `on_bad_crc = "retransmit"`. A
+        /// further wrong CRC is an error.
         bad_crc_tries: u8 = integer_rule(1, 100), or 5;
     }
 }
@@ -161,45 +161,45 @@ section! {
     pub struct Limits in "limits" {
         /// Memory ceiling of the appliance, bytes. It includes regions, data of jobs, the workers' buffers, and per
         /// worker 4 KiB for each of `limits.streams` streams. Regions in reserved hugepages do not count. Without the
-        /// key, or if the machine has less: 75 % of what packet pools outside of hugepages leave of the RAM or of the
-        /// control group's limit, divided by the number of appliances in the process. If buffers and streams exceed
-        /// half of the ceiling, the bounds of the buffers (`buffers_per_worker`, `held_per_worker`, `kept_per_worker`)
-        /// are lowered in proportion, together to no less than an eighth of the ceiling.
+        /// key, or if the machine has less memory: 75 % of the RAM or of the control group's limit, after packet pools
+        /// outside of hugepages are subtracted, divided by the number of appliances in the process. If buffers and
+        /// streams exceed half of the ceiling, the bounds of the buffers (`buffers_per_worker`, `held_per_worker`,
+        /// `kept_per_worker`) are lowered in proportion. Together they keep at least an eighth of the ceiling.
         [reload] memory: Option<u64> = size_rule(1 << 20, 64 * TIB).optional(), or None;
         /// Maximum number of streams, over all listeners and connects.
         [reload] streams: u32 = integer_rule(1, 10_000_000), or 4096;
         /// Maximum number of accepted streams of one peer (an IPv4 address or a /64 of IPv6), per worker and over all
         /// listeners. Without the key there is no limit.
         streams_per_peer: Option<u32> = integer_rule(1, 10_000_000).optional(), or None;
-        /// Maximum number of regions. Regions and jobs may also take at most three quarters of the memory mappings that
-        /// `vm.max_map_count` allows the process: a region takes one, and two in shared memory. 64 locked regions of about
-        /// one size up to 16 KiB share one, except in shared memory or hugepages.
+        /// Maximum number of regions. Regions and jobs may also use at most three quarters of the memory mappings that
+        /// `vm.max_map_count` allows the process. A region uses one mapping; in shared memory, two. Up to 64 locked
+        /// regions of similar size, each at most 16 KiB, share a mapping, except in shared memory or hugepages.
         [reload] regions: u32 = integer_rule(1, 1_000_000), or 1024;
         /// Idle time after which the peer of a stream with an exclusive region is probed, by TCP keepalive or SCTP
-        /// heartbeat, unless `tcp.keepalive` or `sctp.heartbeat` is shorter. The regions of a crashed peer are freed in
-        /// this way.
+        /// heartbeat, unless `tcp.keepalive` or `sctp.heartbeat` is shorter. The probes detect a crashed peer, so that
+        /// its regions are freed.
         exclusive_keepalive: Option<Duration> =
             duration_or_off_rule(millis(1000), 24 * HOUR), or Some(millis(60_000));
         /// Maximum total size of all regions, bytes.
         [reload] region_memory: u64 = size_rule(4096, 64 * TIB), or 16 << 30;
-        /// Maximum bytes that one stream holds beyond a gap because they could not be placed. Without markers it bounds
-        /// the receive window, too.
+        /// Maximum bytes that one stream holds beyond a gap because they could not be placed. Without markers, the
+        /// limit also bounds the receive window.
         held_per_stream: u64 = size_rule(64 << 10, TIB), or 4 << 20;
         /// Maximum bytes that all streams of one worker hold beyond gaps, incomplete SCTP messages included. Fragments
-        /// of one peer take at most half of it.
+        /// of one peer use at most half of this limit.
         held_per_worker: u64 = size_rule(64 << 10, TIB), or 64 << 20;
         /// Maximum memory for copies of sent data per worker, bytes. Data whose source may change is copied until it is
-        /// acknowledged. Each stream may keep one segment more.
+        /// acknowledged. In addition to the limit, each stream may keep one segment.
         kept_per_worker: u64 = size_rule(64 << 10, TIB), or 64 << 20;
-        /// Maximum total growth of all receive windows of one worker, bytes. The growth of one window never exceeds the
-        /// rest that it leaves to the others.
+        /// Maximum total growth of all receive windows of one worker, bytes. The growth of one window is never larger
+        /// than the remainder left for the other windows.
         windows_per_worker: u64 = size_rule(64 << 10, TIB), or 1 << 30;
         /// Maximum memory for untagged receive buffers per worker, bytes.
         buffers_per_worker: u64 = size_rule(4096, TIB), or 64 << 20;
         /// Maximum number of neighbour cache entries per interface.
         neighbours: u32 = integer_rule(8, 1_000_000), or 1024;
-        /// Number of events kept per class: changes by the operator, errors and warnings, failed attempts of peers,
-        /// deliveries, and all others.
+        /// Number of events kept in each of five classes: changes by the operator, errors and warnings, failed attempts
+        /// of peers, deliveries, and all other events.
         events: u32 = integer_rule(16, 10_000_000), or 4096;
         /// Maximum message data kept in the event log, bytes.
         event_memory: u64 = size_rule(4096, TIB), or 16 << 20;
@@ -260,8 +260,8 @@ section! {
         /// True to enable DPDK's telemetry socket, in DPDK's runtime directory (`dpdk-telemetry.py -f ddpd`).
         dpdk_telemetry: bool = boolean_rule(), or false;
         /// Flight recorder: keeps the events of each stream for `ddpctl why`. Memory per stream at its worker: none
-        /// without events, at most 416 bytes with retransmissions, time-outs or errors, and 80 bytes from a minute
-        /// after the last of these events on (over SCTP only with `heartbeat`).
+        /// without events, at most 416 bytes with retransmissions, time-outs or errors, and 80 bytes once a minute has
+        /// passed since the last of these events (over SCTP only with `heartbeat`).
         recorder: bool = boolean_rule(), or true;
         /// Number of ended streams whose records are kept: streams that did not close gracefully. The oldest are
         /// dropped first.
@@ -290,7 +290,7 @@ section! {
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub struct ListenSection in "management.listen" {
         /// Address and port of the kernel's TCP on which `/metrics`, `/livez` and `/readyz` are served, without access
-        /// control. Without it they are not served.
+        /// control. Without the key, they are not served.
         address: Option<SocketAddr> = socket_address_rule().optional(), or None;
     }
 }

@@ -20,7 +20,7 @@ pub use rdmap::*;
 pub use tcp_lite::mpa::BadCrcPolicy;
 pub use tcp_lite::tcp::{CongestionControl as Congestion, Keepalive};
 
-/// One worker thread. `[workers]` lists the cores of pinned workers, or has the number of unpinned ones.
+/// One worker thread. `[workers]` lists the cores of pinned workers, or gives the number of unpinned workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerSection {
     /// Core to which the worker is pinned; `None` for an unpinned worker.
@@ -116,7 +116,7 @@ pub enum Backing {
 /// Time at which the file of a region is synced to the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fsync {
-    /// Never; the kernel decides.
+    /// Never; the kernel alone decides when it writes the file back.
     Never,
     /// After each delivered message.
     Message,
@@ -141,10 +141,10 @@ pub struct ListenerSection {
     pub transport: Transport,
     /// DSCP and TTL of the listener's streams; `None` in a field means the interface's value.
     pub ip: IpFields,
-    /// Peers that the listener admits. The interface's lists must admit them, too.
+    /// Peers that the listener admits. The interface's lists must also admit them.
     pub peers: PeerSection,
-    /// Minimum key size for encryption of the IPsec required for streams, bits; 0 for integrity only. `None`: IPsec is
-    /// not required.
+    /// IPsec required for streams: minimum key size for encryption, bits; 0 for integrity only. `None`: IPsec is not
+    /// required.
     pub require: Option<u16>,
     /// Protocol above DDP.
     pub ulp: Ulp,

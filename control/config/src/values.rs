@@ -277,7 +277,7 @@ fn format_time(time: Duration) -> String {
     format!("\"{}\"", humantime::format_duration(time))
 }
 
-/// Returns the rule for a time with a unit, or `"off"`, which is `None`.
+/// Returns the rule for a time with a unit, or `"off"`, parsed as `None`.
 pub(super) fn duration_or_off_rule(min: Duration, max: Duration) -> Rule<Option<Duration>> {
     let time = duration_rule(min, max);
     let show = |time: &Option<Duration>| time.map_or("\"off\"".to_owned(), format_time);
@@ -475,7 +475,7 @@ pub(super) fn u64_or_string(value: &DeValue<'_>) -> Parsed<u64> {
     }
 }
 
-/// Parses decimal digits, or hexadecimal ones after `0x`, without a sign.
+/// Parses decimal digits, or hexadecimal digits after `0x`, without a sign.
 pub fn parse_u64(text: &str) -> Option<u64> {
     let (digits, radix) = match text.strip_prefix("0x") {
         Some(digits) => (digits, 16),

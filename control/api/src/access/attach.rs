@@ -1,5 +1,5 @@
-//! Access to the socket of local programs: mode and group of the socket, and the users whose programs may attach. The
-//! rules are those of the roles at the API's socket.
+//! Access to the socket of local programs: mode and group of the socket, and the users whose programs may attach. Users
+//! and groups are resolved as at the API's socket.
 
 use std::io;
 use std::os::fd::BorrowedFd;

@@ -78,7 +78,7 @@ impl Audit {
             return;
         }
         if admitted {
-            quota.return_token(line.uid, now);
+            quota.count_omitted(line.uid, now);
         }
         self.tally.count_omitted_line();
     }
@@ -95,7 +95,8 @@ fn lock_quota(quota: &Mutex<LineQuota>) -> std::sync::MutexGuard<'_, LineQuota> 
     quota.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The queue of a file and the thread that writes the file. A drop waits until the thread has written all queued lines.
+/// The queue of a file and the thread that writes the file. Dropping it waits until the thread has written all queued
+/// lines.
 #[derive(Debug)]
 struct AuditWriter {
     sender: Option<SyncSender<String>>,
@@ -208,7 +209,7 @@ impl AuditOutput {
     }
 }
 
-/// Line that reports how many calls of a user have no line of their own.
+/// Line that reports the number of a user's omitted calls.
 #[derive(Debug, Serialize)]
 struct OmissionLine {
     /// Time of the report, RFC 3339.
@@ -241,14 +242,14 @@ struct AuditLine<'e> {
 }
 
 impl AuditLine<'_> {
-    /// Returns true if the call changed nothing, because it was refused or invalid: status 400 to 499. A call without
-    /// an answer, or with an error of the appliance, may have changed state.
+    /// Returns true for a refused or invalid call, which changed nothing: status 400 to 499. A call without an answer,
+    /// or with an error of the appliance, may have changed state.
     fn is_without_effect(&self) -> bool {
         self.status.is_some_and(|status| (400..500).contains(&status))
     }
 }
 
-/// A call in progress. A drop records the call if [`set_recorded`](PendingCall::set_recorded) requires a record.
+/// A call in progress. Dropping it records the call if [`set_recorded`](PendingCall::set_recorded) requires a record.
 #[derive(Debug)]
 pub(super) struct PendingCall {
     access: Arc<Access>,

@@ -20,7 +20,7 @@ pub(super) struct AuditFile {
 #[derive(Debug)]
 struct OpenFile {
     file: File,
-    /// Device and inode number, to notice that the path names another file.
+    /// Device and inode number of the open file. The path has other numbers if the file was moved or replaced.
     identity: (u64, u64),
     len: u64,
     /// True if the last line in the file is incomplete. The next line is then written after a newline.
@@ -56,7 +56,7 @@ impl AuditFile {
         self.open_current()?.append(line)
     }
 
-    /// Returns the open file. Opens the path again if it no longer names the open file, which was moved or removed.
+    /// Returns the open file. Reopens the path if the open file was moved or removed.
     fn open_current(&mut self) -> io::Result<&mut OpenFile> {
         let there = std::fs::symlink_metadata(&self.path).ok();
         let same = |open: &OpenFile| there.as_ref().is_some_and(|m| file_id(m) == open.identity);

@@ -40,14 +40,14 @@ use super::ApiError;
 use super::Counters;
 use super::connections::ConnectionTally;
 
-/// Rights of a caller. Each role includes the preceding ones.
+/// Rights of a caller. Each role includes the rights of the preceding roles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// Read state, counters and events.
     View,
     /// Change regions, listeners, streams and jobs, and read the contents of regions and frames.
     Operate,
-    /// Everything, including files of the host, with the appliance's permissions.
+    /// Make all calls, including calls with files of the host, which the appliance opens with its own permissions.
     Admin,
 }
 
@@ -195,8 +195,8 @@ impl AccessTally {
         self.lines_lost.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of calls without effect that have no line of their own in `FILE.refused`. Reports in the file
-    /// contain their number.
+    /// Returns the number of calls without effect whose lines were omitted from `FILE.refused`. Report lines in the
+    /// file contain this number per user.
     pub fn lines_omitted(&self) -> u64 {
         self.lines_omitted.load(Ordering::Relaxed)
     }

@@ -84,7 +84,7 @@ impl connections::Acceptor for ApiAcceptor {
         }
     }
 
-    /// Returns the peer for the limits on connections: the user id. Admins may use the reserved connections.
+    /// Returns the peer for the connection limits. Its key is the user id. Admins may use the reserved connections.
     fn peer(caller: &Caller) -> Peer {
         Peer { key: caller.uid.into(), privileged: caller.role == Some(Role::Admin) }
     }

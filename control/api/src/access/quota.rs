@@ -31,7 +31,7 @@ struct Bucket {
     omitted: u64,
 }
 
-/// Number of a user's calls without a line of their own.
+/// Number of omitted calls of one user.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct OmittedCalls {
     /// User id; `None` for all users that share a bucket.
@@ -70,8 +70,8 @@ impl LineQuota {
         true
     }
 
-    /// Counts an admitted call as omitted, because the queue had no space for its line. The token remains taken.
-    pub(super) fn return_token(&mut self, uid: u32, now: Instant) {
+    /// Counts an admitted call as omitted, because the queue had no space for its line. The token is not returned.
+    pub(super) fn count_omitted(&mut self, uid: u32, now: Instant) {
         self.bucket(uid, now).omitted += 1;
     }
 

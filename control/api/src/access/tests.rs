@@ -68,7 +68,7 @@ impl Appliance {
         json_request(self.fake.as_ref().unwrap(), method, path, body)
     }
 
-    /// Stops the server. Returns the lines of its audit file, then those of the file of calls without effect.
+    /// Stops the server. Returns the lines of its audit file, then the lines of the file of calls without effect.
     fn audit_lines(mut self) -> Vec<Value> {
         drop(self.fake.take());
         let files = ["audit.jsonl", "audit.jsonl.refused"];
@@ -250,7 +250,7 @@ fn a_member_of_a_group_gets_its_role_over_the_socket() {
 
 #[test]
 fn overflow_user_is_always_refused() {
-    // The overflow user is in an admin group and is the process's own user, and has no role nevertheless.
+    // The overflow user has no role although it is in an admin group and is the user of the process.
     let roles = Roles { own_uid: OVERFLOW.uid, ..roles() };
     let overflow = Credentials { uid: OVERFLOW.uid, gid: 13, pid: 0, groups: vec![13] };
     assert_eq!(roles.role_of(&overflow), None);

@@ -3,8 +3,8 @@
 use super::{Event, EventKind, Ring, Severity};
 use crate::StreamId;
 
-/// Filter of a reader of the event log. An event matches if it meets all conditions; `None` and the default are no
-/// condition.
+/// Filter of a reader of the event log. An event matches if it meets all conditions. `None` and default values match
+/// all events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventFilter {
     /// Minimum severity.

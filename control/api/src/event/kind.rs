@@ -54,7 +54,7 @@ explained_events! {
             /// Name of the appliance.
             appliance: String,
         },
-        /// The appliance accepts no new streams and waits for the existing ones to end.
+        /// The appliance accepts no new streams and waits for the existing streams to end.
         #[explain("draining",
             cause = "`ddpctl drain`, or the appliance is stopping.",
             remedy = "`ddpctl undrain` accepts new streams again, unless the appliance is stopping.")]
@@ -116,8 +116,8 @@ explained_events! {
             #[serde(default)]
             hint: Option<String>,
         },
-        /// A peer connected but did not become a stream: its handshake failed, or the appliance refused it. The events
-        /// are limited in rate; the counters include all failures.
+        /// A peer connected, but no stream was established: the handshake failed, or the appliance refused the stream.
+        /// The events are limited in rate; the counters include all failures.
         #[explain("handshake_failed",
             cause = "A client of another protocol, a wrong port or ulp, a limit of the listener, a scanner or a \
                      health check.",
@@ -296,7 +296,7 @@ explained_events! {
             /// Name of the region.
             region: String,
         },
-        /// A region was removed. No byte can be placed in it any more.
+        /// A region was removed. No more bytes can be placed in it.
         #[explain("region_removed",
             cause = "`ddpctl regions remove`, or a reload without it.",
             remedy = "None. Peers that still use its STag get an error, and their streams end.")]
@@ -311,14 +311,14 @@ explained_events! {
         ProgramAttached {
             /// Number of the program.
             program: u32,
-            /// Name that the program gave itself.
+            /// Name that the program sent when it attached.
             name: String,
             /// Effective user id.
             uid: u32,
             /// Process id.
             pid: i32,
         },
-        /// A local program has ended. Its connections were reset, and its memory is free.
+        /// A local program has ended. Its connections were reset, and its memory was freed.
         #[explain("program_ended",
             cause = "The program closed its session or ended, `ddpctl programs kill`, or the program did not read its \
                      messages.",
@@ -326,7 +326,7 @@ explained_events! {
         ProgramEnded {
             /// Number of the program.
             program: u32,
-            /// Name that the program gave itself.
+            /// Name that the program sent when it attached.
             name: String,
         },
         /// A local program was refused.
@@ -345,7 +345,7 @@ explained_events! {
         #[explain("program_error",
             cause = "The program posted an invalid request, used memory that it has not registered, or did not take \
                      completions in time.",
-            remedy = "`reason` has the cause. Mend the program.")]
+            remedy = "`reason` has the cause. Correct the program.")]
         ProgramError {
             /// Number of the program.
             program: u32,

@@ -29,12 +29,12 @@ pub struct EventPage {
     pub events: Vec<Event>,
     /// Value of `after` for the next page.
     pub next: u64,
-    /// Number of events that were overwritten before this page was read. With a filter for some classes of events, an
-    /// upper bound for these classes.
+    /// Number of events that were overwritten before this page was read. If the filter selects only some classes of
+    /// events, an upper bound for these classes.
     pub lost: u64,
 }
 
-/// Handle of the event log, cheap to clone. Appending an event never waits for readers to read older events.
+/// Handle of the event log, cheap to clone. Appending an event never waits for readers.
 #[derive(Clone, Debug)]
 pub struct EventLog {
     inner: Arc<Mutex<LogState>>,
@@ -46,7 +46,7 @@ struct LogState {
     /// One ring for each class, in the order of [`Ring::ALL`].
     rings: [EventRing; Ring::ALL.len()],
     last: u64,
-    /// Listener of each established stream that was accepted, for events that name only the stream.
+    /// Listener of each live stream that a listener accepted, for events that name only the stream.
     listeners: HashMap<StreamId, Arc<str>>,
 }
 
@@ -113,7 +113,7 @@ impl EventLog {
     }
 
     fn lock(&self) -> MutexGuard<'_, LogState> {
-        // A panic while the lock is held leaves no change incomplete, so that poison can be ignored.
+        // Poison is ignored: a panic while the lock is held leaves no change incomplete.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

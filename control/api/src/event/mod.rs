@@ -138,7 +138,7 @@ impl EventKind {
         }
     }
 
-    /// Returns the stream that the event names; `None` if it names none.
+    /// Returns the stream of the event; `None` if the event names no stream.
     pub fn stream(&self) -> Option<StreamId> {
         match self {
             EventKind::StreamEstablished { stream, .. }
@@ -154,7 +154,7 @@ impl EventKind {
         }
     }
 
-    /// Returns the listener that the event names; `None` if it names none.
+    /// Returns the listener of the event; `None` if the event names no listener.
     pub fn listener(&self) -> Option<&str> {
         match self {
             EventKind::StreamEstablished { listener, .. }

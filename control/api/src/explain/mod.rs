@@ -17,10 +17,10 @@ use crate::refusal::RefusalKind;
 pub use document::document;
 pub use notes::NoteKind;
 
-/// Maximum edit distance between an unknown name and a name that is proposed instead.
+/// Maximum edit distance between an unknown name and a name suggested for it.
 const FAR: usize = 3;
 
-/// Group of names that appear in the same place.
+/// Group of names that appear in the same output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Group {
@@ -55,7 +55,7 @@ impl Group {
         }
     }
 
-    /// Returns sentences about the places where the names of the group appear.
+    /// Returns a description of the outputs in which the names of the group appear.
     fn place(self) -> &'static str {
         match self {
             Group::Drop | Group::TcpDrop | Group::SctpDrop => {

@@ -10,8 +10,8 @@ base::explained! {
             remedy = "`ddpd doctor --config FILE` has each finding with its remedy as a command. Packet buffers \
                       should be in hugepages.")]
         AtStart,
-        /// A region's memory is not locked, or does not have the pages that `backing` names. The note expires with the
-        /// region.
+        /// A region's memory is not locked, or does not have the page size that `backing` requests. The note expires
+        /// with the region.
         #[explain("region_memory",
             cause = "The limit of locked memory (`ulimit -l`, `LimitMEMLOCK=`) is below the size of the regions, or \
                      the hugepages are used up.",
@@ -32,7 +32,7 @@ base::explained! {
                       need a restart of ddpd after their interface was created again.")]
         Device,
         /// A host sends packets without checksums. The packets are dropped, and the host's connections time out. The
-        /// note expires when no such packets arrive any more.
+        /// note expires when such packets no longer arrive.
         #[explain("unfinished_checksums",
             cause = "The port's device is one end of a veth, and the host at the other end leaves checksums to a \
                      device that does not fill them in.",

@@ -62,7 +62,7 @@ impl From<&str> for CounterName {
     }
 }
 
-// `Borrow<str>` requires that equality and order of names are those of their texts.
+// `Borrow<str>` requires that names compare as their texts do.
 
 impl PartialEq for CounterName {
     fn eq(&self, other: &Self) -> bool {

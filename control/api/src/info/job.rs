@@ -14,7 +14,7 @@ pub struct JobInfo {
     pub id: u64,
     /// `put`, `get` or `bench`.
     pub kind: String,
-    /// Path of the file. Empty if a local region takes its place, or if the client sends the data of a put.
+    /// Path of the file. Empty if the job uses a local region instead, or if the client sends the data of a put.
     pub file: PathBuf,
     /// Local region into which a get fetches. Absent for a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]

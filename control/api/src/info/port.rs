@@ -77,7 +77,7 @@ pub struct WorkerInfo {
     pub id: u32,
     /// CPU core to which the worker is pinned. `null` if it is not pinned.
     pub core: Option<u16>,
-    /// Behaviour without work: `poll` or `adaptive`.
+    /// Behaviour when idle: `poll` or `adaptive`.
     pub idle: String,
     /// Streams of the worker, in all states.
     pub streams: u32,

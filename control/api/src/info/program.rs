@@ -14,7 +14,7 @@ pub struct ProgramInfo {
     pub uid: u32,
     /// Process id; 0 if the process is in another PID namespace.
     pub pid: i32,
-    /// `attaching`, `attached` or `ending`. A program is ending until its memory is not in use any more.
+    /// `attaching`, `attached` or `ending`. A program is ending until its memory is no longer in use.
     pub state: String,
     /// Time since the program attached, seconds.
     pub seconds: f64,

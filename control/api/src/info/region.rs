@@ -90,7 +90,7 @@ pub struct ListenerInfo {
     pub refused: u64,
     /// True if the listener is from the configuration file, false if the API added it.
     pub configured: bool,
-    /// Prefixes of peers that may connect. Empty: all peers except those in `deny`. The interface must allow them, too.
+    /// Prefixes of peers that may connect. Empty: all peers except those in `deny`. The interface must also allow them.
     #[serde(default)]
     pub allow: Vec<String>,
     /// Prefixes of peers that are refused.

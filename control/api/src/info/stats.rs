@@ -23,12 +23,13 @@ pub struct Stats {
     /// Counters of each region, by name.
     #[serde(default)]
     pub regions: BTreeMap<String, Counters>,
-    /// Version of libdpdk; `None` if unknown. Only the metrics contain it here. In JSON it is part of the status.
+    /// Version of libdpdk; `None` if unknown. Only the metrics use this member. In JSON, the version is part of the
+    /// status.
     #[serde(skip)]
     pub dpdk_version: Option<String>,
     /// Gauges of the appliance: `streams`, `regions`, `region_memory`, `held_bytes`, ...
     pub gauges: Counters,
-    /// Peers that connected but did not become streams, by listener and failure.
+    /// Failed handshakes of peers, by listener, stage and reason.
     #[serde(default)]
     pub handshakes: Vec<HandshakeInfo>,
     /// Calls of the API refused because of the caller's role, by that role: `none`, `view`, `operate`.
@@ -48,7 +49,7 @@ pub struct HistogramInfo {
     pub unit: String,
     /// Description of the measured value, without a full stop.
     pub help: String,
-    /// Pairs of upper bound (inclusive) and number of values in the bucket: above the previous bound, up to this one.
+    /// Pairs of upper bound (inclusive) and number of values in the bucket: above the previous bound, up to this bound.
     pub buckets: Vec<(f64, u64)>,
     /// Number of values above the last bound.
     pub beyond: u64,

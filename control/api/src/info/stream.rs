@@ -51,7 +51,7 @@ pub struct StreamInfo {
     pub counters: Counters,
 }
 
-/// Present state of a TCP connection or an SCTP association, as `ss -ti` shows it for the kernel's.
+/// Present state of a TCP connection or an SCTP association. `ss -ti` shows the same values for kernel sockets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowInfo {
     /// Smoothed round-trip time (RFC 6298 §2), microseconds. `null` before the first measurement.
@@ -122,7 +122,7 @@ pub struct AssociationInfo {
     /// Complete state, including the values above.
     #[serde(default)]
     pub flow: FlowInfo,
-    /// Counters of the association, all sessions together. The counters of DDP and RDMAP are those of the streams.
+    /// Counters of the association, all sessions together. Counters of DDP and RDMAP are in the streams.
     pub counters: Counters,
 }
 

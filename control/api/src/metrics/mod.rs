@@ -134,8 +134,8 @@ pub fn render(stats: &Stats, format: Format) -> Result<String, fmt::Error> {
     Ok(format.convert(text))
 }
 
-/// Returns a worker's counters, except those with the name of a gauge of the worker. Such a counter is the maximum over
-/// single streams; the metrics have the gauge instead, which is the maximum of the whole worker.
+/// Returns a worker's counters, except counters that share their name with a gauge of the worker. Such a counter is the
+/// maximum over single streams; the gauge is the maximum of the whole worker and replaces it.
 fn worker_counters(worker: &WorkerStats) -> Counters {
     let own = |name: &CounterName| worker.gauges.contains_key(name);
     let counters = worker.counters.iter().filter(|(name, _)| !own(name));

@@ -52,7 +52,7 @@ fn base_name(name: &str) -> String {
     let words = name.split(|c: char| !c.is_ascii_alphanumeric());
     let kept = words.filter(|word| !matches!(*word, "bytes" | "nanoseconds" | ""));
     let kept: Vec<&str> = kept.map(|word| if word == "total" { "all" } else { word }).collect();
-    // `d_sack` becomes `dsack`, because checkers of metric names take a separate `d` for the unit days.
+    // `d_sack` becomes `dsack`, because linters of metric names read a separate `d` as the unit days.
     if kept.is_empty() { name.to_owned() } else { kept.join("_").replace("d_sack", "dsack") }
 }
 

@@ -11,7 +11,7 @@ use crate::*;
 pub(super) enum Content {
     /// JSON with this schema.
     Json(SchemaFn),
-    /// JSON with the first schema. With `follow=true`, an endless body with one object per line, which has the second
+    /// JSON with the first schema. With `follow=true`, an endless body with one JSON object per line, of the second
     /// schema.
     Lines(SchemaFn, SchemaFn),
     /// Text or bytes with one of these content types.
@@ -30,7 +30,7 @@ pub(super) struct CallDescription {
     pub(super) summary: &'static str,
     pub(super) status: u16,
     pub(super) content: Content,
-    /// Errors in addition to those that follow from the inputs of the call.
+    /// Errors beyond the errors that follow from the inputs of the call.
     pub(super) refusals: &'static [ErrorKind],
     pub(super) links: &'static [Link],
 }
@@ -159,7 +159,7 @@ fn object_calls() -> Vec<CallDescription> {
         describe(
             "DELETE /v1/regions/{name}",
             "removeRegion",
-            "Deregisters a region; answers when no worker accepts its STag any more",
+            "Deregisters a region; answers when all workers have removed its STag",
             json::<Done>(),
         )
         .with_refusals(&[Conflict]),
@@ -284,7 +284,7 @@ fn transfer_calls() -> Vec<CallDescription> {
         describe(
             "GET /v1/jobs",
             "listJobs",
-            "Lists the jobs, including recently finished ones",
+            "Lists the jobs, including recently ended jobs",
             json::<Vec<JobInfo>>(),
         ),
         describe("GET /v1/jobs/{id}", "getJob", "Shows a job", json::<JobInfo>()),

@@ -81,7 +81,7 @@ fn responses_match_openapi_schemas() {
     let fake = Fake::start();
     let mut seen = BTreeSet::new();
     for (method, path, operation) in operations() {
-        // A capture is omitted, because its answer has no fixed end.
+        // A capture is omitted, because its answer ends only when the client disconnects.
         if path.ends_with("/capture") {
             continue;
         }

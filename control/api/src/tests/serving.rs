@@ -124,7 +124,7 @@ fn client_that_does_not_read_is_closed() {
 }
 
 #[test]
-fn idle_connection_is_evicted_and_busy_one_is_not() {
+fn idle_connection_is_evicted_and_busy_connection_stays() {
     let server = BoundedServer::start(LONG_TIMEOUT, LONG_TIMEOUT);
     let idle: Vec<_> = (0..10).map(|_| server.send("GET / HT")).collect();
     server.wait_for(|counts| counts.expired == 8);

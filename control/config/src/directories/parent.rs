@@ -99,8 +99,8 @@ impl ParentDirectory {
         }
     }
 
-    /// Writes the file completely or not at all: the bytes are on the disk before the file gets its name. A new file
-    /// has mode 0600; a replaced one keeps its mode.
+    /// Writes the file atomically: the bytes are on the disk before the file gets its name. A new file has mode 0600; a
+    /// replaced file keeps its mode.
     ///
     /// # Errors
     /// The file exists and `overwrite` is false, the name is not an ordinary file, the mode cannot be kept, or a system

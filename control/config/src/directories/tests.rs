@@ -68,7 +68,7 @@ fn missing_directory_of_a_new_file_is_named() {
     }
     let refused = tree.only.parent(&path).unwrap_err().to_string();
     assert!(refused.ends_with(&remedy), "{refused}");
-    // To read a file, it does not help to create the missing directory: the error has no remedy.
+    // A failed read has no remedy, because creating the missing directory would not help.
     assert!(error(OpenPurpose::Read).contains("No such file or directory"));
 }
 
@@ -145,7 +145,7 @@ fn by_default(named: &[&Path]) -> Directories {
 }
 
 #[test]
-fn default_directories_are_those_of_configured_files() {
+fn default_directories_contain_the_configured_files() {
     let tree = Tree::new();
     let named = tree.path("in/named");
     let files = by_default(&[&named]);

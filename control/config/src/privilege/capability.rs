@@ -1,4 +1,4 @@
-//! Linux capabilities (capabilities(7)): the names of those that an appliance may use, and sets of arbitrary
+//! Linux capabilities (capabilities(7)): the capabilities that an appliance may use, and sets of arbitrary
 //! capabilities.
 
 /// A capability that an appliance may use, by its number in the kernel.

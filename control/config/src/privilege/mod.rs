@@ -1,7 +1,7 @@
-//! Privileges required by ports and by the process, and those that the process has.
+//! Privileges that ports and the process require, and privileges that the process has.
 //!
-//! `ddpd check`, `ddpd doctor` and the sandbox use the same functions, so that they agree. The functions change
-//! nothing.
+//! `ddpd check`, `ddpd doctor` and the sandbox use the same functions, so that their results agree. The functions do
+//! not change the process.
 
 mod capability;
 mod needs;

@@ -53,7 +53,7 @@ fn utf_8_mark_and_carriage_returns_are_ignored() {
     for text in [format!("\u{feff}{MINIMAL}"), MINIMAL.replace('\n', "\r\n")] {
         std::fs::write(&file, &text).unwrap();
         assert_eq!(Document::read(&file).unwrap().config, plain);
-        // `parse` accepts the byte order mark and carriage returns, too, and reports errors as without them.
+        // `parse` also accepts the byte order mark and carriage returns. They do not change its errors.
         let wrong = format!("{text}\nnone = 1\n");
         let errors = parse(&wrong).unwrap_err();
         assert!(errors.contains("none"), "{errors}");

@@ -90,7 +90,7 @@ fn invalid_toml_is_refused() {
 }
 
 #[test]
-fn booleans_of_other_formats_are_refused_with_those_of_toml() {
+fn booleans_of_other_formats_are_refused_with_a_remedy() {
     for (word, boolean) in [("yes", "true"), ("off", "false"), ("True", "true"), ("No", "false")] {
         let errors = parse(&format!("[mpa]\ncrc = {word} # comment\n")).unwrap_err();
         assert!(errors.starts_with("t.toml:2: is not TOML here: "), "{errors}");

@@ -289,7 +289,7 @@ fn unusable_management_socket_is_reported() {
     );
 }
 
-/// The finding is a note, as in `ddpd doctor`: region files are sparse, so the appliance starts nevertheless.
+/// The finding is a note, as in `ddpd doctor`: region files are sparse, so the appliance can still start.
 #[test]
 fn a_disk_without_room_for_its_regions_is_a_note() {
     let machine = Machine::new();

@@ -368,7 +368,7 @@ fn edited_file_keeps_comments_and_has_running_values() {
     // In a file with another name the default for `name` differs, so the key is written.
     let elsewhere = file_text(&config, Path::new("other.toml"), &text).unwrap();
     assert!(elsewhere.contains("name = \"t\"\n"), "{elsewhere}");
-    // A text that cannot be edited, here because of an inline table, is generated anew.
+    // A text that cannot be edited, here because of an inline table, is replaced by a generated text.
     let inline = MINIMAL.to_owned() + "tcp = { sack = false }\n";
     let anew = file_text(&config, &file, &inline).unwrap();
     assert_eq!(parse(&anew).unwrap().config, config, "{anew}");

@@ -18,7 +18,7 @@ pub struct PortSection {
     pub checksum: ChecksumMode,
     /// TCP segmentation: by the device or in software.
     pub segmentation: SegmentationMode,
-    /// Hardware address; `None` takes the device's, or a random local one.
+    /// Hardware address; `None` for the device's address, or a random local address.
     pub mac: Option<[u8; 6]>,
     /// Indices of the workers that have a queue on the port, at least one, ascending.
     pub workers: Vec<usize>,

@@ -40,7 +40,7 @@ pub struct RdmapSection {
     pub ird: u16,
     /// Maximum number of our outstanding Reads and atomics, 0 to 1024.
     pub ord: u16,
-    /// Kind of peer, which determines deviations from the specifications.
+    /// Kind of peer, which selects the adaptations to its deviations from the specifications.
     pub peer: Peer,
     /// Size of the first Write of perftest's write latency test, which the peer does not announce, bytes.
     pub message_size: u32,
@@ -109,6 +109,6 @@ impl ServiceKind {
     }
 }
 
-/// Maximum number of outstanding Reads and atomics in either direction. Each takes a record; one of the peer also takes
-/// a buffer.
+/// Maximum number of outstanding Reads and atomics in either direction. Each needs a record; an operation of the peer
+/// also needs a buffer.
 pub const MAX_DEPTH: u16 = 1024;

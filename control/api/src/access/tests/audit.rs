@@ -30,14 +30,14 @@ fn post(socket: &Path, path: &str) -> UnixStream {
     stream
 }
 
-/// Polls until `what` returns a value, at most 20 s.
-fn poll_until<T>(mut what: impl FnMut() -> Option<T>) -> T {
+/// Polls `value` until it returns `Some`, for at most 20 s.
+fn poll_until<T>(mut value: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + Duration::from_secs(20);
     loop {
-        if let Some(found) = what() {
+        if let Some(found) = value() {
             return found;
         }
-        assert!(Instant::now() < end, "it does not come");
+        assert!(Instant::now() < end, "no value within 20 s");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

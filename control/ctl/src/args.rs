@@ -129,9 +129,9 @@ pub enum Command {
     Ping(Ping),
     /// Load a peer with messages for a time, and print rates and latencies; requires [management] bench = true
     Bench(Bench),
-    /// Add atomically to a 64-bit value in a peer's memory, and print the previous value
+    /// Atomically add to a 64-bit value in a peer's memory, and print the previous value
     FetchAdd(FetchAdd),
-    /// Replace atomically a 64-bit value in a peer's memory if it equals the expected value, and print the previous
+    /// Atomically replace a 64-bit value in a peer's memory if it equals the expected value, and print the previous
     /// value
     CompareSwap(CompareSwap),
     /// List, show or end local programs that use the appliance as their RDMA device
@@ -335,7 +335,7 @@ pub enum Ipsec {
     Counters,
 }
 
-/// `ddpctl programs`.
+/// Subcommands of `ddpctl programs`.
 #[derive(Debug, Subcommand)]
 pub enum Programs {
     /// List all programs

@@ -57,7 +57,7 @@ pub(super) fn bench(bench: Bench, client: &Client, output: &mut Output<'_>) -> R
         let failure = Failure::new(exit, format!("after {messages} messages: {reason}"));
         failure.with_hint(job.hint.clone()).with_signal(interrupt.exit())
     });
-    // Results of a failed or cancelled bench are printed, too.
+    // Results of a failed or cancelled bench are also printed.
     if done || failed.is_none() {
         output.print_answer(&job, format_report)?;
     }

@@ -1,5 +1,4 @@
-//! `config` and `reload`: the running configuration, its difference from the file, and the effect
-//! of a reload.
+//! `config` and `reload`: the running configuration, its difference from the file, and the effect of a reload.
 
 use std::path::PathBuf;
 
@@ -14,7 +13,7 @@ use serde_json::{Value, json};
 use super::exit::{Exit, Failure};
 use super::{Output, input};
 
-/// `ddpctl config`.
+/// Subcommands of `ddpctl config`.
 #[derive(Debug, Subcommand)]
 pub enum Config {
     /// Show the running configuration as TOML. A comment after each key names the source of its value: line of the

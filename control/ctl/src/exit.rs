@@ -24,8 +24,7 @@ pub enum Exit {
     Unreachable = 3,
     /// The peer refused: it rejected the connection or ended the stream with an error.
     Refused = 4,
-    /// The peer's TCP or SCTP acknowledged all bytes, without confirmation that they were placed or
-    /// read.
+    /// The peer's TCP or SCTP acknowledged all bytes, but placement or reading of the bytes is not confirmed.
     Unconfirmed = 5,
     /// The appliance accepts connections but does not answer: it is stopped or hangs.
     Silent = 6,
@@ -51,7 +50,7 @@ impl Exit {
     }
 }
 
-/// The reason why a command failed.
+/// Failure of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Failure {
     #[serde(skip)]
@@ -170,7 +169,7 @@ impl From<KernelError> for Failure {
     fn from(error: KernelError) -> Self {
         let exit = match &error {
             KernelError::Resolve { .. } | KernelError::Connect(_) => Exit::Unreachable,
-            // An appliance, too, reports a transfer that the peer's advertisement excludes as a refusal by the peer.
+            // As with an appliance, a transfer that the peer's advertisement excludes is a refusal by the peer.
             KernelError::Rejected { .. }
             | KernelError::Peer(_)
             | KernelError::NoRegion { .. }

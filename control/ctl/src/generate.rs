@@ -60,7 +60,7 @@ fn append(page: &Path, sections: &str) -> std::io::Result<()> {
     std::fs::OpenOptions::new().append(true).open(page)?.write_all(sections.as_bytes())
 }
 
-/// Writes the page of a command and those of its subcommands.
+/// Writes the pages of a command and of its subcommands.
 fn write_pages(command: &clap::Command, section: &str, directory: &Path) -> std::io::Result<()> {
     command
         .get_subcommands()

@@ -20,7 +20,7 @@ pub enum Host {
     Zoned(Ipv6Addr, String),
 }
 
-/// The reason why a text is not a host.
+/// Error of a text that is not a valid host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
     /// The text is empty or has invalid characters.
@@ -50,16 +50,15 @@ pub enum HostError {
     /// The address has a zone but is not link-local (RFC 4007 §11).
     #[error("`[{0}]` has a zone, and is not a link-local address (fe80::/10): leave the zone out")]
     Global(String),
-    /// The address is not that of one host, or has a form that is refused, such as `10.1` or IPv4-mapped.
+    /// The address is not a unicast address, or has a refused form, such as `10.1` or IPv4-mapped.
     #[error("`{0}` is {1}")]
     Address(String, AddressError),
 }
 
 impl Host {
-    /// Returns the host's distinct addresses in the order of `getaddrinfo`, at most
-    /// [`ConnectSpec::MAX_ADDRESSES`].
-    /// The addresses have no zone, even if the name resolves to one: this host's zones differ from the appliance's
-    /// (RFC 4007 §6).
+    /// Returns the host's distinct addresses in the order of `getaddrinfo`, at most [`ConnectSpec::MAX_ADDRESSES`]. The
+    /// addresses have no zone, even if the name resolves to an address with a zone: this host's zones differ from the
+    /// appliance's (RFC 4007 §6).
     pub fn lookup(&self, port: u16) -> std::io::Result<Vec<SocketAddr>> {
         let name = match self {
             Host::Name(name) => name,
@@ -87,7 +86,7 @@ impl Host {
         }
     }
 
-    /// Returns the host as the node argument of `getaddrinfo`: without brackets, a zone after `%`.
+    /// Returns the host as the node argument of `getaddrinfo`: without brackets, with the zone after `%`.
     pub fn node(&self) -> String {
         match self {
             Host::Name(name) => name.clone(),
@@ -114,7 +113,7 @@ impl FromStr for Host {
         if let Ok(address) = text.parse::<Ipv4Addr>() {
             return checked_address(text, address.into());
         }
-        // RFC 3986 §7.4: `getaddrinfo` would parse the text as an address, possibly not the intended one.
+        // RFC 3986 §7.4: `getaddrinfo` would parse the text as an address, possibly not the intended address.
         if address::is_number(text) {
             return Err(HostError::Address(named(), AddressError::OldForm));
         }
@@ -140,7 +139,7 @@ fn parse_bracketed(text: &str) -> Result<Host, HostError> {
         return Err(HostError::Future(named()));
     }
     let (address, zone) = match text.split_once('%') {
-        // RFC 6874: `%25` in a URL. The bare `%` of RFC 4007 is accepted, too.
+        // RFC 6874: `%25` in a URL. The bare `%` of RFC 4007 is also accepted.
         Some((address, zone)) => (address, Some(zone.strip_prefix("25").unwrap_or(zone))),
         None => (text, None),
     };

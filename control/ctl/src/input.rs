@@ -1,5 +1,5 @@
-//! Input that `ddpctl` reads itself: the standard input, pipes of the shell, and files whose path is not UTF-8, which
-//! the API's JSON cannot carry.
+//! Input that `ddpctl` reads itself: the standard input, pipes of the shell, and files whose path is not UTF-8 and
+//! therefore cannot be sent in the API's JSON.
 //!
 //! `ddpctl` reads such input with its own permissions and sends it to the job as the body of a request.
 
@@ -15,7 +15,7 @@ use super::exit::{Exit, Failure};
 
 /// Name of the standard input or output on the command line.
 const STDIN_NAME: &str = "-";
-/// Other names of the standard input. They are not opened, because that fails if the input is closed or a socket.
+/// Other names of the standard input. They are not opened, because open(2) fails if the input is closed or a socket.
 const STDIN: [&str; 2] = ["/dev/stdin", "/dev/fd/0"];
 /// Name of the standard input in messages.
 const STDIN_DESCRIPTION: &str = "standard input";
@@ -103,7 +103,8 @@ pub(super) fn absolute_utf8_path(path: &Path) -> Result<PathBuf, Failure> {
     Err(Failure::new(Exit::Usage, message).with_hint(Some(hint.into())))
 }
 
-/// The transmission of input to a job. Its thread ends with the input or the process, or when the job accepts no more.
+/// The transmission of input to a job. Its thread ends with the input or the process, or when the job accepts no more
+/// input.
 pub(super) struct Upload(Arc<Mutex<Option<Failure>>>);
 
 impl Upload {
@@ -135,13 +136,14 @@ impl Upload {
         Ok(upload)
     }
 
-    /// Takes the recorded reason for an incomplete transmission. `None` if there is none or the job itself reports it.
+    /// Takes the reason for an incomplete transmission. `None` if no reason is recorded, or if the job itself reports
+    /// it.
     pub(super) fn failure(&self) -> Option<Failure> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// Records a failure, unless an earlier one is recorded.
+/// Records a failure, unless an earlier failure is recorded.
 fn record_failure(noted: &Mutex<Option<Failure>>, failure: Failure) {
     noted.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
 }

@@ -10,15 +10,15 @@ use signal_hook::{flag, low_level};
 
 use super::exit::Exit;
 
-/// Handlers of SIGHUP, SIGINT and SIGTERM, removed on drop. The first signal is recorded; a second one has its default
-/// effect.
+/// Handlers of SIGHUP, SIGINT and SIGTERM, removed on drop. The first signal is recorded; a second signal has its
+/// default effect.
 pub(super) struct Interrupt {
     signal: Arc<AtomicUsize>,
     handlers: Vec<SigId>,
 }
 
 impl Interrupt {
-    /// Installs the handlers, except for signals that the parent process made ignored (`nohup`, `&` in a script).
+    /// Installs the handlers, except for signals that the parent process set to be ignored (`nohup`, `&` in a script).
     pub(super) fn watch() -> io::Result<Interrupt> {
         let (signal, second) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
         let mut handlers = Vec::new();

@@ -298,7 +298,7 @@ impl From<MpaRev> for Revision {
 /// Returns the MPA options for kernel sockets.
 ///
 /// # Errors
-/// The URL or the options require anything but bare DDP over TCP with MPA revision 0 or 1.
+/// The URL or the options require RDMAP, SCTP or MPA revision 2.
 fn kernel_mpa(put: &Put) -> Result<kernel::MpaOptions, Failure> {
     let MpaArgs { mpa_rev, markers, crc } = put.opening.mpa;
     let revision = mpa_rev.unwrap_or(MpaRev::One);

@@ -13,7 +13,7 @@ use super::input;
 const PATH_KEYS: [&str; 1] = ["path"];
 
 /// Returns the keys of the only `[[section]]` in a file, or in the standard input (`-`). The header may be omitted.
-/// JSON is accepted, too.
+/// JSON is also accepted.
 pub(super) fn section_body(file: &Path, section: &str) -> Result<Value, Failure> {
     let bytes = input::read_file(file)?;
     let shown = input::display_name(file);

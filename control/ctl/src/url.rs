@@ -28,7 +28,7 @@ impl Scheme {
     }
 }
 
-/// All schemes. The first one applies to an address without a scheme.
+/// All schemes. The first scheme applies to an address without a scheme.
 static SCHEMES: [Scheme; 4] = [
     Scheme::new("tcp://", UlpChoice::Ddp, Transport::Tcp),
     Scheme::new("rdmap://", UlpChoice::Rdmap, Transport::Tcp),
@@ -67,7 +67,7 @@ pub struct RegionOffset {
     pub offset: u64,
 }
 
-/// The reason why a text is not an address.
+/// Error of a text that is not a valid address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// The scheme is not one of [`SCHEMES`].

@@ -101,7 +101,8 @@ fn run_atomic(
     })
 }
 
-/// Returns the location in the peer's memory, and the stream to use: an existing one, or the parameters of a new one.
+/// Returns the location in the peer's memory, and the stream to use: an existing stream, or the parameters of a new
+/// stream.
 fn remote_source(
     place: &RemoteArgs,
     verbs: &ViaArgs,

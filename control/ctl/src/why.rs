@@ -76,7 +76,7 @@ fn format_flight(flight: &Flight) -> String {
     let mut of_control = 0;
     for event in &flight.events {
         if CONTROL_EVENTS.contains(&event.event.as_str()) {
-            // The left-out events follow the first ones of the control thread.
+            // The omitted events follow the first events of the control thread.
             if of_control == FIRST_EVENTS && flight.left_out > 0 {
                 text += &format!("  ({} events are left out)\n", flight.left_out);
             }

@@ -40,7 +40,7 @@ pub enum MpaRev {
 /// Options for opening a stream.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct ConnectOptions {
-    /// Interface of the appliance; by default the one with a route to the peer
+    /// Interface of the appliance; by default the interface with a route to the peer
     #[arg(long)]
     pub interface: Option<String>,
     /// With sctp://: UDP port of the peer for SCTP in UDP (RFC 6951), such as 9899

@@ -10,10 +10,10 @@ use super::connect::ConnectOptions;
 use crate::url::{Peer, RegionOffset, Url};
 use crate::values::{number, size32, stag};
 
-/// Stream for an RDMAP operation: an existing one, or the options of a new one.
+/// Stream for an RDMAP operation: an existing stream, or the options of a new stream.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct ViaArgs {
-    /// Use this stream of the appliance instead of a new one
+    /// Use this stream of the appliance instead of a new stream
     #[arg(long, value_name = "ID", conflicts_with = "interface")]
     pub stream: Option<StreamId>,
     #[command(flatten)]
@@ -81,7 +81,7 @@ pub struct Bench {
     #[arg(value_enum)]
     pub load: Load,
     /// Peer: [tcp://|rdmap://|sctp://|rdmap+sctp://]HOST:PORT[/REGION[@OFFSET]]; the region is for writes and reads, by
-    /// default the only one that the peer offers
+    /// default the peer's only region
     #[arg(long, value_name = "URL")]
     pub to: Url,
     /// Number of streams, 1 to 256
@@ -185,7 +185,7 @@ pub struct Put {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub opening: ConnectOptions,
-    /// Use this stream of the appliance instead of a new one
+    /// Use this stream of the appliance instead of a new stream
     #[arg(long, value_name = "ID", conflicts_with = "interface")]
     pub stream: Option<StreamId>,
     /// Print the job's number instead of waiting for its end

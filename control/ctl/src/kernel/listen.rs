@@ -32,7 +32,7 @@ pub struct RegionSpec {
     pub name: String,
     /// Size of the region, bytes.
     pub len: u64,
-    /// STag; `None` for a random one.
+    /// STag; `None` for a random STag.
     pub stag: Option<u32>,
     /// TO of the region's first byte.
     pub base_to: u64,
@@ -90,7 +90,7 @@ pub enum ServeEvent {
 /// The outcome of a connection.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ConnectionOutcome {
-    /// The peer closed in order, and all its messages were complete.
+    /// The peer closed the connection gracefully, and all its messages were complete.
     Complete,
     /// The peer closed within a message.
     Incomplete,
@@ -246,8 +246,8 @@ impl Listener {
                 served.connections += 1;
                 // A peer that has already disconnected is not an error of the listener.
                 if let Ok(socket) = Socket::new(stream) {
-                    // docs/protocol.md §6: except for an orderly close, a connection ends with a reset, also if this
-                    // process ends. A socket that is already closed needs none.
+                    // docs/protocol.md §6: unless closed gracefully, a connection ends with a reset, even if this
+                    // process ends. An error of a socket that is already closed is ignored.
                     let _ = socket.set_reset_on_close(true);
                     let id = StreamId(served.connections);
                     connections.push(Connection::new(socket, id, &self.config.mpa));
@@ -486,7 +486,7 @@ impl Connection {
             self.is_write_closed = true;
         }
         if self.is_write_closed && self.peer_closed {
-            // Both ends have closed in order: no reset.
+            // Both ends have closed gracefully: no reset.
             let _ = self.socket.set_reset_on_close(false);
             let complete = if self.incomplete {
                 ConnectionOutcome::Incomplete

@@ -43,7 +43,7 @@ pub struct MpaOptions {
     pub revision: Revision,
     /// True if markers are requested from the peer. The peer decides whether we send markers.
     pub markers: bool,
-    /// True if CRCs are requested. They are off only if the peer requests none either (RFC 5044 §4.4).
+    /// True if CRCs are requested. CRCs are off only if neither end requests them (RFC 5044 §4.4).
     pub crc: bool,
 }
 
@@ -142,7 +142,7 @@ pub struct ConnectFailure {
     pub source: io::Error,
 }
 
-/// The reason why a transfer failed or a listener cannot run.
+/// Error of a transfer or of a listener.
 #[derive(Debug, Error)]
 pub enum KernelError {
     /// The name cannot be resolved, or has no address.
@@ -196,7 +196,7 @@ pub enum KernelError {
     Rejected {
         /// Bytes of private data in the reject.
         private_data: usize,
-        /// The decoded refusal, if the private data is one.
+        /// Refusal decoded from the private data; `None` if they do not contain a refusal.
         refusal: Option<Refusal>,
     },
     /// The private data of the reply is not an advertisement.
@@ -234,7 +234,7 @@ pub enum KernelError {
         /// Length of the region, bytes.
         len: u64,
     },
-    /// A pipe has more bytes than the region has after the offset.
+    /// The data of a pipe are longer than the rest of the region after the offset.
     #[error("the region has {room} bytes from there on, and the pipe has more: the region is full")]
     Full {
         /// Bytes from the offset to the region's end.

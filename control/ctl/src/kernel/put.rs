@@ -393,7 +393,7 @@ impl Transfer {
     }
 
     /// Waits for the peer's close and for the acknowledgement of ours. Only both together confirm that all bytes are
-    /// placed (docs/protocol.md §6): a peer that has closed already reports a later error by a reset.
+    /// placed (docs/protocol.md §6): a peer that has already closed reports a later error by a reset.
     fn await_close(&mut self) -> Result<(), KernelError> {
         while !self.peer_closed {
             self.process_input()?;

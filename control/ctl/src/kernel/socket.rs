@@ -99,8 +99,8 @@ impl Socket {
         socket2::SockRef::from(&self.stream).set_tcp_congestion(name.as_bytes())
     }
 
-    /// Sends as many bytes as the kernel accepts, as a record that is not coalesced with the next one. Returns `None`
-    /// if the send buffer is full.
+    /// Sends as many bytes as the kernel accepts, as a record that is not coalesced with the next record. Returns
+    /// `None` if the send buffer is full.
     pub(super) fn send(&self, bytes: &[u8]) -> io::Result<Option<usize>> {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT | SendFlags::EOR;
         loop {
@@ -128,7 +128,7 @@ impl Socket {
         }
     }
 
-    /// Closes our direction with a FIN. Succeeds also if the connection no longer exists.
+    /// Closes our direction with a FIN. Also succeeds if the connection no longer exists.
     pub(super) fn shut_down_write(&self) -> io::Result<()> {
         match self.stream.shutdown(std::net::Shutdown::Write) {
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
@@ -136,12 +136,12 @@ impl Socket {
         }
     }
 
-    /// Sets whether closing the socket resets the connection (RST) instead of ending it in order (FIN).
+    /// Sets whether closing the socket resets the connection (RST) instead of closing it gracefully (FIN).
     pub(super) fn set_reset_on_close(&self, resets: bool) -> io::Result<()> {
         socket2::SockRef::from(&self.stream).set_linger(resets.then_some(Duration::ZERO))
     }
 
-    /// True once both directions are closed and the peer's TCP has acknowledged everything, including our FIN.
+    /// True once both directions are closed and the peer's TCP has acknowledged all data and our FIN.
     ///
     /// # Errors
     /// The connection was reset before.

@@ -351,7 +351,7 @@ fn silent_connection_is_reset() {
     assert_eq!(*outcome(&run.events), ConnectionOutcome::IdleTimeout);
 }
 
-// The peer's FIN alone confirms nothing, because a reset may follow.
+// The peer's FIN alone is not a confirmation, because a reset may follow.
 #[test]
 fn socket_is_closed_after_both_fins_without_reset() {
     let server = TcpListener::bind(V4).expect("bound");

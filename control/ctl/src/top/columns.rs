@@ -33,7 +33,7 @@ const fn number_column<R>(
     Column { head: ColumnHead { key, title, is_right_aligned: true }, cell }
 }
 
-/// Returns the column headings of a view. A terminal of 80 characters has room only for the first ones.
+/// Returns the column headings of a view. A terminal of 80 characters shows only the first columns.
 pub(super) fn heads(view: View) -> Vec<ColumnHead> {
     fn heads_of<R>(columns: &[Column<R>]) -> Vec<ColumnHead> {
         columns.iter().map(|column| column.head).collect()

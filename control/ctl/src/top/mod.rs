@@ -103,7 +103,7 @@ struct OutputMode {
     terminal: bool,
 }
 
-/// Checks what clap cannot check: the terminal, `--json` and the sort column.
+/// Checks the conditions that clap cannot check: the terminal, `--json` and the sort column.
 fn check_arguments(args: &Top, mode: OutputMode) -> Result<(), Failure> {
     let usage = |message: String| Failure::new(Exit::Usage, message);
     if mode.json && !args.once {

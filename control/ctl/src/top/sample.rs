@@ -109,8 +109,8 @@ pub(super) fn rate(before: u64, now: u64, elapsed: Duration) -> Option<f64> {
     (now >= before && seconds > 0.0).then(|| (now - before) as f64 / seconds)
 }
 
-/// Returns the rate of a sum of counters per second. `None` if either sample has none of the counters, or as for
-/// [`rate`].
+/// Returns the rate of a sum of counters per second. `None` if either sample has none of the counters, or if [`rate`]
+/// returns `None`.
 pub(super) fn counter_rate(
     names: &[&str],
     before: Option<&Counters>,

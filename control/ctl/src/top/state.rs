@@ -139,7 +139,7 @@ impl State {
         self.view_state().index.min(self.table.rows.len().saturating_sub(1))
     }
 
-    /// Returns what the next request must include: true for the list of streams, and the stream of the overlay, if any.
+    /// Returns the contents of the next request: true for the list of streams, and the stream of the overlay, if any.
     pub(super) fn requested_data(&self) -> (bool, Option<StreamId>) {
         let stream = match self.overlay {
             Some(Overlay::Stream(id, _)) => Some(id),
@@ -150,7 +150,7 @@ impl State {
 
     // --- samples ---
 
-    /// Handles a sample, or the reason why it failed.
+    /// Handles a sample, or the error of a failed sample.
     pub(super) fn handle_sample(&mut self, sample: Result<Sample, String>) {
         let sample = match sample {
             Ok(sample) => sample,
@@ -265,7 +265,6 @@ impl State {
         Action::Draw
     }
 
-    /// Returns the lines of the overlay.
     pub(super) fn overlay_lines(&self) -> Vec<String> {
         match &self.overlay {
             None => Vec::new(),

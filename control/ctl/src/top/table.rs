@@ -173,7 +173,7 @@ impl Table {
     }
 }
 
-/// Orders numbers from the largest and text from A. Unknown values are last, also in reverse order.
+/// Orders numbers descending and text ascending. Unknown values are last, even in reverse order.
 fn compare(a: &SortKey, b: &SortKey, reverse: bool) -> Ordering {
     match (a, b) {
         (SortKey::None, SortKey::None) => Ordering::Equal,

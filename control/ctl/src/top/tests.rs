@@ -39,7 +39,7 @@ fn stream(id: u64, remote: &str, placed: u64, sent: u64) -> StreamInfo {
     }
 }
 
-/// Returns a sample `second` seconds after the first one; counters rise at constant rates.
+/// Returns a sample `second` seconds after the first sample; counters rise at constant rates.
 fn sample(start: Instant, second: u64) -> Sample {
     let at = start + Duration::from_secs(second);
     let frames = [

@@ -182,7 +182,7 @@ fn aligned_cell(text: String, right: bool) -> Cell<'static> {
     Cell::from(if right { text.right_aligned() } else { text })
 }
 
-/// Selects the columns that fit: the first one, the sort column, then the others from the left.
+/// Selects the columns that fit: the first column, the sort column, then the others from the left.
 fn fitting_columns(
     table: &Table,
     widths: &[usize],

@@ -58,7 +58,7 @@ impl Report {
         configs: impl IntoIterator<Item = &'c Config>,
     ) -> Report {
         let limits = std::fs::read_to_string(root.join("proc/self/limits")).unwrap_or_default();
-        // Without a known limit of locked memory, none is assumed, so that no unneeded capability is listed.
+        // If the limit of locked memory is unknown, no limit is assumed, so that no unneeded capability is listed.
         let limit = locked_memory_limit(&limits).unwrap_or(None);
         let (mut required, mut optional) = (Capabilities::default(), Capabilities::default());
         let mut count = |needs: &[Need]| {

@@ -47,7 +47,7 @@ pub struct Args {
 /// Commands of `ddpd`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Report all errors of configuration files, and what this machine lacks for them
+    /// Report all errors of configuration files, and the resources that they need and this machine lacks
     Check {
         /// Configuration files; several are checked as the appliances of one process
         #[arg(value_name = "FILE", required_unless_present = "config")]
@@ -69,7 +69,7 @@ pub enum Command {
     Schema,
     /// Print the OpenAPI description of the management API
     Openapi,
-    /// Examine this host, with or without configuration files: report what is slow, wrong or missing, why, and the
+    /// Examine this host, with or without configuration files: report slow, wrong or missing items, each with cause and
     /// remedy
     #[command(
         after_help = "Exit codes: 0 no errors were found, 1 there are errors, 2 a configuration file cannot \
@@ -107,7 +107,7 @@ pub fn version(dpdk: Option<&str>) -> String {
     build_info::text(dpdk)
 }
 
-/// Returns a hint if the command is unknown: the word is usually meant as the configuration file to run.
+/// Returns a hint for an unknown command, because the word is usually the path of a configuration file.
 pub fn usage_hint(error: &clap::Error) -> Option<String> {
     let ContextValue::String(word) = error.get(ContextKind::InvalidSubcommand)? else {
         return None;
@@ -117,7 +117,7 @@ pub fn usage_hint(error: &clap::Error) -> Option<String> {
     Some(format!("to run an appliance write: ddpd --config {file}"))
 }
 
-/// Function that returns what this machine lacks for a configuration.
+/// Function that returns the requirements of a configuration that this machine does not meet.
 pub type FindOnMachine<'a> = &'a dyn Fn(&Document) -> Vec<MachineFinding>;
 
 /// Prints all errors of the files and all notes to `out`, one per line. Without `machine` only the files are checked.

@@ -1,5 +1,5 @@
 //! Tests of both programs as a user starts them: configs/demo.toml and demo-peer.toml run in one process, a file is
-//! sent over the lossy link between them, and the process ends in order. Needs neither root nor a device.
+//! sent over the lossy link between them, and the process shuts down gracefully. Needs neither root nor a device.
 
 #[path = "common/ctl.rs"]
 mod ctl;

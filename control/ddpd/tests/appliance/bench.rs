@@ -198,7 +198,7 @@ fn bench_is_refused_unless_configured() {
 }
 
 #[test]
-fn cancelled_bench_allows_the_next_one() {
+fn cancelled_bench_allows_the_next_bench() {
     let ddpd = start();
     let mut long = spec("write", "tcp", SINK);
     long["time_us"] = json!(600_000_000);

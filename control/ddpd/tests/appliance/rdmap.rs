@@ -1,5 +1,5 @@
-//! RDMAP between two appliances: put, get, send, ping and atomics through the API of one, against listeners of the
-//! other with the services `region`, `echo`, `sink` and `rping`.
+//! RDMAP between two appliances: put, get, send, ping and atomics through the API of the source, against listeners of
+//! the sink with the services `region`, `echo`, `sink` and `rping`.
 
 use api::{
     AtomicDone, Client, ClientError, EventKind, JobState, PingReport, RegionInfo, Sent, StreamInfo,

@@ -71,8 +71,8 @@ fn wait_until_read(ddpd: &Ddpd, child: &mut Child, bytes: u64) {
     }
 }
 
-/// Runs a shell command on a terminal of type `term`, with `typed` and then end-of-file as input. The standard output
-/// that is returned is what the terminal shows.
+/// Runs a shell command on a terminal of type `term`, with `typed` and then end-of-file as input. The returned standard
+/// output is the text on the terminal.
 fn run_on_terminal(ddpd: &Ddpd, term: &str, line: &str, typed: &str) -> Output {
     shell(ddpd, &format!("printf '{typed}' | TERM={term} script -qec '{line}' /dev/null"))
 }

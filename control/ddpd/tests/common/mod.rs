@@ -213,7 +213,7 @@ pub(crate) fn wait_for(client: &Client, wanted: impl Fn(&EventKind) -> bool) -> 
     wait_for_nth(client, 1, wanted)
 }
 
-/// Waits until the event log, read from its beginning, contains `n` wanted events. Returns the last one.
+/// Waits until the event log, read from its beginning, contains `n` wanted events. Returns the last of them.
 pub(crate) fn wait_for_nth(
     client: &Client,
     n: usize,

@@ -41,13 +41,13 @@ counters! { CONTROL, fn put_control(tally: &Tally, shm: ShmCounters, events: u64
     untagged_messages: Counter = tally.untagged_messages,
     /// Bytes of untagged messages delivered.
     untagged_bytes: Counter Bytes = tally.untagged_bytes,
-    /// Untagged messages that were discarded or echoed, or whose queue has no file any more.
+    /// Untagged messages that were discarded or echoed, or whose queue no longer has a file.
     untagged_discarded: Counter = tally.discarded,
     /// Protocol errors of peers; each ended its stream.
     stream_errors: Counter = tally.stream_errors,
     /// Failed writes and syncs of files. Each is retried.
     file_errors: Counter = tally.file_errors,
-    /// Files reopened because their names led to another file or to none.
+    /// Files reopened because their names referred to another file or to no file.
     files_reopened: Counter = tally.files_reopened,
     /// Streams aborted because the data of their peers could not be stored in a file.
     streams_not_stored: Counter = tally.streams_not_stored,
@@ -67,20 +67,20 @@ counters! { CONTROL, fn put_control(tally: &Tally, shm: ShmCounters, events: u64
     log_lines_suppressed: Counter = crate::log_limit::suppressed(),
     /// Lines missing in the API's audit file: the file could not be written, or the queue was full.
     audit_lines_lost: Counter = management.lines_lost(),
-    /// Refused or invalid calls without a line in the audit file: a user made too many, or the queue was full. The file
-    /// has their number.
+    /// Refused or invalid calls without a line in the audit file, because a user made too many calls or the queue was
+    /// full. The file contains their number.
     audit_lines_left_out: Counter = management.lines_omitted(),
     /// Connections to the API's socket closed at once, because all connections had requests in progress.
     api_connections_refused: Counter = management.api.counts().refused,
     /// Connections to the API's socket closed because no request arrived in time, the client did not read, or a new
-    /// connection needed the place.
+    /// connection needed the slot.
     api_connections_expired: Counter = management.api.counts().expired,
     /// Failures of accept(2) at the API's socket, such as no free file descriptor.
     api_accept_failures: Counter = management.api.counts().accept_failures,
     /// Connections to `management.listen` closed at once, because all connections had requests in progress.
     listen_connections_refused: Counter = management.observers.counts().refused,
     /// Connections to `management.listen` closed because no request arrived in time, the client did not read, or a new
-    /// connection needed the place.
+    /// connection needed the slot.
     listen_connections_expired: Counter = management.observers.counts().expired,
     /// Failures of accept(2) at `management.listen`.
     listen_accept_failures: Counter = management.observers.counts().accept_failures,

@@ -1,7 +1,7 @@
 //! Translation of the layers' statistics to counters of the API, whose names are stable.
 //!
 //! Each counter is one line of a table: name, kind, unit, help, and the source of its value. `counters!` declares the
-//! tables of this crate; `dataplane` declares that of the workers.
+//! tables of this crate; `dataplane` declares the workers' table.
 
 mod control;
 mod objects;
@@ -45,7 +45,7 @@ impl Totals {
     pub(super) fn add(&mut self, stats: &StreamStats, reason: &CloseReason) {
         self.sums.add_stream(stats);
         *self.ends.entry(reason.name().into()).or_default() += 1;
-        // Lost, reset and closed connections have an error number, too (RFC 5044 §8, code 1). It is not counted as a
+        // Lost, reset and closed connections also have an error number (RFC 5044 §8, code 1). It is not counted as a
         // protocol error, because aborting clients cause it.
         if let Some(numbers) = reason.numbers().filter(|numbers| *numbers != CONNECTION_LOST) {
             *self.errors.entry(error_name(reason.transport(), numbers).into()).or_default() += 1;
@@ -85,7 +85,7 @@ impl Totals {
     }
 }
 
-/// Returns all counters of a stream. Over SCTP they include those of its association.
+/// Returns all counters of a stream. Over SCTP they include the association's counters.
 pub(super) fn stream_counters(stats: &StreamStats) -> Counters {
     match stats {
         StreamStats::Tcp(stats) => tcp_counters(stats),

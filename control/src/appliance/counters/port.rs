@@ -28,7 +28,7 @@ counters! { QUEUE, fn put_queue(queue: &QueueCounters) {
     rx_frames: Counter = queue.rx_frames,
     /// Bytes received.
     rx_bytes: Counter Bytes = queue.rx_bytes,
-    /// Frames received in several buffers and dropped because they do not fit into one.
+    /// Frames received in several buffers and dropped because they do not fit into one buffer.
     rx_too_long: Counter = queue.rx_too_long,
     /// Frames that the device accepted for sending.
     tx_frames: Counter = queue.tx_frames,
@@ -52,7 +52,7 @@ counters! { LINK, fn put_link(link: &link::Counters) {
     link_lost: Counter = link.lost,
     /// Frames lost in the impairment by any cause: loss model, black holes, full queue.
     link_lost_total: Counter = link.total_lost(),
-    /// Frames delayed so that later ones may overtake them.
+    /// Frames delayed so that later frames may overtake them.
     link_reordered: Counter = link.reordered,
     /// Duplicates made by the impairment.
     link_duplicated: Counter = link.duplicated,

@@ -8,7 +8,6 @@ use sctp_lite::endpoint::SessionStats;
 use super::table::counters;
 use super::ulp::put_ulp;
 
-/// Returns the counters of a session.
 pub(super) fn session_counters(stats: &SessionStats) -> Counters {
     let mut counters = Counters::new();
     put_session(&mut counters, stats);
@@ -16,7 +15,6 @@ pub(super) fn session_counters(stats: &SessionStats) -> Counters {
     counters
 }
 
-/// Returns the counters of an association.
 pub(in crate::appliance) fn association_counters(stats: &AssociationStats) -> Counters {
     let mut counters = Counters::new();
     put_association(&mut counters, stats);
@@ -103,9 +101,9 @@ counters! { ASSOCIATION, fn put_association(stats: &AssociationStats) {
     retransmitted_bytes: Counter Bytes = stats.send.bytes_retransmitted,
     /// Bytes of user data acknowledged.
     sctp_bytes_acknowledged: Counter Bytes = stats.send.bytes_acknowledged,
-    /// SACKs received, outdated and invalid ones included.
+    /// SACKs received, including outdated and invalid SACKs.
     sctp_sacks_in: Counter = stats.send.sacks,
-    /// Outdated SACKs: a lower cumulative TSN than an earlier one has (RFC 9260 §6.2.1 D i).
+    /// Outdated SACKs received: their cumulative TSN is lower than that of an earlier SACK (RFC 9260 §6.2.1 D i).
     sctp_old_sacks_in: Counter = stats.send.old_sacks,
     /// SACKs and SHUTDOWNs with an impossible acknowledgement.
     sctp_bad_sacks_in: Counter = stats.send.bad_sacks,
@@ -127,7 +125,7 @@ counters! { ASSOCIATION, fn put_association(stats: &AssociationStats) {
     sctp_window_probes: Counter = stats.send.window_probes,
     /// Loss episodes undone because duplicate reports showed that all retransmissions were unnecessary.
     sctp_undone_by_duplicates: Counter = stats.send.undone_by_duplicates,
-    /// Time-outs that F-RTO found spurious (RFC 5682), undone.
+    /// Spurious time-outs detected by F-RTO (RFC 5682) and undone.
     sctp_undone_by_frto: Counter = stats.send.undone_by_frto,
     /// Reneging events: the peer withdrew data reported in Gap Ack Blocks (RFC 9260 §6.2.1 D iii).
     sctp_reneged: Counter = stats.send.reneged,

@@ -35,7 +35,7 @@ counters! { TCP, fn put_tcp(stats: &EndpointStats) {
     retransmitted_segments: Counter = stats.tcp.loss.segments_retransmitted,
     /// Payload bytes retransmitted.
     retransmitted_bytes: Counter Bytes = stats.tcp.loss.bytes_retransmitted,
-    /// Segments sent that only acknowledge: without data, SYN, FIN and RST.
+    /// Pure acknowledgements sent: segments without data, SYN, FIN and RST.
     tcp_acks_out: Counter = stats.tcp.acks_out,
     /// Duplicate acknowledgements received (RFC 5681 §2).
     tcp_duplicate_acks_in: Counter = stats.tcp.loss.duplicate_acks_in,
@@ -43,17 +43,17 @@ counters! { TCP, fn put_tcp(stats: &EndpointStats) {
     tcp_fast_recoveries: Counter = stats.tcp.loss.fast_recoveries,
     /// Retransmission time-outs.
     tcp_timeouts: Counter = stats.tcp.loss.timeouts,
-    /// Segments that RACK found lost (RFC 8985 §6.2).
+    /// Segments marked lost by RACK (RFC 8985 §6.2).
     tcp_segments_lost: Counter = stats.tcp.loss.segments_lost,
     /// Tail loss probes sent (RFC 8985 §7.3).
     tcp_tail_loss_probes: Counter = stats.tcp.loss.tail_loss_probes,
     /// Losses of the last segment repaired by a tail loss probe (RFC 8985 §7.4.2).
     tcp_tail_losses_repaired: Counter = stats.tcp.loss.tail_losses_repaired,
-    /// Time-outs that F-RTO found spurious (RFC 5682), undone.
+    /// Spurious time-outs detected by F-RTO (RFC 5682) and undone.
     tcp_undone_by_frto: Counter = stats.tcp.loss.undone_by_frto,
-    /// Recoveries and time-outs that timestamps showed to be spurious (RFC 3522), undone.
+    /// Spurious recoveries and time-outs detected by timestamps (RFC 3522) and undone.
     tcp_undone_by_timestamp: Counter = stats.tcp.loss.undone_by_timestamp,
-    /// Recoveries and time-outs that D-SACK showed to be spurious (RFC 3708), undone.
+    /// Spurious recoveries and time-outs detected by D-SACK (RFC 3708) and undone.
     tcp_undone_by_d_sack: Counter = stats.tcp.loss.undone_by_d_sack,
     /// Acknowledgements with D-SACK received (RFC 2883).
     tcp_d_sacks_in: Counter = stats.tcp.loss.d_sacks_in,
@@ -93,7 +93,8 @@ counters! { TCP, fn put_tcp(stats: &EndpointStats) {
     mpa_bytes_refused: Counter Bytes = stats.mpa_rx.refused,
     /// Segments dropped because an FPDU failed verification: wrong CRC or impossible length.
     mpa_bad_crc_dropped: Counter = stats.mpa_rx.bad_crc_dropped,
-    /// Segments that did not begin with an FPDU. Counted only if this was known on arrival: in order, or by a marker.
+    /// Segments that did not begin with an FPDU. Counted only if they arrived in order or contain a marker, so that the
+    /// start of the FPDU is known.
     mpa_alignment_lost: Counter = stats.mpa_rx.alignment_lost,
     /// Bytes discarded after an error.
     mpa_bytes_discarded: Counter Bytes = stats.mpa_rx.discarded,
@@ -101,7 +102,7 @@ counters! { TCP, fn put_tcp(stats: &EndpointStats) {
     mpa_fpdus_out: Counter = stats.mpa_tx.fpdus,
     /// Segments with more than one FPDU.
     mpa_segments_packed: Counter = stats.mpa_tx.packed,
-    /// Segments that end inside an FPDU, or continue a cut one.
+    /// Segments that end inside an FPDU, or continue a cut FPDU.
     mpa_segments_cut: Counter = stats.mpa_tx.cut,
     /// Maximum bytes kept for retransmission.
     mpa_bytes_kept_max: Maximum Bytes = stats.mpa_tx.kept_max,

@@ -103,7 +103,7 @@ pub struct Setup {
 struct Reloads {
     /// The reload in progress, if any.
     plan: Option<Box<ReloadPlan>>,
-    /// Number of reloads started, including refused ones.
+    /// Number of reloads started, including refused reloads.
     begun: u64,
     /// Line of each value in the configuration file.
     lines: ValueLines,
@@ -536,7 +536,7 @@ impl Core {
         }
     }
 
-    /// Returns when [`measure_workers`](Self::measure_workers) is due.
+    /// Returns the time at which [`measure_workers`](Self::measure_workers) is due.
     pub fn next_measurement(&self) -> Instant {
         self.utilization.poll_timeout()
     }
@@ -547,7 +547,7 @@ impl Core {
             .handle_timeout(self.env.context.counters.iter().map(|counters| &**counters), now);
     }
 
-    /// Returns when [`handle_timeout`](Self::handle_timeout) is due.
+    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let drain = match self.env.phase {
             Phase::Draining { deadline, .. } => Some(deadline),

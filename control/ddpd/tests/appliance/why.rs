@@ -71,7 +71,7 @@ fn why_reports_unrecorded_and_invalid_subjects() {
         (
             "192.0.2.1",
             1,
-            "no stream with 192.0.2.1 and no attempt of it was seen since ddpd started\nhint: no packet of it came",
+            "no stream with 192.0.2.1 and no attempt of it was seen since ddpd started\nhint: no packet of the peer arrived",
         ),
         ("12", 1, "there is no job 12"),
         ("ingest", 2, "`ingest` is no stream (16 hexadecimal digits), job (a number) or peer"),

@@ -99,7 +99,7 @@ fn find_route(
              [{ip}%25{first}]"
         )));
     }
-    // The longest prefix is preferred; among equal ones, the first interface.
+    // The longest prefix is preferred; among equal prefixes, the first interface.
     let best = reached.iter().max_by_key(|(_, at, reach)| (reach.prefix_len, Reverse(at.0)));
     let Some(&(section, interface, reach)) = best else {
         return Err(ApiError::bad_request(match named {

@@ -5,8 +5,8 @@ use dataplane::{FailedHandshake, HandshakeCount};
 use super::Core;
 
 impl Core {
-    /// Reports a failed handshake to the operator. If no listener has the port, a listener with the same port over the
-    /// other transport becomes the hint.
+    /// Reports a failed handshake to the operator. If no listener has the port, the hint names a listener with the same
+    /// port over the other transport.
     pub(super) fn on_handshake_failed(&mut self, failed: &FailedHandshake) {
         let listener = failed.listener.and_then(|id| self.listeners.name_of(id));
         let elsewhere = match failed.listener {

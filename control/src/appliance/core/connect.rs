@@ -141,7 +141,7 @@ impl Core {
         let advertised = self.regions.advertised(&plan.spec.regions);
         let stags = self.regions.exclusive_stags(&plan.spec.regions);
         let private_data = match plan.spec.ulp {
-            // The advertisement, even an empty one, states DDP as the ULP. A Start Key has no private data.
+            // The advertisement states DDP as the ULP, even if it lists no region. A Start Key has no private data.
             UlpChoice::Ddp if !plan.start_key || !advertised.is_empty() => {
                 advert::encode_for(UlpKind::Ddp, &advertised)
             }
@@ -205,7 +205,7 @@ impl Core {
         };
         self.env.tally.connect_failed += 1;
         let mut plan = *plan;
-        // While the link is down, a time-out says nothing about the peer; the link is reported instead.
+        // While the link is down, a time-out does not depend on the peer; the link is reported instead.
         let is_silent = matches!(reason, ConnectError::Timeout(_) | ConnectError::Unreachable);
         let down = self.links.refusal(&self.env.context, plan.interface).filter(|_| is_silent);
         let error = down.unwrap_or_else(|| connect_error(&plan.spec, &reason));

@@ -97,7 +97,7 @@ impl Core {
             None => {
                 let message = format!("no stream {id} was seen {}", log_period(&log));
                 let hint =
-                    "`ddpctl streams` lists those that have not ended, `ddpctl events` has others";
+                    "`ddpctl streams` lists live streams, `ddpctl events` reports ended streams";
                 ApiError::not_found(message).with_hint(Some(hint))
             }
         }
@@ -125,8 +125,8 @@ impl Core {
                     "no stream with {peer} and no attempt of it was seen {}",
                     log_period(log)
                 );
-                let hint = "no packet of it came, or it was dropped before TCP and SCTP: `ddpctl stats` has the \
-                            reasons of drops, `ddpctl explain` what they mean";
+                let hint = "no packet of the peer arrived, or all were dropped below TCP and SCTP: `ddpctl stats` \
+                            counts drops by reason, and `ddpctl explain` explains the reasons";
                 ApiError::not_found(message).with_hint(Some(hint))
             }
         }
@@ -136,7 +136,7 @@ impl Core {
         let management = &self.env.context.config.management;
         let hint = match management.recorder {
             true => format!(
-                "streams that ended in order are not kept, of the others the newest {} ([management] recorder_streams)",
+                "only streams that did not close gracefully are kept: the newest {} ([management] recorder_streams)",
                 management.recorder_streams
             ),
             false => "the recorder is off: set `recorder = true` in [management]".to_owned(),

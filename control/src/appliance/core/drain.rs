@@ -1,7 +1,7 @@
-//! The end of the appliance, orderly or immediate, and the operator's drain.
+//! Shutdown of the appliance, graceful or immediate, and the operator's drain.
 //!
-//! An orderly end refuses new streams and waits for the jobs to end. Then the streams are closed, and the workers stop.
-//! The operator's drain ends nothing: new streams and jobs are refused until the drain is revoked.
+//! A graceful shutdown refuses new streams and waits for the jobs to end. Then the streams are closed, and the workers
+//! stop. The operator's drain ends nothing: new streams and jobs are refused until the drain is revoked.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use super::Core;
 use crate::appliance::env::Phase;
 
 impl Core {
-    /// Starts an orderly end within the configured time. Has no effect if the appliance is already ending.
+    /// Starts a graceful shutdown within the configured time. Has no effect if the appliance is already shutting down.
     pub fn drain(&mut self, now: Instant) {
         if !self.env.is_running() {
             return;
@@ -33,7 +33,7 @@ impl Core {
         self.drain_step(now);
     }
 
-    /// Begins or ends the operator's drain. Has no effect if the drain is already in this state.
+    /// Begins or ends the operator's drain. Has no effect if the drain is already in the requested state.
     pub(super) fn set_drained(&mut self, drained: bool, now: Instant) -> Result<Reply, ApiError> {
         if !self.env.is_running() {
             return Err(ApiError::unavailable("the appliance is ending"));

@@ -79,7 +79,7 @@ impl Core {
                 self.with_jobs(now, |jobs, _, out| jobs.on_sink_made(job, made, out));
             }
             Effect::AddSink { owner: of, stream, memory, offset, base_to, len, access } => {
-                // If the stream has ended, so has its job, and the sink is not needed.
+                // A job ends with its stream and then needs no sink.
                 let Some(pd) = self.streams.pd_of(stream) else { return };
                 let sink = Sink { owner: of, stream, pd, memory, offset, base_to, len, access };
                 let added = self.regions.add_sink(&mut self.env, sink);
@@ -102,7 +102,7 @@ impl Core {
         self.with_jobs(now, |jobs, env, out| jobs.begin(env, task, stream, &regions, now, out));
     }
 
-    /// Returns the address of a job's peer: that of the stream to open, or of an existing stream if the job may use it.
+    /// Returns the address of a job's peer: of the stream to open, or of an existing stream that the job may use.
     /// `rdmap`: true if an existing stream must be an RDMAP stream.
     pub(super) fn peer_of(&self, via: &Via, rdmap: bool) -> Result<String, ApiError> {
         match via {
@@ -145,7 +145,7 @@ impl Core {
     }
 
     /// Handles the result of a service's operation. After a success, the service continues or the receive buffer is
-    /// reposted, as `after` says. A failure ends the stream.
+    /// reposted, as `after` specifies. A failure ends the stream.
     fn on_service_posted(
         &mut self,
         id: StreamId,
@@ -284,7 +284,7 @@ impl Core {
         }
     }
 
-    /// Records the fault of a port's Linux interface; `None` if the fault is gone.
+    /// Records the fault of a port's Linux interface; `None` clears the fault.
     #[cfg(test)]
     pub(in crate::appliance) fn on_fault(
         &mut self,
@@ -314,7 +314,7 @@ impl Core {
             self.env.tally.unexpected_events += 1;
             return;
         };
-        self.programs.on_closed(&mut self.env, id, ended.in_order, &ended.error.message);
+        self.programs.on_closed(&mut self.env, id, ended.graceful, &ended.error.message);
         let EndedStream { listener, remote, regions, slot, job, posts, waiting, error, .. } = ended;
         if ended.rejected {
             // A rejected stream consumed a credit of the listener. The end of the stream returns the credit.
@@ -327,7 +327,7 @@ impl Core {
             listener: listener.and_then(|listener| self.listeners.name_of(listener)),
             job,
             sentence: &error.message,
-            in_order: ended.in_order,
+            graceful: ended.graceful,
         };
         let bounds = self.recorder_bounds();
         self.flights.on_ended(id, reason, stats, &ending, bounds, now);
@@ -362,11 +362,11 @@ impl Core {
             let result = Err(error.clone());
             self.on_posted(Some(CompletedPost { stream: id, post, result }), now);
         }
-        self.jobs.on_stream_ended(id, ended.in_order, &error);
+        self.jobs.on_stream_ended(id, ended.graceful, &error);
         if let Some(job) = job {
             // An acknowledgement shows that the peer's TCP has received the bytes, not that they were placed. Only an
             // orderly end without a last message proves placement.
-            let failed = (!ended.in_order).then_some(error);
+            let failed = (!ended.graceful).then_some(error);
             self.with_jobs(now, |jobs, _, out| {
                 jobs.on_job_stream_closed(job, id, failed, stats, now, out);
             });

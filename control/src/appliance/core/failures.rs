@@ -1,4 +1,4 @@
-//! Explanations of failed active opens for the operator: what was requested, what happened, and a hint.
+//! Explanations of failed active opens for the operator: the request, the failure, and a hint.
 
 use api::refusal::{Refusal, RefusalKind, RefusedStream};
 use api::{ApiError, ConnectSpec, UlpChoice};

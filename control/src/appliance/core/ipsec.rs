@@ -104,7 +104,7 @@ impl Core {
             Event::Policies { mut list, unselected, .. } => {
                 let behind = self.env.context.config.ipsec.fallback_policies();
                 let unselected = if behind.is_empty() { unselected } else { Unmatched::DROP };
-                // This cannot fail, because the configuration was checked at the start.
+                // The assignment cannot fail, because the start has checked the configuration.
                 let Ok(owners) = Owners::from_config(&self.env.context.config) else { return };
                 let owners: Arc<[WorkerId]> = owners.assign_owners(protections(&list)).into();
                 list.extend(behind);
@@ -313,7 +313,7 @@ fn kernel_policy_info(policy: PolicyInfo, kernel: &Kernel) -> IpsecPolicyInfo {
     }
 }
 
-/// Converts an SA of the kernel that the workers do not use to the form of the API.
+/// Converts a kernel SA that the workers do not use to the form of the API.
 fn unused_sa_info(sa: xfrm::SaInfo) -> IpsecSaInfo {
     let shown =
         |address: Option<IpAddr>| address.map(|address| address.to_string()).unwrap_or_default();

@@ -29,7 +29,7 @@ use crate::appliance::streams::StreamAddresses;
 
 /// Maximum number of session inputs and freed memory regions handled in one turn of the control thread.
 const BATCH: usize = 256;
-/// Dynamic ports, from which one is chosen if a program listens on port 0 (RFC 6335 §6).
+/// Dynamic ports (RFC 6335 §6), from which a port is chosen if a program listens on port 0.
 const DYNAMIC_PORTS: std::ops::RangeInclusive<u16> = 49152..=65535;
 
 /// Fields of [`Call::Connect`].

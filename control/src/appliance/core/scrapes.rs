@@ -1,9 +1,9 @@
 //! Clients that wait for the counters. One query of the workers' counters runs at a time. A client that arrives during
-//! a query is answered by the next one, because the current one may lack recent events.
+//! a query is answered by the next query, because the current query may lack recent events.
 
 use api::Responder;
 
-/// Clients of the current query and of the next one.
+/// Clients of the current query and of the next query.
 #[derive(Default)]
 pub(super) struct Scrapes {
     /// Clients answered by the query in progress. Empty if none is in progress.

@@ -57,7 +57,7 @@ pub(super) enum EntryKind {
     Terminate { by_peer: bool, numbers: ErrorNumbers, reason: Box<str> },
     /// The peer closed its direction. `incomplete`: within a message.
     PeerClosed { incomplete: bool },
-    /// This many retransmissions or window probes in a row were not answered.
+    /// The peer left `timeouts` consecutive retransmissions or window probes unanswered.
     Stalled { timeouts: u32 },
     /// The peer acknowledged again.
     Resumed,
@@ -177,7 +177,7 @@ impl Flight {
         &self.entries
     }
 
-    /// Adds an entry. If there are [`ENTRIES`](super::ENTRIES) entries, drops the oldest one after the first
+    /// Adds an entry. If there are [`ENTRIES`](super::ENTRIES) entries, drops the oldest entry after the first
     /// `FIRST_ENTRIES`.
     pub(super) fn add(&mut self, at: Instant, kind: EntryKind) {
         if self.entries.len() == ENTRIES {

@@ -1,4 +1,4 @@
-//! The flight recorder: events of each stream, and an archive of streams that did not end orderly.
+//! The flight recorder: events of each stream, and an archive of streams that did not close gracefully.
 //!
 //! The recorder is on unless `management.recorder` is false. A live stream has a few entries: its beginning, errors,
 //! and the ends of its directions. Consecutive deliveries share one entry, so idle and busy streams need about the same
@@ -56,8 +56,8 @@ pub(super) struct EndContext<'a> {
     pub job: Option<u64>,
     /// Cause of the end, one sentence.
     pub sentence: &'a str,
-    /// True if the end was orderly.
-    pub in_order: bool,
+    /// True if the stream ended gracefully.
+    pub graceful: bool,
 }
 
 impl Flights {
@@ -153,7 +153,7 @@ impl Flights {
         now: Instant,
     ) {
         let Some(mut flight) = self.live.remove(&stream) else { return };
-        if ending.in_order {
+        if ending.graceful {
             return;
         }
         let mut counters = counters::live_counters(stats);
@@ -206,7 +206,7 @@ impl Flights {
         flights.map(|flight| render::api_flight(flight, clock(now))).collect()
     }
 
-    /// Returns the records of a peer, at `port` if given: ended streams, then live ones.
+    /// Returns the records of a peer, at `port` if given: ended streams, then live streams.
     pub(super) fn peer_flights(
         &self,
         ip: IpAddr,

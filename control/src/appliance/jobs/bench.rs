@@ -6,10 +6,10 @@
 //!  any state --DELETE, expired lease--> Stopping -> Cancelled
 //! ```
 //!
-//! Connecting opens the streams one after the other. Staging creates the local memory of writes and reads, and
-//! registers it for each stream. In Running the workers post messages on their own. In Stopping posted messages
-//! complete, then the streams are closed. Progress is checked every 5 s; without progress, or after a minute, the run
-//! fails. After an error or a cancellation the streams are reset.
+//! Connecting opens the streams in sequence. Staging creates the local memory of writes and reads, and registers it for
+//! each stream. In Running the workers post messages on their own. In Stopping posted messages complete, then the
+//! streams are closed. Progress is checked every 5 s; without progress, or after a minute, the run fails. After an
+//! error or a cancellation the streams are reset.
 //!
 //! The results are from the workers' reports at the end of the run. Until then the workers' counters show the progress.
 //!
@@ -48,7 +48,7 @@ pub(super) struct OpenedStream<'a> {
     pub(super) regions: &'a [Advertised],
 }
 
-/// The current run and recent ended ones, by job number.
+/// The current run and recent ended runs, by job number.
 #[derive(Default)]
 pub(super) struct Benches {
     runs: BTreeMap<u64, Run>,

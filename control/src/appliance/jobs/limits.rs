@@ -1,4 +1,4 @@
-//! Time limits of entire operations, for requests that set one.
+//! Time limits of entire operations, for requests that set a limit.
 
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ impl Limits {
         self.0.push(Limit { expires_at: now + within, time_limit: within, task });
     }
 
-    /// Returns when the next limit expires.
+    /// Returns the time at which the next limit expires.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.0.iter().map(|limit| limit.expires_at).min()
     }

@@ -282,7 +282,8 @@ impl Jobs {
             || self.benches.on_received(env, stream, data, now, out)
     }
 
-    /// Passes a message to the first client that waits for one on its queue. Returns the message if none waits.
+    /// Passes a message to the first client that waits for a message on this queue. Returns the message if no client
+    /// waits.
     pub(super) fn take_reply(
         &mut self,
         stream: StreamId,
@@ -299,9 +300,10 @@ impl Jobs {
         self.pings.fail(stream, error, out);
     }
 
-    /// Ends the sends on a stream that has ended, because no reply can arrive. `in_order`: the end was orderly.
-    pub(super) fn on_stream_ended(&mut self, stream: StreamId, in_order: bool, error: &ApiError) {
-        self.sends.on_stream_ended(stream, in_order, error);
+    /// Ends the sends on a stream that has ended, because no reply can arrive. `graceful`: true if the stream ended
+    /// gracefully.
+    pub(super) fn on_stream_ended(&mut self, stream: StreamId, graceful: bool, error: &ApiError) {
+        self.sends.on_stream_ended(stream, graceful, error);
     }
 
     /// Handles the end of a job's stream. `failed`: the cause, unless the end was orderly.
@@ -380,7 +382,7 @@ impl Jobs {
         self.transfers.on_saved(id, result, out);
     }
 
-    /// Handles the memory of a ping.
+    /// Handles the memory created for a ping, or the failure to create it.
     pub(super) fn on_ping_memory(
         &mut self,
         stream: StreamId,
@@ -390,7 +392,7 @@ impl Jobs {
         self.pings.on_memory(stream, result, out);
     }
 
-    /// Handles the memory of a bench.
+    /// Handles the memory created for a bench, or the failure to create it.
     pub(super) fn on_bench_memory(
         &mut self,
         id: u64,
@@ -437,7 +439,7 @@ impl Jobs {
 
     // --- time ---
 
-    /// Returns when the next timer expires.
+    /// Returns the time at which the next timer expires.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let all = [
             self.sends.poll_timeout(),
@@ -479,7 +481,7 @@ impl Jobs {
         self.pings.handle_timeout(now, out);
     }
 
-    /// Advances benches whose deadlines have expired. Cancels those whose lease has expired.
+    /// Advances benches whose deadlines have expired. Cancels benches whose lease has expired.
     pub(super) fn bench_timeout(&mut self, env: &mut Env, now: Instant, out: &mut Effects) {
         self.benches.handle_timeout(env, now, out);
     }

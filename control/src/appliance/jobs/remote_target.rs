@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn named_place_is_resolved_and_checked() {
+    fn named_location_is_resolved_and_checked() {
         let regions = [region()];
         assert_eq!(
             resolve_target(&named_target("in", 10), 90, &regions, Need::Write),

@@ -173,8 +173,8 @@ impl Sends {
         }
     }
 
-    /// Passes a message to the first client that waits for one on its queue. A message on queue 0 matches all clients,
-    /// because echoes arrive there. Returns the message if no client waits.
+    /// Passes a message to the first client that waits for a message on its queue. A message on queue 0 matches all
+    /// clients, because echoes arrive there. Returns the message if no client waits.
     pub(super) fn take_reply(
         &mut self,
         stream: StreamId,
@@ -183,8 +183,8 @@ impl Sends {
         now: Instant,
         out: &mut Effects,
     ) -> Option<Vec<u8>> {
-        // A reply may arrive before the acknowledgement of its request, so unacknowledged requests match after the
-        // others.
+        // A reply may arrive before the acknowledgement of its request. Unacknowledged requests therefore also match,
+        // but after acknowledged requests.
         let here = self
             .pending
             .iter()
@@ -227,14 +227,14 @@ impl Sends {
 
     /// Ends the sends on a stream that has ended, because no reply can arrive. An orderly end confirms the acknowledged
     /// messages.
-    pub(super) fn on_stream_ended(&mut self, stream: StreamId, in_order: bool, error: &ApiError) {
+    pub(super) fn on_stream_ended(&mut self, stream: StreamId, graceful: bool, error: &ApiError) {
         let waits =
             |_: &u64, send: &mut PendingSend| send.stream == Some(stream) && send.sent.is_some();
         for (_, send) in self.pending.extract_if(.., waits) {
             let timed_out = error.error == ErrorKind::Timeout;
             send.answer.send(
-                match send.sent.filter(|_| send.confirmation_requested && (in_order || timed_out)) {
-                    Some(sent) => Ok(Reply::Sent(Sent { confirmed: in_order, ..sent })),
+                match send.sent.filter(|_| send.confirmation_requested && (graceful || timed_out)) {
+                    Some(sent) => Ok(Reply::Sent(Sent { confirmed: graceful, ..sent })),
                     None => Err(stream_ended_error(error.clone())),
                 },
             );

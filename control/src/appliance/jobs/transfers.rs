@@ -44,7 +44,7 @@ const MAX_RUNNING: usize = 16;
 /// finds their results.
 const MAX_JOBS: usize = 512;
 
-/// Jobs in progress and recent ended ones.
+/// Jobs in progress and recent ended jobs.
 #[derive(Default)]
 pub(super) struct Transfers {
     pub(super) jobs: BTreeMap<u64, Job>,

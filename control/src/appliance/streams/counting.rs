@@ -1,5 +1,5 @@
-//! Totals of ended and live streams and associations. Streams may begin and end while the workers list the live ones;
-//! each is counted once.
+//! Totals of ended and live streams and associations. Streams may begin and end while the workers list the live
+//! streams; each stream is counted once.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,8 @@ use ddp::StreamId;
 use crate::appliance::counters::{HeldBytes, Sums, Totals, held_bytes};
 use crate::appliance::pending::StreamList;
 
-/// Counter totals of ended streams and associations, and of live ones while a count is in progress.
+/// Counter totals of ended streams and associations and, while a count is in progress, of live streams and
+/// associations.
 #[derive(Debug)]
 pub(super) struct StreamCounts {
     /// Totals of ended streams and associations, per worker.
@@ -23,7 +24,7 @@ pub(super) struct StreamCounts {
 struct LiveTotals {
     /// Totals of all listed streams and associations, per worker.
     sums: Vec<Sums>,
-    /// Totals of listed streams and associations that have ended since, per worker. `ended` contains them, too, so
+    /// Totals of listed streams and associations that have ended since, per worker. `ended` also contains them, so
     /// `finish` subtracts them.
     double_counted: Vec<Sums>,
     listed: HashSet<StreamId>,

@@ -53,7 +53,7 @@ use super::pending_confirmations::Confirmation;
 use crate::service::{AcceptedStream, Slot};
 
 /// Delay before the first FPDU to siw, Linux's software iWARP. A responding siw does not notice an FPDU that arrives
-/// while it moves the socket from start-up to Full Operation. The FPDU stays in the socket until another one arrives.
+/// while it moves the socket from start-up to Full Operation. The FPDU stays in the socket until another FPDU arrives.
 const SETTLING_TIME: Duration = Duration::from_millis(50);
 
 pub(super) struct Streams {
@@ -122,8 +122,8 @@ pub(super) struct EndedStream {
     pub sentence: String,
     /// Cause of the end, for operations that wait on the stream.
     pub error: ApiError,
-    /// True if the end was orderly and without an error of the peer.
-    pub in_order: bool,
+    /// True if the stream ended gracefully and without an error of the peer.
+    pub graceful: bool,
 }
 
 impl Streams {
@@ -410,7 +410,7 @@ impl Streams {
     }
 
     /// Closes a half-closed stream if all answers are acknowledged and all messages are in their files. Outstanding
-    /// Reads of a service do not delay the close, because the peer cannot answer them any more.
+    /// Reads of a service do not delay the close, because the peer can no longer answer them.
     pub(super) fn close_if_answered(&mut self, env: &mut Env, id: StreamId) {
         let half_closed = |s: &&Stream| s.end.peer_closed && s.state() == State::Established;
         let Some(stream) = self.streams.get(&id).filter(half_closed) else { return };
@@ -440,7 +440,6 @@ impl Streams {
         }
     }
 
-    /// Returns true if the stream writes to a file.
     pub(super) fn has_file_writes(&self, id: StreamId) -> bool {
         self.streams.get(&id).is_some_and(|stream| stream.end.writes_file)
     }
@@ -475,7 +474,7 @@ impl Streams {
     }
 
     /// Fails streams whose data could not be written to files, so that their peers learn of the failure. The writes are
-    /// retried nevertheless.
+    /// still retried.
     pub(super) fn fail_stores(
         &mut self,
         env: &mut Env,
@@ -512,7 +511,7 @@ impl Streams {
         let Stream { listener, local, remote, params, regions, slot, posts, user, end, .. } = ended;
         env.confirmations.remove_stream(id);
         self.appending.remove_stream(id);
-        // The posts are failed with the cause of the stream's end, so they need not wait for it any more.
+        // The posts are failed with the cause of the stream's end, so they no longer wait for it.
         self.refused.remove_stream(id);
         self.counting.on_closed(id, reason, stats);
         let EndState { waiting, abort_reason, peer_error, .. } = end;
@@ -523,7 +522,7 @@ impl Streams {
             error.message += &format!("; nothing was acknowledged for {} s", silent.as_secs());
         }
         let sentence = error.message.clone();
-        let in_order = reason.is_graceful() && peer_error.is_none();
+        let graceful = reason.is_graceful() && peer_error.is_none();
         let posted = |ticket| match env.cancel(Ticket(ticket)) {
             Some(Continuation::Posted { post, .. }) => Some(post),
             _ => None,
@@ -542,7 +541,7 @@ impl Streams {
             sentence,
             // The peer's error is the cause of all later failures.
             error: peer_error.map_or(error, ApiError::peer_refused),
-            in_order,
+            graceful,
         })
     }
 
@@ -550,7 +549,7 @@ impl Streams {
         self.counting.on_association_closed(id, stats);
     }
 
-    /// Returns when the next settling time, or wait for a cause, ends.
+    /// Returns the time at which the next settling time, or wait for a cause, ends.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let settled = self.settling.front().map(|(at, ..)| *at);
         [settled, self.refused.next_deadline()].into_iter().flatten().min()

@@ -49,7 +49,7 @@ pub(super) struct Stream {
     pub(super) end: EndState,
 }
 
-/// User of a stream besides its listener.
+/// User of a stream in addition to its listener.
 #[derive(Default)]
 pub(super) struct User {
     /// The job for which the stream is reserved.

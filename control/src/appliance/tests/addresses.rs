@@ -1,4 +1,4 @@
-//! Active opens to peers with several addresses: which addresses are tried, in which order, and what is reported.
+//! Active opens to peers with several addresses: attempted addresses, their order, and reported errors.
 
 use api::{
     BenchLoad, BenchPeer, BenchSpec, ConnectSpec, ErrorKind, JobInfo, PingSpec, PutSpec,
@@ -9,7 +9,7 @@ use dataplane::{Connect, ConnectError};
 use super::rdmap::rdmap_spec;
 use super::*;
 
-/// Two interfaces with IPv6. The first one also has a route.
+/// Two interfaces with IPv6. The first interface also has a route.
 const TWO: &str = r#"
 [workers]
 count = 2

@@ -425,7 +425,7 @@ fn connect_latency_counts_from_the_due_time() {
     let id = request_bench(&mut bench, paced).unwrap().id;
     let first = connects(&bench.all_commands());
     assert_eq!(first.len(), 1, "due at once");
-    // The stream is established after 450 ms; at 10 opens per second four more were due meanwhile.
+    // The stream is established after 450 ms; at 10 opens per second four more became due in that time.
     bench.advance(Duration::from_millis(450));
     assert!(connects(&bench.all_commands()).is_empty(), "one at a time");
     let mut next = first[0];
@@ -449,7 +449,7 @@ fn connect_latency_counts_from_the_due_time() {
     assert_eq!(info.state, JobState::Failed);
     assert_eq!(info.error.as_deref(), Some("1 streams did not stand within 5 s"));
     assert_eq!((of.messages, of.unfinished), (5, 6));
-    // 450, 350, 250, 150 and 50 ms for the opened streams; 400 to 0 ms for those due but not opened.
+    // 450, 350, 250, 150 and 50 ms for the opened streams; 400 to 0 ms for the streams that were due but not opened.
     let times = of.latency.unwrap();
     assert_eq!((times.count, times.max_ns / 1_000_000), (10, 450));
 }
@@ -545,7 +545,7 @@ fn perftest_data_stream_end_still_awaits_final_answer() {
     complete_load(&mut bench, id, 6, 20, None);
     bench.close_stream(6, CloseReason::PeerShutdown);
     assert_eq!(job(&mut bench, id).0.state, JobState::Stopping);
-    // If the server is silent, the run must end nevertheless.
+    // The run must end although the server is silent.
     bench.advance(Duration::from_secs(9));
     assert_eq!(job(&mut bench, id).0.state, JobState::Stopping);
     bench.advance(Duration::from_secs(1));

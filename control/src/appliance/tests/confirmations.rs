@@ -1,4 +1,5 @@
-//! Confirmations of streams that write to files: sent when the files contain the peer's data, and never if that fails.
+//! Confirmations of streams that write to files: sent when the files contain the peer's data, never after a failed
+//! write.
 
 use ddp::{Msn, Qn, TaggedOffset};
 use tcp_lite::endpoint::UlpConfig;
@@ -403,7 +404,7 @@ fn file_region_is_refused_for_listener_without_file_writes() {
         if let Some(error) = error.filter(|_| !service.has_slots()) {
             assert!(error.contains("has the file"), "{error}");
         }
-        // Case 2: the listener exists, and its region is replaced by a file-backed one.
+        // Case 2: the listener exists, and its region is replaced by a file-backed region.
         section.regions = vec!["other".into()];
         let mut pending = bench.call(Request::AddListener(section));
         bench.acknowledge();

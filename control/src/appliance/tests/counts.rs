@@ -81,7 +81,7 @@ fn association_ending_during_a_count_is_counted_once() {
     assert_eq!(counter_sum(&stats(&mut pending), "sctp_packets_in"), 4);
 }
 
-/// Clients that ask during a count share the next one, because the current count may miss events that they know of.
+/// Clients that request counters during a count share the next count, because the current count may lack recent events.
 #[test]
 fn concurrent_stats_requests_share_a_count() {
     let mut bench = bench();

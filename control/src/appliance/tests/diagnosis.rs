@@ -1,4 +1,4 @@
-//! The flight recorder: what is recorded, how long it is kept, and how it is reported.
+//! The flight recorder: recorded events, their retention, and their report.
 
 use api::{
     ErrorKind, EventFilter, EventKind, ExplainSubject, Flight, StreamId as ApiStream, Via, Why,
@@ -121,7 +121,7 @@ fn terminate_is_reported_with_its_sender() {
 }
 
 #[test]
-fn streams_that_ended_in_order_and_rejected_ones_are_not_kept() {
+fn graceful_and_rejected_streams_are_not_archived() {
     let mut bench = bench();
     bench.accept_stream(1, PEER);
     bench.close_stream(1, CloseReason::PeerShutdown);
@@ -134,10 +134,10 @@ fn streams_that_ended_in_order_and_rejected_ones_are_not_kept() {
 
 #[test]
 fn unrecorded_subject_is_looked_up_in_the_log() {
-    const KEPT: &str = "streams that ended in order are not kept, of the others the newest 256 ([management] \
+    const KEPT: &str = "only streams that did not close gracefully are kept: the newest 256 ([management] \
                         recorder_streams)";
-    const NO_PACKET: &str = "no packet of it came, or it was dropped before TCP and SCTP: `ddpctl stats` has the \
-                             reasons of drops, `ddpctl explain` what they mean";
+    const NO_PACKET: &str = "no packet of the peer arrived, or all were dropped below TCP and SCTP: `ddpctl stats` \
+                             counts drops by reason, and `ddpctl explain` explains the reasons";
     let peer = |text: &str, port| ExplainSubject::Peer(text.parse().unwrap(), port);
     let mut bench = bench();
     let error_texts = |bench: &mut Bench, subject| {
@@ -168,7 +168,7 @@ fn unrecorded_subject_is_looked_up_in_the_log() {
         error_texts(&mut bench, ExplainSubject::Stream(ApiStream(7))),
         (
             "no stream 0000000000000007 was seen since ddpd started".into(),
-            "`ddpctl streams` lists those that have not ended, `ddpctl events` has others".into()
+            "`ddpctl streams` lists live streams, `ddpctl events` reports ended streams".into()
         )
     );
     let error = bench.diagnose(ExplainSubject::Job(7)).unwrap_err();

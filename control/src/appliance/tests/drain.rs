@@ -1,4 +1,4 @@
-//! The end of an appliance, and the operator's drain.
+//! Shutdown of an appliance, and the operator's drain.
 
 use api::{ErrorKind, PutSpec, RemotePlace, Via};
 

@@ -85,7 +85,7 @@ fn message_for_a_file_is_written_before_the_close() {
     assert_eq!(std::fs::read(bench.dir.path().join("queue")).unwrap(), b"\0\0\0\x04line");
 }
 
-/// The stream's close waits for rping's Write and Send, not for its Read, which the peer cannot answer any more.
+/// The stream's close waits for rping's Write and Send, not for its Read, which the peer can no longer answer.
 #[test]
 fn service_answers_are_acknowledged_before_the_close() {
     let rping = |bench: &mut Bench| {

@@ -1,4 +1,4 @@
-//! `put` of input that the client sends: its regular end, and truncated input.
+//! `put` of input that the client sends: complete and truncated input.
 
 use api::{
     ConnectSpec, ErrorKind, Input, InputWriter, JobInfo, JobState, PutSpec, RemotePlace, Via,
@@ -29,7 +29,7 @@ fn send(bench: &mut Bench, id: u64, input: Input) -> Result<Reply, ApiError> {
     taken
 }
 
-/// Returns an input with these bytes, regularly ended or truncated.
+/// Returns an input with these bytes, complete or truncated.
 fn input(bytes: &[u8], is_complete: bool) -> Input {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

@@ -204,7 +204,7 @@ fn cancelled_put_aborts_stream_and_ignores_late_events() {
 }
 
 #[test]
-fn ended_job_is_kept_until_many_newer_ones_begin() {
+fn ended_job_is_kept_until_many_newer_jobs_begin() {
     let mut bench = bench();
     let cancelled = |bench: &mut Bench| {
         let id = put(bench, 10, target(0));
@@ -396,7 +396,7 @@ fn pipe_longer_than_region_fails_with_reason() {
         });
         connect(&mut bench);
         writer.join().unwrap();
-        // The bytes before the excess are sent nevertheless.
+        // The bytes before the excess are still sent.
         let posts = posted_messages(&bench.all_commands());
         assert_eq!(posts.iter().map(|post| post.2).sum::<u32>(), 10);
         posts.iter().for_each(|post| acknowledge_message(&mut bench, post.0));

@@ -7,7 +7,7 @@ use dataplane::PostFailure;
 
 use super::*;
 
-/// Two ports. Streams of the first one end after two seconds without link.
+/// Two ports. Streams of the first port end after two seconds without link.
 const TWO_PORTS: &str = r#"
 [workers]
 count = 2

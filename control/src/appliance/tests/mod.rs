@@ -94,7 +94,7 @@ struct Bench {
 
 const WORKERS: usize = 2;
 
-/// Two regions, the second one shared, and a listener that lists both.
+/// Two regions, of which the second is shared, and a listener that lists both.
 const BASIC: &str = concat!(
     host!(),
     r#"
@@ -213,7 +213,7 @@ impl Bench {
         self.event(Event::Done { ticket, result: Ok(()) });
     }
 
-    /// Acknowledges all commands that are answered by `Done`, until none is left. Returns the others.
+    /// Acknowledges all commands that are answered by `Done`, until none is left. Returns the other commands.
     fn acknowledge(&mut self) -> Vec<Command> {
         let mut others = Vec::new();
         loop {

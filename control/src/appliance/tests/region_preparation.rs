@@ -101,7 +101,7 @@ fn region_removal_is_answered_after_memory_is_freed() {
     assert!(answer(&mut removed).is_ok());
 }
 
-// A small region needs no mapping while others of its size have room; a larger or shared one always does.
+// A small region needs no new mapping while a mapping of its size has room; a larger or shared region always does.
 #[test]
 fn regions_beyond_the_bound_of_mappings_are_refused() {
     let mut bench = bench_with_maps(BASIC, Maps::new(4));
@@ -116,7 +116,7 @@ fn regions_beyond_the_bound_of_mappings_are_refused() {
         backing: Backing::SharedMemory { object: format!("ddpd-{name}") },
         ..section(name, 4096)
     };
-    // The configuration's two regions take two of the four.
+    // The configuration's two regions take two of the four mappings.
     assert_eq!(bench.budget.maps().in_use(), 2);
     add(&mut bench, shared("a")).unwrap();
     for refused in [shared("b"), section("b", 64 << 10)] {
@@ -142,7 +142,7 @@ fn regions_beyond_the_bound_of_mappings_are_refused() {
     assert_eq!(in_use, 3, "the limit of locked memory leaves no room for a slab");
 }
 
-/// The regions fit one by one, but not together.
+/// Each region fits alone, but not all of them together.
 #[test]
 fn reload_beyond_the_bound_of_mappings_changes_nothing() {
     let mut bench = bench_with_maps(BASIC, Maps::new(4));

@@ -99,8 +99,8 @@ fn set_access(name: &str, access: Access) -> Request {
     Request::SetAccess { name: name.to_owned(), access }
 }
 
-/// RFC 5041 §8.3.1 (5): the answer follows when the last worker has applied the access; from then on it is advertised.
-/// Access never exceeds that of the registration.
+/// RFC 5041 §8.3.1 (5): the answer follows when the last worker has applied the access. Only then is the access
+/// advertised. Access never exceeds that of the registration.
 #[test]
 fn access_change_completes_with_the_last_worker() {
     let mut bench = bench();

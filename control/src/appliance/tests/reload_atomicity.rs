@@ -26,7 +26,7 @@ impl Bench {
         refused
     }
 
-    /// Acknowledges all commands, except that one worker refuses the first one that `refuses` selects.
+    /// Acknowledges all commands, except that one worker refuses the first command that `refuses` selects.
     fn acknowledge_refusing(&mut self, refuses: impl Fn(&Command) -> bool) {
         let mut refused = false;
         loop {
@@ -77,7 +77,7 @@ fn refusal_by_one_worker_is_undone_on_all() {
         let limits_now = bench.core.env().context.config.limits.streams;
         assert_eq!(limits_now, 4096);
         assert_eq!(bench.core.listeners()["in"].section().limits.streams_per_peer, 2);
-        // The refused value did not become the running one, so the same file still has the change.
+        // The refused value did not become the running value, so the same file still has the change.
         let report = bench.reload(&limits).unwrap();
         assert_eq!(
             report.applied,
@@ -214,7 +214,7 @@ fn listener_changes_are_ordered_by_freed_addresses() {
     bench.reload(&moved).unwrap();
     let port = |bench: &Bench, name| bench.core.listeners()[name].section().port;
     assert_eq!((port(&bench, "in"), port(&bench, "second")), (7472, 7473));
-    // A removed listener releases its address, too.
+    // A removed listener also releases its address.
     let renamed = moved.replace("name = \"second\"", "name = \"third\"");
     let report = bench.reload(&renamed).unwrap();
     assert_eq!(report.applied, ["listener `second` removed", "listener `third` added"]);

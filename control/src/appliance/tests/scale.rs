@@ -9,7 +9,7 @@ use super::regions::{remove, section};
 use super::*;
 
 /// Numbers of objects for which the work is compared. An operation that scans a table fails at the second number,
-/// before the slow third one.
+/// before the slow third number.
 const NUMBERS: [usize; 3] = [100, 1_000, 100_000];
 const MANY: usize = NUMBERS[2];
 

@@ -13,7 +13,7 @@ fn send(bench: &mut Bench, wait: Duration) -> (Pending, Ticket) {
     (pending, posted_ticket(bench))
 }
 
-/// Sends a message on a stream of its own.
+/// Sends a message on a new stream, which ends with the message.
 fn send_alone(bench: &mut Bench) -> (Pending, Ticket) {
     let via = Via::Connect(spec());
     let spec = SendSpec { via, queue: 0, data: b"once".to_vec(), wait_reply_us: 0 };

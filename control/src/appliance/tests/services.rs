@@ -216,7 +216,7 @@ fn non_rping_message_ends_the_stream_once() {
 }
 
 #[test]
-fn refused_operation_ends_stream_and_flushed_one_awaits_its_end() {
+fn refused_operation_ends_stream_and_flushed_operation_awaits_the_cause() {
     let mut bench = serving_bench(RPING);
     accept_stream(&mut bench, 1);
     accept_stream(&mut bench, 2);

@@ -270,7 +270,7 @@ fn an_error_of_the_peer_is_logged_with_its_number() {
 
 pub(super) fn sample_error() -> DdpError {
     let mut found = None;
-    // Only DDP can construct errors, so one is provoked.
+    // Only DDP can construct errors, so an error is provoked.
     let mut stags = ddp::StagTable::<ddp::VecMemory>::new();
     let entry = ddp::StagEntry {
         stag: ddp::Stag(7),
@@ -534,7 +534,7 @@ fn retry_with_revision_1_is_logged() {
         reason: ConnectError::Timeout(ConnectStage::SynAck),
     });
     assert_eq!(answer(&mut pending).unwrap_err().error, ErrorKind::Timeout);
-    // The ticket is not valid any more.
+    // The ticket is no longer valid.
     bench
         .event(Event::Retrying { ticket, reason: CloseReason::Lower(TcpReason::PeerReset).into() });
     assert_eq!(bench.core.env().tally.unexpected_events, 1);

@@ -1,4 +1,4 @@
-//! Compares the running configuration with a new one, for a reload.
+//! Compares the running configuration with a new configuration, for a reload.
 
 use config::{self, Config, InterfaceSection, ListenerSection, PeerSection, RegionSection};
 
@@ -66,7 +66,7 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
     changed.map(|(name, _)| format!("{name} has changed: in force after a restart")).collect()
 }
 
-/// Returns true if interfaces differ in other keys than `allow` and `deny`.
+/// Returns true if interfaces differ in keys other than `allow` and `deny`.
 fn interfaces_differ(old: &Config, new: &Config) -> bool {
     let without_peers = |interface: &InterfaceSection| InterfaceSection {
         peers: PeerSection::default(),

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! 1. [`difference`] compares the file with the part of the running configuration that came from the file.
-//! 2. [`plan`] predicts failures before anything is changed.
+//! 2. [`plan`] predicts failures before the first change.
 //! 3. The memory of new regions is created.
 //! 4. Regions and listeners are added and changed on the workers. If a worker refuses, or a file cannot be opened
 //!    despite the check, the steps so far are undone.

@@ -1,9 +1,9 @@
-//! Predicts the failures of a reload and orders its steps, before anything is changed.
+//! Predicts the failures of a reload and orders its steps, before the first change.
 //!
 //! A listener needs an address and port that no other listener uses. If it divides a region into pieces, one per
-//! stream, no other listener may use that region. Therefore removed listeners that block another one are removed first,
-//! and changed listeners are ordered so that each finds its address and region free. Protection domains are predicted
-//! step by step, as [`Regions::domain_for`](crate::appliance::regions::Regions::domain_for) will assign them.
+//! stream, no other listener may use that region. Therefore removed listeners that block another listener are removed
+//! first, and changed listeners are ordered so that each finds its address and region free. Protection domains are
+//! predicted step by step, as [`Regions::domain_for`](crate::appliance::regions::Regions::domain_for) will assign them.
 
 use std::collections::HashMap;
 
@@ -95,7 +95,7 @@ impl Core {
                 push_refusal(&region, check_writable(path, files), refusals);
             }
         }
-        // Removed regions are freed only after the new ones are added.
+        // Removed regions are freed only after the new regions are added.
         let added = difference.regions_added.len();
         let (number, max_regions) = (self.regions.len() + added, limits.regions);
         if added > 1 && number > max_regions as usize {
@@ -114,7 +114,7 @@ impl Core {
         }
     }
 
-    /// Checks one changed or added listener, independently of the other changed or added ones.
+    /// Checks one changed or added listener, independently of the other changed or added listeners.
     fn check_listener(
         &self,
         difference: &Difference,
@@ -152,7 +152,7 @@ impl Core {
         }
     }
 
-    /// Orders the listeners so that each one's address and region are free when it is applied. Adds a refusal if no
+    /// Orders the listeners so that the address and region of each are free when it is applied. Adds a refusal if no
     /// order is possible, or if the regions of a listener cannot share one protection domain.
     fn order_listeners(
         &self,
@@ -178,7 +178,7 @@ impl Core {
         }
     }
 
-    /// Assigns the listener's regions to one protection domain. Returns a refusal if they cannot share one.
+    /// Assigns the listener's regions to one protection domain. Returns a refusal if they cannot share a domain.
     fn assign_domain(
         &self,
         section: &ListenerSection,
@@ -213,8 +213,8 @@ impl Core {
     }
 }
 
-/// Predicted protection domain: an existing one, or a new one with a number that only distinguishes it from other new
-/// ones.
+/// Predicted protection domain: an existing domain, or a new domain with a number that distinguishes it from other new
+/// domains.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum PredictedDomain {
     Existing(PdId),

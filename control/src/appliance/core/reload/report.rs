@@ -58,7 +58,7 @@ impl Core {
 
     /// Makes the file the running configuration, except for keys that need a restart.
     pub(super) fn adopt_file(&mut self, file: Config) {
-        // Regions: order of the file, running values. These differ from the file's where the reload did not apply them.
+        // Regions: order of the file, running values. Values that the reload did not apply differ from the file.
         // Regions that are not live are omitted.
         let running = self.running_from_file();
         let facts = &mut self.env.context.config;

@@ -22,9 +22,9 @@ pub(super) const MAX_WINDOW: u64 = 16 << 20;
 const MAX_TIME: Duration = Duration::from_secs(3600);
 /// Maximum rate, messages per second.
 const MAX_RATE: u64 = 1_000_000_000;
-/// Wait for outstanding messages at the end while no byte moves.
+/// Time-out at the end of a run for outstanding messages, while no bytes are transferred.
 pub(super) const GRACE_TIME: Duration = Duration::from_secs(5);
-/// Maximum wait at the end while bytes move: a slow path may have up to 1 GiB in flight.
+/// Maximum wait at the end of a run while bytes are transferred: a slow path may have up to 1 GiB in flight.
 pub(super) const MAX_END_TIME: Duration = Duration::from_secs(60);
 /// Lease of a run. If its job is not requested for this long, the client is considered disconnected, and the run is
 /// cancelled.

@@ -126,7 +126,7 @@ impl Run {
         self.perftest.as_ref().is_some_and(Client::is_awaiting_answer)
     }
 
-    /// If time is left, schedules a retry of a refused open and returns true. A perftest server listens anew for each
+    /// If time is left, schedules a retry of a refused open and returns true. A perftest server listens again for each
     /// stream, so an open may come too early.
     pub(super) fn schedule_retry(&mut self, error: &ApiError, now: Instant) -> bool {
         let refused = error.error == ErrorKind::PeerRefused && self.ending.is_none();

@@ -49,7 +49,7 @@ impl StreamTable {
         Some(stream)
     }
 
-    /// Changes the state of a stream. Returns the previous one, or `None` if the stream does not exist.
+    /// Changes the state of a stream. Returns the previous state, or `None` if the stream does not exist.
     pub(in crate::appliance::streams) fn set_state(
         &mut self,
         id: StreamId,

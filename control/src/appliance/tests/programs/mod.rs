@@ -1,5 +1,5 @@
-//! Local programs: sessions against scripted workers. The workers record added objects, refuse to remove unknown ones,
-//! and reset the streams of removed QPs and programs.
+//! Local programs: sessions against scripted workers. The workers record added objects, refuse to remove unknown
+//! objects, and reset the streams of removed QPs and programs.
 
 mod calls;
 mod connections;

@@ -9,7 +9,7 @@ use super::*;
 #[derive(Clone, Debug)]
 enum Input {
     Call(Call),
-    /// Lets the workers answer everything.
+    /// Lets the workers answer all commands.
     Settle,
     Establish,
     FailConnect,

@@ -62,7 +62,7 @@ impl Listeners {
     /// Counts a new stream within the listener's limits.
     ///
     /// # Errors
-    /// The limit that the stream would exceed, or that the listener was removed.
+    /// The stream would exceed a limit, or the listener was removed.
     pub(in crate::appliance) fn admit(
         &mut self,
         id: ListenerId,
@@ -211,7 +211,7 @@ impl Listeners {
     }
 }
 
-/// Returns the refusal of a peer whose listener was removed meanwhile.
+/// Returns the refusal of a peer whose listener was removed during its connection setup.
 pub(in crate::appliance) fn listener_removed() -> Refusal {
     Refusal::new(RefusalKind::ListenerRemoved, "the listener was removed")
 }

@@ -11,7 +11,7 @@ use dataplane::ListenerId;
 use crate::appliance::objects::Objects;
 
 /// The listeners that are not removed, each with its first number. A listener can get further numbers at the workers;
-/// the first one identifies it.
+/// the first number identifies it.
 #[derive(Default)]
 pub(super) struct ListenerIndex {
     names: Objects<String, ListenerId>,

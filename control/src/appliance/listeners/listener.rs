@@ -17,7 +17,8 @@ use crate::appliance::limits::{Ledger, Limits};
 use crate::files::FileId;
 
 pub(in crate::appliance) struct Listener {
-    /// Numbers of the listener at the workers. The last one is current; streams may have arrived under earlier ones.
+    /// Numbers of the listener at the workers. The last number is current; streams may have arrived under earlier
+    /// numbers.
     pub(super) ids: Vec<ListenerId>,
     pub(super) section: ListenerSection,
     pub(super) pd: PdId,
@@ -39,7 +40,7 @@ impl Listener {
         self.ids.last().copied().unwrap_or(ListenerId(0))
     }
 
-    /// Returns the first number, which identifies the listener while it exists.
+    /// Returns the number that identifies the listener as long as it exists.
     pub(super) fn first_id(&self) -> ListenerId {
         self.ids.first().copied().unwrap_or(ListenerId(0))
     }

@@ -37,7 +37,7 @@ use super::objects::Objects;
 use super::pending::Continuation;
 
 pub(super) struct Listeners {
-    /// All listeners by their first number: also removed ones whose streams have not all ended.
+    /// All listeners by their first number, including removed listeners whose streams have not all ended.
     all: Objects<ListenerId, Listener>,
     /// The listeners that are not removed.
     index: ListenerIndex,
@@ -80,7 +80,6 @@ impl Listeners {
         self.index.of_region(region).filter_map(|name| self.by_name(name))
     }
 
-    /// Returns true if a listener lists the region.
     pub(super) fn is_listed(&self, region: &str) -> bool {
         self.of_region(region).next().is_some()
     }
@@ -161,8 +160,7 @@ impl Listeners {
         check_advertisement(section)
     }
 
-    /// Returns true if a listener has this address and port: a current one, or a removed one whose streams have not all
-    /// ended.
+    /// Returns true if a listener has this address and port. A removed listener counts until its streams have ended.
     pub(super) fn is_listening(
         &self,
         transport: config::Transport,
@@ -300,7 +298,7 @@ impl Listeners {
         sent
     }
 
-    /// Handles the workers' answers to a new or restarted listener. If one refused, the listener is removed.
+    /// Handles the workers' answers to a new or restarted listener. If a worker refused, the listener is removed.
     pub(super) fn on_added(
         &mut self,
         env: &mut Env,
@@ -378,7 +376,7 @@ impl Listeners {
         self.by_id_mut(id)?.serving.as_mut()
     }
 
-    /// Returns the refusal of a name without a listener.
+    /// Returns the refusal of a name that no listener has.
     fn unknown(&self, name: &str) -> ApiError {
         unknown_name("listener", name, self.index.iter().map(|(name, _)| name.as_str()))
     }

@@ -7,8 +7,8 @@
 //!  free --Incoming, AddStag--> in use --Closed, RemoveStag--> (all workers have released it) --Clear--> free
 //! ```
 //!
-//! A slot is cleared before it is used again: a stream sees no bytes of another one, and nothing is placed for a stream
-//! that has ended.
+//! A slot is cleared before it is used again: a stream sees no bytes of another stream, and nothing is placed for a
+//! stream that has ended.
 
 use config::ListenerSection;
 
@@ -28,7 +28,7 @@ impl Serving {
     pub(super) fn new(listener: &ListenerSection, region: u64) -> Option<Serving> {
         let section = listener.ulp.rdmap()?;
         let streams = listener.limits.streams;
-        // Whole cache lines: atomics and copies of one stream must not touch lines of the next one.
+        // Whole cache lines: atomics and copies of one stream must not touch cache lines of the next slot.
         let each = region / u64::from(streams.max(1)) / 64 * 64;
         let slots = if section.service.has_slots() && each > 0 { streams } else { 0 };
         let service = Service::new(section.service, section.message_size);

@@ -30,8 +30,8 @@ impl Regions {
         regions.map(|region| region.advertised()).collect()
     }
 
-    /// Marks the available regions of a listener as used by `stream`, and binds the exclusive ones. Returns the names
-    /// of all marked regions, and of the exclusive ones among them.
+    /// Marks the available regions of a listener as used by `stream`, and binds the exclusive regions. Returns the
+    /// names of all marked regions, and the names of the exclusive regions among them.
     pub(in crate::appliance) fn bind_available(
         &mut self,
         listed: &[String],
@@ -147,7 +147,7 @@ impl Regions {
         reserved
     }
 
-    /// Binds regions to their established stream. The exclusive ones were reserved by [`reserve`](Self::reserve).
+    /// Binds regions to their established stream. The exclusive regions were reserved by [`reserve`](Self::reserve).
     pub(in crate::appliance) fn adopt(
         &mut self,
         env: &mut Env,
@@ -254,7 +254,7 @@ impl Regions {
         env.log.push(EventKind::StagInvalidated { region: name });
     }
 
-    /// Returns the STags of those regions that are exclusive.
+    /// Returns the STags of the exclusive regions in `names`.
     pub(in crate::appliance) fn exclusive_stags(&self, names: &[String]) -> Vec<Stag> {
         let regions = names.iter().filter_map(|name| self.regions.get(name));
         regions.filter(|region| region.is_exclusive()).map(|region| region.stag).collect()

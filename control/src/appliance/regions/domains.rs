@@ -50,7 +50,8 @@ impl Domains {
         PdId(self.next - 1)
     }
 
-    /// Returns the domain of a new region: the planned one, that of a listener that lists it, or an unused one.
+    /// Returns the domain of a new region: its planned domain, the domain of a listener that lists it, or an unused
+    /// domain.
     pub(super) fn for_region(&mut self, name: &str, listener: Option<PdId>) -> PdId {
         match self.planned.get(name).copied().or(listener) {
             Some(pd) => pd,
@@ -59,7 +60,7 @@ impl Domains {
     }
 }
 
-/// Domains that became one: a disjoint-set forest.
+/// Merged domains: a disjoint-set forest.
 #[derive(Default)]
 struct MergedDomains(HashMap<PdId, PdId>);
 

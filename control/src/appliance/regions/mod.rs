@@ -63,7 +63,7 @@ pub(super) struct Regions {
     by_stag: HashMap<Stag, String>,
     /// Length of all regions together, bytes.
     memory: u64,
-    /// Shared-memory objects and files of all regions, those being prepared included.
+    /// Shared-memory objects and files of all regions, including regions in preparation.
     resources: Resources,
     domains: Domains,
     /// Regions added by the API whose memory is being created, by the number of the memory request.
@@ -117,7 +117,7 @@ impl Regions {
         region.ok_or_else(|| self.unknown(name))
     }
 
-    /// Returns the refusal of a name without a live region.
+    /// Returns the refusal of a name that no live region has.
     fn unknown(&self, name: &str) -> ApiError {
         let live = self.regions.iter().filter(|(_, region)| region.is_live());
         unknown_name("region", name, live.map(|(name, _)| name.as_str()))
@@ -301,7 +301,7 @@ impl Regions {
         })
     }
 
-    /// Handles the workers' answers to a new region. If one refused, the region is removed.
+    /// Handles the workers' answers to a new region. If a worker refused, the region is removed.
     pub(super) fn on_added(
         &mut self,
         env: &mut Env,
@@ -340,7 +340,7 @@ impl Regions {
     }
 
     /// Removes and returns a region whose memory request has finished, with the client that added it. If its removal
-    /// was requested meanwhile, answers both clients and returns `None`.
+    /// was requested before that, answers both clients and returns `None`.
     pub(super) fn take_loading(&mut self, number: u64) -> Option<(RegionSection, Responder)> {
         let Preparing { section, answer, removal } = self.loading.remove(&number)?;
         self.loading_names.remove(&section.name);
@@ -493,8 +493,8 @@ impl Regions {
         env.broadcast(then, |ticket| Command::RemoveStag { stag, removal: sources, ticket });
     }
 
-    /// Continues a removal once no worker places data in the region any more. Workers that never had it (failed
-    /// registration) have answered, too.
+    /// Continues a removal once no worker places data in the region. Workers without the region (failed registration)
+    /// have also answered.
     pub(super) fn on_removed(&mut self, env: &mut Env, name: &str, answer: Option<Responder>) {
         let Some(region) = self.regions.get_mut(name) else { return };
         region.state = RegionState::Closing;

@@ -16,7 +16,7 @@ use crate::files::FileId;
 /// A region that is registered with the workers.
 pub(in crate::appliance) struct Region {
     pub(super) section: RegionSection,
-    /// Current access of peers: that of the section, or a part of it.
+    /// Current access of peers: the access of the section, or a part of it.
     pub(super) access: Access,
     /// Number of slots in use, each with its own STag.
     pub(super) pieces: u32,
@@ -94,7 +94,7 @@ impl Region {
         }
     }
 
-    /// Returns the maximum access of peers: that of the section.
+    /// Returns the maximum access of peers: the access of the section.
     pub(super) fn max_access(section: &RegionSection) -> Access {
         let rights = [
             (section.remote_write, Access::REMOTE_WRITE),
@@ -118,7 +118,7 @@ impl Region {
         }
     }
 
-    /// Returns the name of the shared-memory object, if the region is one.
+    /// Returns the name of the shared-memory object, if the region is backed by such an object.
     pub(super) fn object_name(&self) -> Option<&str> {
         match &self.section.backing {
             Backing::SharedMemory { object } => Some(object),

@@ -1,6 +1,6 @@
 //! The addresses of a peer in an active open: addresses that remain to be tried, and failures of the others.
 //!
-//! Addresses are tried one after the other. Each but the last has an equal share of the remaining time, at most 5 s.
+//! Addresses are tried in sequence. Each address except the last has an equal share of the remaining time, at most 5 s.
 //! Parallel attempts 250 ms apart, as in RFC 8305, would fail at a region that only one stream can use at a time.
 
 use std::collections::VecDeque;
@@ -11,7 +11,8 @@ use dataplane::InterfaceId;
 
 use api::ApiError;
 
-/// Maximum time for an address if others remain: time for two retransmissions of a SYN, after 1 and 3 s (RFC 6298 §2).
+/// Time limit of an attempt while untried addresses remain. Allows two retransmissions of a SYN, after 1 and 3 s (RFC
+/// 6298 §2).
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An address, and the interface that reaches it.
@@ -21,7 +22,7 @@ pub(super) struct Candidate {
     pub(super) interface: InterfaceId,
 }
 
-/// The addresses that follow the current one, and the failures so far.
+/// The addresses that follow the current address, and the failures so far.
 #[derive(Debug, Default)]
 pub(super) struct Addresses {
     remaining: VecDeque<Candidate>,
@@ -32,7 +33,8 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
-    /// Creates the list. `next`: addresses in the order of attempts. `failures`: reasons why others are not tried.
+    /// Creates the list. `next`: addresses in the order of attempts. `failures`: one reason per address that is not
+    /// tried.
     pub(super) fn new(next: Vec<Candidate>, failures: Vec<String>) -> Self {
         Self { remaining: next.into(), failures, deadline: None }
     }

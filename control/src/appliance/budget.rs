@@ -14,7 +14,7 @@
 //! if it is shared. Regions in reserved hugepages are not charged: the machine's memory excludes these pages. The
 //! program itself is not counted.
 //!
-//! The number of mappings of regions and jobs is bounded, too ([`Maps`]), for all appliances of the process together.
+//! The number of mappings of regions and jobs is also bounded ([`Maps`]), for all appliances of the process together.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use dataplane::memory::{self, Maps};
 
 /// Ceiling without `limits.memory`, in percent of this appliance's share of the machine's memory.
 const DEFAULT_PERCENT: u64 = 75;
-/// Memory of a stream besides its buffers, bytes. In the worker: about 1 KiB, and at most 416 bytes of records. In the
+/// Memory of a stream without its buffers, bytes. In the worker: about 1 KiB, and at most 416 bytes of records. In the
 /// control thread: a copy of the records, and about 100 bytes per event of the flight recorder. A stream whose posts
 /// fail repeatedly may need up to 14 KiB: 32 events with sentences of 240 bytes.
 const STREAM_BYTES: u64 = 4096;
@@ -264,7 +264,7 @@ impl Budget {
 pub struct Buffers {
     /// Receive buffers of untagged messages (`limits.buffers_per_worker`).
     pub buffers: u64,
-    /// Bytes received out of order that wait for missing ones (`limits.held_per_worker`).
+    /// Received bytes held out of order until the missing bytes arrive (`limits.held_per_worker`).
     pub held: u64,
     /// Sent bytes kept for retransmission (`limits.kept_per_worker`).
     pub kept: u64,

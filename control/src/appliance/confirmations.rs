@@ -1,5 +1,5 @@
 //! Confirmations to peers: responses to RDMA Reads of 0 bytes, and orderly closes. Each is sent once the files contain
-//! all earlier data of the peer. [`pending_confirmations`](super::pending_confirmations) keeps those that wait.
+//! all earlier data of the peer. [`pending_confirmations`](super::pending_confirmations) keeps waiting confirmations.
 
 use dataplane::Command;
 use ddp::StreamId;
@@ -20,7 +20,8 @@ impl Env {
         self.confirmations.push(stream, confirmation, Some(flushes), self.now);
         self.send_confirmations(stream);
         if confirmation == Confirmation::Close && self.confirmations.closes(stream) {
-            // While the close is pending, the control thread bounds the time of the half-closed stream, not the worker.
+            // While the close is pending, the control thread, not the worker, limits how long the stream stays
+            // half-closed.
             self.send_command(stream.worker(), Command::AnnounceClose { stream });
         }
     }
@@ -64,8 +65,8 @@ impl Env {
 
     fn send_confirmations(&mut self, stream: StreamId) {
         while let Some((confirmation, since)) = self.confirmations.first_done(stream) {
-            // More data arrived meanwhile. The worker must report all of it first: unreported data makes the close an
-            // error.
+            // More data arrived during the writes. The worker must report all of it first: unreported data makes the
+            // close an error.
             if confirmation == Confirmation::Close
                 && self.confirmations.written_files.contains_key(&stream)
                 && self.now < since + STALL_TIMEOUT

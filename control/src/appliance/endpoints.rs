@@ -306,7 +306,8 @@ fn sctp_config_with_heartbeat(config: &Config, is_exclusive: bool) -> sctp::Conf
     sctp::Config { heartbeat_interval, ..sctp_config(&config.sctp, config.management.recorder) }
 }
 
-/// Returns the shorter of SCTP's heartbeat interval and that for exclusive regions; `None` if there is neither.
+/// Returns the shorter of SCTP's heartbeat interval and the keepalive interval of exclusive regions; `None` if both are
+/// off.
 fn heartbeat(config: &Config, is_exclusive: bool) -> Option<Duration> {
     let of_region = config.limits.exclusive_keepalive.filter(|_| is_exclusive);
     config.sctp.heartbeat.into_iter().chain(of_region).min()

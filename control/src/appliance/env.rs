@@ -79,7 +79,8 @@ pub(super) enum Phase {
 pub(super) struct Env {
     pub context: Context,
     pub phase: Phase,
-    /// True while the operator's drain is in force. New streams and jobs are refused, existing ones continue.
+    /// True while the operator's drain is in force. New streams and jobs are refused; existing streams and jobs
+    /// continue.
     pub drained_by_operator: bool,
     pub log: EventLog,
     pub writer: Writer<Memory>,

@@ -11,7 +11,7 @@ use dataplane::HandshakeFailure;
 
 use api::HandshakeInfo;
 
-/// Number of counters from which on failures of further listeners are counted without the listener's name.
+/// Number of counters above which further failures are counted without the listener's name.
 const MAX_COUNTERS: usize = 4096;
 /// Maximum number of reports per second for failures found by the control thread.
 const MAX_REPORTS: u32 = 32;

@@ -114,7 +114,7 @@ impl Links {
         lost
     }
 
-    /// Records that a port's Linux interface has a fault, or has none any more.
+    /// Records a fault of a port's Linux interface, or the end of a fault.
     pub(super) fn on_fault(
         &mut self,
         env: &mut Env,

@@ -48,7 +48,7 @@ pub enum LoadTask {
     },
     /// Zeroes these ranges.
     Clear(Vec<(Memory, Range<u64>)>),
-    /// Drops the handle. If it was the last one, the result follows when the memory is freed.
+    /// Drops the handle. If it is the last handle, the result follows when the memory is freed.
     Free(Memory),
 }
 
@@ -124,7 +124,7 @@ pub struct Load {
 pub struct LoadedMemory {
     /// The created memory; for other tasks the memory that they used, or a placeholder.
     pub memory: Memory,
-    /// Length of the valid data, bytes. The memory of an empty file has 1 byte nevertheless.
+    /// Length of the valid data, bytes. It is 0 for an empty file, whose memory has 1 byte.
     pub len: u64,
     /// The file of a file-backed region, open for writing.
     pub file: Option<File>,
@@ -142,10 +142,10 @@ pub struct LoadResult {
 }
 
 /// Handle to the loader thread. Dropping it cancels all requests, and waits until the loader thread has answered the
-/// queued ones. It does not wait for the separate threads of large requests and pipes.
+/// queued requests. It does not wait for the separate threads of large requests and pipes.
 #[derive(Debug)]
 pub struct Loader {
-    /// Watches of the requests in progress. Finished ones are removed with the next request.
+    /// Watches of the requests in progress. Watches of finished requests are removed with the next request.
     watches: RefCell<Vec<Weak<Watch>>>,
     requests: Option<Sender<Load>>,
     finished: Receiver<LoadResult>,
@@ -217,7 +217,7 @@ impl Drop for Loader {
     }
 }
 
-/// Serves a request on a new thread; on the loader thread if none can be created.
+/// Serves a request on a new thread; on the loader thread if no thread can be created.
 fn spawn(name: &str, load: Load, answer: impl Fn(Load) + Clone + Send + 'static) {
     // The request has one owner: a request to free memory must hold the last handle.
     let (taken, again) = (Arc::new(Mutex::new(Some(load))), answer.clone());
@@ -399,7 +399,7 @@ fn region(
         return map_charged(&config, budget, charged(len)?, len, watch);
     }
     let memory = map_memory(&config, budget, watch)?;
-    // Another process may have taken the hugepages meanwhile. Only ordinary memory is charged.
+    // Another process may have taken the hugepages since the check. Only ordinary memory is charged.
     let memory = if memory.is_huge() { memory } else { memory.with_charge(charged(len)?) };
     Ok(LoadedMemory { memory, len, file: None, source: None })
 }

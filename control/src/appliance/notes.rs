@@ -54,7 +54,7 @@ const MAX_CHECKSUM_HOSTS: usize = 8;
 pub(super) struct Notes {
     /// Notes by number, oldest first.
     notes: Objects<u64, Note>,
-    /// Numbers of each cause's notes.
+    /// Numbers of the notes of each cause.
     by_cause: HashMap<Cause, BTreeSet<u64>>,
     /// Numbers of the notes that expire, with the expiry.
     expiring: BTreeSet<(Instant, u64)>,
@@ -82,7 +82,7 @@ impl Notes {
         self.notes.insert(number, note);
     }
 
-    /// Sets the only note of a cause, and replaces an earlier one. Without `expires_at` the note does not expire.
+    /// Sets the only note of a cause, and replaces an earlier note. Without `expires_at` the note does not expire.
     pub(super) fn set(&mut self, cause: Cause, sentence: String, expires_at: Option<Instant>) {
         let number = self.by_cause.get(&cause).and_then(BTreeSet::first).copied();
         let Some((number, note)) = number.and_then(|n| Some((n, self.notes.get_mut(&n)?))) else {
@@ -96,7 +96,7 @@ impl Notes {
     }
 
     /// Sets a note like [`set`](Self::set). A note about checksums of a further host is dropped if
-    /// [`MAX_CHECKSUM_HOSTS`] hosts have one, because the number of hosts is not bounded.
+    /// [`MAX_CHECKSUM_HOSTS`] hosts have a note, because the number of hosts is not bounded.
     pub(super) fn set_bounded(&mut self, cause: Cause, sentence: String, expires_at: Instant) {
         let expiring = self.expiring.iter().filter_map(|(_, number)| self.notes.get(number));
         let hosts = expiring.filter(|note| matches!(note.cause, Cause::Checksums(_)));
@@ -105,7 +105,7 @@ impl Notes {
         }
     }
 
-    /// Removes expired notes. Returns true if the cause has one.
+    /// Removes expired notes. Returns true if the cause has a note.
     pub(super) fn has(&mut self, cause: &Cause, now: Instant) -> bool {
         while let Some(&(at, number)) = self.expiring.first()
             && at <= now

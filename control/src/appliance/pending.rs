@@ -59,13 +59,13 @@ pub(super) enum Continuation {
         stream: StreamId,
         regions: Vec<String>,
     },
-    /// No worker accepts a slot's STag any more.
+    /// All workers have removed a slot's STag.
     SlotFreed {
         taken: TakenSlot,
     },
     /// Every worker has registered the STag of a sink.
     SinkReady(SinkOwner),
-    /// No worker accepts a sink's STag any more. Its memory can be freed.
+    /// All workers have removed a sink's STag. Its memory can be freed.
     SinkRemoved {
         stag: ddp::Stag,
     },
@@ -114,8 +114,8 @@ pub(super) enum Continuation {
     ProgramConnect(PairConnect),
 }
 
-/// A step that the workers have answered. `request` is the number of the program's call that is answered then. Other
-/// numbers are those of the program's objects.
+/// A step that the workers have answered. `request` is the number of the program's call that is then answered. Other
+/// numbers identify the program's objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ProgramStep {
     /// Every worker has the program.
@@ -125,7 +125,7 @@ pub(super) enum ProgramStep {
         stag: Stag,
         request: u32,
     },
-    /// No worker accepts the memory region's STag any more.
+    /// All workers have removed the memory region's STag.
     Deregistered {
         stag: Stag,
     },
@@ -154,7 +154,7 @@ pub(super) enum ProgramStep {
         listener: u32,
         request: Option<u32>,
     },
-    /// No worker has the program any more.
+    /// All workers have removed the program.
     Removed,
 }
 

@@ -19,9 +19,9 @@ use ddp::StreamId;
 
 use crate::files::FileId;
 
-/// Maximum time of a confirmation without progress of the file writer. Then its stream fails.
+/// Maximum wait of a confirmation without progress of the file writer. Its stream then fails.
 pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum time of a confirmation in total.
+/// Maximum total wait of a confirmation.
 pub(super) const MAX_WAIT: Duration = Duration::from_secs(600);
 /// Interval of the checks for progress of the file writer.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -35,7 +35,7 @@ pub(super) enum Confirmation {
     Close,
 }
 
-/// Pending confirmations, and the files that later ones will wait for.
+/// Pending confirmations, and the files that later confirmations will wait for.
 #[derive(Default)]
 pub(super) struct PendingConfirmations {
     /// Files written by each stream since its last confirmation.

@@ -89,8 +89,8 @@ impl PortView {
     }
 }
 
-/// Returns where TCP checksums are computed: `trusted` if they are skipped in at least one direction, `offload` if the
-/// device computes them in both, else `software`.
+/// Returns the checksum mode of TCP: `trusted` if checksums are skipped in at least one direction, `offload` if the
+/// device computes them in both directions, else `software`.
 pub(super) fn checksum_owner(port: &Port) -> &'static str {
     let sums = port.info().checksums;
     match (sums.rx_tcp, sums.tx_tcp) {

@@ -1,6 +1,6 @@
 //! The appliances of one process: they share one EAL and start and end together.
 //!
-//! If an appliance cannot start, those started before it are ended, and the start returns one sentence.
+//! If an appliance cannot start, the appliances started before it are ended. The error is one sentence.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -332,13 +332,13 @@ fn worker_sandbox(config: &Config, sandbox: &Sandbox) -> impl Fn(WorkerId) + Clo
     }
 }
 
-/// Inputs of the core besides its configuration.
+/// Inputs of the core in addition to its configuration.
 struct CoreParts {
     log: EventLog,
     writer: Writer<Memory>,
     shm: shm::Server,
     budget: Budget,
-    /// Sentences about buffers that the memory ceiling lowered, and about `limits.regions`.
+    /// Notes about buffers that the memory ceiling lowered, and about `limits.regions`, one sentence each.
     notes: Vec<String>,
     access_tally: Arc<AccessTally>,
     ipsec: Ipsec,

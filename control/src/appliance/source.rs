@@ -110,7 +110,7 @@ impl SourceFile {
         }
     }
 
-    /// Checks that the source ended regularly.
+    /// Checks that the source ended normally.
     ///
     /// # Errors
     /// A client's input ended before all of it was sent.
@@ -178,7 +178,7 @@ impl Fill {
             let wait = if read_len == 0 { &CHECK_INTERVAL } else { &LINGER_TIME };
             let mut fds = [PollFd::new(self.source.file(), PollFlags::IN)];
             match poll(&mut fds, Some(wait)) {
-                // Reading a pipe that has no writer yet would return its end, so it is polled until it has one.
+                // A read from a pipe without a writer returns end-of-file, so the pipe is polled until it has a writer.
                 Ok(0) if read_len > 0 => break,
                 Ok(0) if Arc::strong_count(&self.source) == 1 => return Err("given up".into()),
                 Ok(0) | Err(Errno::INTR) => continue,

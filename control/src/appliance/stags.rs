@@ -10,8 +10,8 @@ use wire::ddp::Stag;
 /// Number of released STags in quarantine.
 pub const QUARANTINE: usize = 65_536;
 
-/// Maximum number of draws for one STag. Of 2^32 values at most a few hundred thousand are unavailable, so even one
-/// repetition is rare.
+/// Maximum number of draws for one STag. At most a few hundred thousand of 2^32 values are unavailable, so even a
+/// second draw is rare.
 const MAX_DRAWS: usize = 64;
 
 /// Reason why no STag was allocated.
@@ -25,7 +25,7 @@ pub enum StagError {
     Exhausted,
 }
 
-/// STags in use, and those in quarantine.
+/// STags in use and STags in quarantine.
 #[derive(Debug, Default)]
 pub struct StagAllocator {
     live: HashSet<u32>,

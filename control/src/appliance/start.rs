@@ -1,4 +1,4 @@
-//! Translates a checked configuration into those of the EAL, the ports and the data plane.
+//! Translates a checked configuration into the configurations of the EAL, the ports and the data plane.
 
 use std::num::NonZeroU64;
 
@@ -11,7 +11,7 @@ use dataplane::{
 
 use super::budget::Buffers;
 
-/// Memory that DPDK needs besides the packet pools, MiB.
+/// Memory that DPDK needs in addition to the packet pools, MiB.
 const EAL_EXTRA_MIB: u64 = 64;
 
 /// Returns the EAL's configuration for all appliances of the process, whose `[memory]` sections are equal.

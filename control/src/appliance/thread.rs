@@ -25,7 +25,7 @@ const FULL_RETRY: Duration = Duration::from_millis(1);
 /// A command from the process to a control thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Signal {
-    /// End the appliance in order: jobs finish, then streams are closed, then the workers stop.
+    /// Shut down gracefully: jobs finish, then streams are closed, then the workers stop.
     Drain,
     /// End the appliance at once: all streams are reset.
     Abort,
@@ -108,7 +108,7 @@ impl Driver {
         (driver, control)
     }
 
-    /// Runs until all workers have stopped. Dropping the core writes all files to their end.
+    /// Runs until all workers have stopped. Dropping the core writes all pending data to the files.
     pub fn run(mut self) {
         let mut programs = true;
         while !self.core.is_stopped() {
@@ -136,8 +136,8 @@ impl Driver {
             while let Some(load) = self.core.poll_load() {
                 self.loader.request(load);
             }
-            // Local programs are served in the turn after a sleep, if they need service. Stopped workers send no
-            // wake-up, so the thread does not sleep then.
+            // Local programs are served in the turn after a sleep, if they need service. The thread does not sleep once
+            // the workers have stopped, because stopped workers send no wake-up.
             programs = !busy && !self.core.is_stopped() && self.sleep(full);
         }
         self.report_to_manager(Instant::now());
@@ -248,7 +248,7 @@ impl Driver {
         match polled {
             Ok(_) | Err(Errno::INTR) => programs,
             Err(error) => {
-                // poll failed, so events are checked at an interval instead of in a busy loop.
+                // poll(2) failed, so events are checked at an interval instead of in a busy loop.
                 tracing::error!("poll: {error}");
                 std::thread::sleep(FULL_RETRY);
                 true

@@ -45,8 +45,8 @@ impl<T> Tickets<T> {
         ticket
     }
 
-    /// Records one answer. Returns the continuation if it was the last one; `None` if others are outstanding or the
-    /// ticket is unknown.
+    /// Records one answer. Returns the continuation if it was the last answer; `None` if other answers are outstanding
+    /// or the ticket is unknown.
     pub fn answer(&mut self, ticket: u64, result: Result<(), String>) -> Option<Complete<T>> {
         let waiting = self.pending.get_mut(&ticket)?;
         if let Err(reason) = result {

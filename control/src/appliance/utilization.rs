@@ -20,7 +20,7 @@ impl Utilization {
         Utilization { measured_at: now, nanoseconds: vec![0; workers], shares: vec![None; workers] }
     }
 
-    /// Returns when the next measurement is due.
+    /// Returns the time at which the next measurement is due.
     pub(super) fn poll_timeout(&self) -> Instant {
         self.measured_at + INTERVAL
     }

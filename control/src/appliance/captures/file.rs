@@ -106,7 +106,7 @@ impl CaptureFile {
         }
     }
 
-    /// Adds a frame. Returns false if the frame might exceed the file's limit; later frames are refused, too.
+    /// Adds a frame. Returns false if the frame might exceed the file's limit; later frames are then also refused.
     pub(super) fn add(&mut self, record: &Record) -> bool {
         let most = record.bytes.len() as u64 + BLOCK_OVERHEAD;
         if most > self.remaining {

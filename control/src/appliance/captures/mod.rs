@@ -172,7 +172,7 @@ impl Captures {
         Ok(CaptureRequest { port: PortId(at as u16), workers, filter })
     }
 
-    /// Answers the client once every worker of the port has its tap, or one has failed.
+    /// Answers the client once every worker of the port has its tap, or a worker has failed.
     pub(super) fn on_begun(
         &mut self,
         env: &mut Env,
@@ -208,7 +208,7 @@ impl Captures {
         }
     }
 
-    /// Returns when [`handle_timeout`](Self::handle_timeout) is due.
+    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) is due.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.poll_at
     }

@@ -15,7 +15,7 @@ use super::nanos_since_1970;
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Maximum number of frames taken from each ring before they are sorted by time.
 const BATCH: usize = 1024;
-/// Number of encoded bytes above which they are sent to the client before the whole batch is encoded.
+/// Number of encoded bytes above which a chunk is sent to the client before the rest of the batch is encoded.
 const CHUNK: usize = 64 << 10;
 
 /// Starts the thread. The thread ends when all readers have ended, and sets `finished` when it needs no further frames.

@@ -23,7 +23,7 @@ const BATCH: usize = 256;
 const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval at which the wait for the kernel's first answer checks the time.
 const CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-/// Interval of the reports about SAs' use to the kernel.
+/// Interval between usage reports of the SAs to the kernel.
 const USAGE_INTERVAL: Duration = Duration::from_secs(1);
 /// Sequence numbers reserved at once, enough for more than a second of packets.
 const RESERVATION: u64 = 1 << 24;
@@ -214,8 +214,8 @@ impl Kernel {
         self.usage_report_at
     }
 
-    /// Returns true if the workers' use of the SAs must be requested now. If the time has come, also requests a dump
-    /// again that the kernel has refused.
+    /// Returns true if the workers' use of the SAs must be requested now. When due, also repeats a dump request that
+    /// the kernel has refused.
     pub(in crate::appliance) fn is_usage_due(&mut self, now: Instant) -> bool {
         let due = self.usage_report_at.is_none_or(|at| now >= at);
         if due {

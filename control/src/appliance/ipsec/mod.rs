@@ -27,7 +27,7 @@ const NAT_PORT: u16 = 4500;
 /// TTL of outer IP headers in tunnel mode.
 const TTL: u8 = 64;
 
-/// The SAs in force: those of the configuration, or the kernel's.
+/// The SAs in force, from the configuration or from the kernel.
 #[derive(Debug, Default)]
 pub struct Ipsec {
     sas: Vec<StaticSa>,
@@ -170,7 +170,8 @@ fn sa_id(index: usize) -> SaId {
 }
 
 impl Ipsec {
-    /// Reserves further sequence numbers for an SA. Returns the last one; `None` if the SA has no sequence file.
+    /// Reserves further sequence numbers for an SA. Returns the last reserved number; `None` if the SA has no sequence
+    /// file.
     ///
     /// # Errors
     /// Returns one sentence if the sequence file cannot be written.
@@ -208,7 +209,7 @@ impl Ipsec {
         self.kernel.as_ref().map(Kernel::fd)
     }
 
-    /// Returns true if the initial SAs and policies of the kernel were taken, or the kernel is not their source.
+    /// Returns true if the kernel's initial SAs and policies were received, or if the kernel is not their source.
     pub(super) fn is_ready(&self) -> bool {
         self.kernel.as_ref().is_none_or(Kernel::is_ready)
     }

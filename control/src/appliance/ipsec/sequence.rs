@@ -1,6 +1,6 @@
 //! Sequence numbers of an SA, recorded in a file. An upper bound of the numbers is written to the file before they are
 //! used. No number is used twice, however the program ends (RFC 4106 §2). If the file was moved or removed, it is
-//! recreated with its bound, so that the next start does not find a lower one.
+//! recreated with its bound, so that the next start does not reuse numbers.
 
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
@@ -60,7 +60,7 @@ impl Sequence {
         Ok(Sequence { path: path.to_owned(), file, spi, reserved })
     }
 
-    /// Reserves further numbers. Returns the first one and their count.
+    /// Reserves further numbers. Returns the first reserved number and the count.
     ///
     /// # Errors
     /// Returns one sentence. In this case no further number may be used.

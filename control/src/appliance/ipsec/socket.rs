@@ -47,7 +47,8 @@ impl Socket {
     /// Opens a socket that receives all changes from now on.
     ///
     /// # Errors
-    /// Returns one sentence if the socket cannot be opened, or another appliance in the network namespace has one.
+    /// Returns one sentence if the socket cannot be opened, or another appliance in the network namespace has such a
+    /// socket.
     pub(super) fn open() -> Result<Socket, String> {
         let failed = |error: Errno| {
             format!(

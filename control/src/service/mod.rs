@@ -119,8 +119,7 @@ pub struct AcceptedStream {
     pub reads: bool,
 }
 
-/// Returns how the worker serves the streams of a listener with this service. Echo and sink are served by the worker
-/// alone.
+/// Returns the worker's service for the streams of a listener with this service. The worker alone serves echo and sink.
 pub(crate) fn worker_service(kind: ServiceKind) -> dataplane::Service {
     match kind {
         ServiceKind::Echo => dataplane::Service::Echo,
@@ -197,7 +196,7 @@ impl Service {
         }
     }
 
-    /// Returns when [`handle_timeout`](Self::handle_timeout) is due.
+    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self {
             Service::Perftest(perftest) => perftest.poll_timeout(),

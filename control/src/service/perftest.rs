@@ -17,8 +17,8 @@
 //! | traffic | program |
 //! |---|---|
 //! | Writes, or Reads, on the data stream | bandwidth of Writes; bandwidth or latency of Reads: no action |
-//! | Sends, client's address not page-aligned | bandwidth of Sends: the server writes their number to it as credit |
-//! | Sends, the address is page-aligned | latency of Sends: the server sends each one back |
+//! | Sends, client's address not page-aligned | bandwidth of Sends: the server writes their number there as credit |
+//! | Sends, client's address page-aligned | latency of Sends: the server sends each message back |
 //! | ten control messages, then silence | latency of Writes: the server writes first, then answers each Write |
 //!
 //! *Pairing data and control streams.* The server delays its answers to message 5, so that only one client of a host
@@ -315,7 +315,7 @@ impl Perftest {
     }
 
     /// Pairs a control stream with its data stream once the client reports it open. The data stream is the only new
-    /// stream that has not sent anything.
+    /// stream without received messages.
     fn pair_streams(&mut self, stream: StreamId, peer: IpAddr, out: &mut Actions) {
         let Some(control) = self.control_of(stream) else { return };
         let Some(Opening { opened_after: after, .. }) = control.opening else { return };

@@ -1,5 +1,5 @@
-//! The client of librdmacm's rping. In a round the peer reads one buffer and writes the data back to another one. The
-//! round is timed and the data compared.
+//! The client of librdmacm's rping. In a round the peer reads one buffer and writes the data back to another buffer.
+//! The round is timed and the data compared.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ pub enum Step {
     Send(Vec<u8>),
     /// Compare the slot's second half with the pattern, then [`Ping::begin`] the next round.
     Compare,
-    /// All rounds are done. Compare the last one's data, too.
+    /// All rounds are done. Compare the data of the last round with the pattern.
     CompareLast,
     /// The peer does not behave like an rping server. Contains the reason, one sentence.
     Failed(String),
@@ -60,8 +60,8 @@ impl Ping {
         Ping { slot, size, count, round: 0, began_at: None, sink_sent: false, times }
     }
 
-    /// Returns the data of this round: characters that differ from those of the 57 rounds before, and a final zero.
-    /// rping's server copies back the bytes up to the first zero, so the data is a C string.
+    /// Returns the data of this round: characters that differ from the data of the preceding 57 rounds, and a final
+    /// zero. rping's server copies back the bytes up to the first zero, so the data is a C string.
     pub fn pattern(&self) -> Vec<u8> {
         let letter = |at: u32| b'A' + (at.wrapping_mul(31).wrapping_add(self.round) % 58) as u8;
         (0..self.size).map(|at| if at + 1 < self.size { letter(at) } else { 0 }).collect()

@@ -1,12 +1,12 @@
 //! Shared regions for local programs: attachment, and reports of deliveries.
 //!
 //! A program connects to the appliance's attach socket, and names a shared-memory object. It receives three
-//! descriptors: the region (a sealed memory file), its completion ring ([`dataplane::memory::ring`]) and an eventfd of
-//! its own. `docs/shared-memory.md` describes every byte. The program is attached until the connection closes.
+//! descriptors: the region (a sealed memory file), its completion ring ([`dataplane::memory::ring`]) and a separate
+//! eventfd. `docs/shared-memory.md` describes every byte. The program is attached until the connection closes.
 //! End-of-file means that the region or the appliance has ended.
 //!
 //! All calls run on the control thread, which is the only producer of completion rings. They never block. Connections
-//! are bounded. If all are in use, a new connection evicts the oldest one that is not attached.
+//! are bounded. If all are in use, a new connection evicts the oldest connection that is not attached.
 
 mod message;
 #[cfg(test)]
@@ -190,8 +190,8 @@ impl Server {
         listener.into_iter().chain(connections)
     }
 
-    /// Returns when [`poll`](Self::poll) is due without a readable descriptor: at a request's deadline, or after the
-    /// back-off.
+    /// Returns the time at which [`poll`](Self::poll) is due without a readable descriptor: at a request's deadline, or
+    /// after the back-off.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let requests = self.connections.values().filter_map(Connection::request_deadline);
         requests.chain(self.backoff.retry_at()).min()

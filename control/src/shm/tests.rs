@@ -1,4 +1,4 @@
-//! Local programs that attach to a shared region, and faulty or hostile ones.
+//! Local programs that attach to a shared region: normal, faulty and hostile programs.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -177,7 +177,7 @@ fn hung_up_program_is_removed_and_loss_reports_are_counted() {
 }
 
 #[test]
-fn silent_connections_are_evicted_and_attached_ones_are_not() {
+fn silent_connections_are_evicted_and_attached_connections_stay() {
     let mut fixture = fixture();
     fixture.server.export("in", object(4096));
     let attached = attach(&mut fixture, "in\n");
@@ -192,7 +192,7 @@ fn silent_connections_are_evicted_and_attached_ones_are_not() {
 }
 
 #[test]
-fn connection_without_request_times_out_unlike_attached_one() {
+fn unattached_connection_times_out_and_attached_connection_stays() {
     let mut fixture = fixture();
     fixture.server.export("in", object(4096));
     let _attached = attach(&mut fixture, "in\n");

@@ -192,7 +192,7 @@ fn clients_of_one_host_open_data_streams_sequentially() {
 }
 
 #[test]
-fn closed_client_lets_the_next_one_open() {
+fn closed_client_lets_the_next_client_open() {
     let mut bench = Bench::new();
     bench.open(1, HOST, false);
     bench.open(2, HOST, false);

@@ -1,7 +1,6 @@
 //! Everything outside the data plane: the control thread and its helper threads, files, and privileges.
 //!
-//! Configuration (`config`) and management API (`api`) are separate crates that this one uses. The program `ddpd` uses
-//! this one.
+//! Configuration (`config`) and management API (`api`) are separate crates. The program `ddpd` uses this crate.
 #![forbid(unsafe_code)]
 
 pub mod appliance;

@@ -40,8 +40,8 @@ pub fn suppressed() -> u64 {
     SUPPRESSED.load(Ordering::Relaxed)
 }
 
-/// Writes the report of suppressed lines if it is due. Returns when the next report is due; `None` if no line was
-/// suppressed since the last one.
+/// Writes the report of suppressed lines if it is due. Returns the time at which the next report is due; `None` if no
+/// line was suppressed since the last report.
 pub fn report(now: Instant) -> Option<Instant> {
     if let Some(sentence) = LIMIT.sentence(now) {
         tracing::warn!("{sentence}");
@@ -59,7 +59,7 @@ struct Limit {
 #[derive(Debug, Default)]
 struct CallSites {
     call_sites: HashMap<Identifier, CallSite>,
-    /// Lines suppressed since the last report. `since` is the time of the first one.
+    /// Lines suppressed since the last report. `since` is the time of the first suppressed line.
     unreported: u64,
     since: Option<Instant>,
 }
@@ -103,7 +103,7 @@ impl Limit {
         false
     }
 
-    /// Returns when the report is due, if a line was suppressed.
+    /// Returns the time at which the report is due, if a line was suppressed.
     fn due(&self) -> Option<Instant> {
         let places = self.call_sites.lock().unwrap_or_else(PoisonError::into_inner);
         places.since.map(|since| since + PERIOD)
@@ -147,7 +147,7 @@ mod tests {
         }
     }
 
-    /// A layer with a limit of its own instead of the process's, at a fixed time.
+    /// A layer that applies its own limit, not the limit of the process, at a fixed time.
     struct FrozenClockLimit(std::sync::Arc<Limit>, Instant);
 
     impl<S: Subscriber> Layer<S> for FrozenClockLimit {
@@ -156,8 +156,8 @@ mod tests {
         }
     }
 
-    /// Writes `lines` lines from one call site and one from another, all at `now`. Returns how many of the former were
-    /// written.
+    /// Writes `lines` lines from one call site and one line from another, all at `now`. Returns the number of lines
+    /// written from the first call site.
     fn write_lines(limit: &std::sync::Arc<Limit>, now: Instant, lines: usize) -> usize {
         let written = LineRecorder::default();
         let sink = written.clone();

@@ -1,4 +1,4 @@
-//! Linux interfaces of ports: their MTU, and configured addresses that the kernel has, too.
+//! Linux interfaces of ports: their MTU, and configured addresses that the kernel also has.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -95,7 +95,7 @@ pub(super) fn check_addresses(host: &Host, config: &Config) -> Vec<MachineFindin
     list
 }
 
-/// Returns a finding for each address of an interface that the kernel has, too.
+/// Returns a finding for each address of an interface that the kernel also has.
 fn shared_addresses(
     kernel: &KernelAddresses,
     config: &Config,

@@ -1,8 +1,8 @@
 //! `ddpd doctor`: checks the host against configurations, or for an appliance in general.
 //!
-//! `ddpd check` reports errors that keep an appliance from starting or working. `ddpd doctor` also reports
-//! causes of slow or wrong operation: cores, NUMA nodes, offloads, clocks. It opens no device and
-//! changes nothing: remedies are printed only.
+//! `ddpd check` reports errors that keep an appliance from starting or working. `ddpd doctor` also reports causes of
+//! slow or wrong operation: cores, NUMA nodes, offloads, clocks. It opens no device and changes no setting: remedies
+//! are only printed.
 //!
 //! Every read of `/proc` and `/sys` goes through [`Host`] and has a bounded length. An unreadable or unexpected file is
 //! a finding of severity [`Severity::Unknown`], never [`Severity::Ok`].
@@ -58,7 +58,7 @@ pub fn run(
     Ok(printed.map(|()| if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }))
 }
 
-/// Compares the addresses of a configuration with those of the kernel, for `ddpd check`.
+/// Compares the addresses of a configuration with the kernel's addresses, for `ddpd check`.
 pub fn check_addresses(config: &Config) -> Vec<MachineFinding> {
     interfaces::check_addresses(&Host::local(), config)
 }

@@ -97,7 +97,7 @@ enum Peer {
 }
 
 fn peer(host: &Host, device: &str) -> Result<Peer, Unknown> {
-    // Interfaces on top of another one, such as VLAN and macvlan, have a DEVTYPE. A veth has none.
+    // Interfaces on top of another interface, such as VLAN and macvlan, have a DEVTYPE. A veth has none.
     let has_type = host.text(&format!("/sys/class/net/{device}/uevent"))?.contains("DEVTYPE=");
     // Interface numbers are per namespace: both ends may have the same number.
     if !has_type && host.has_peer_in_other_netns(device)? {

@@ -35,7 +35,7 @@ pub(super) fn json(findings: &[Finding], out: &mut dyn Write) -> Result<()> {
     writeln!(out)
 }
 
-/// Prints a POSIX shell script. Every command is commented out; the reader removes the `#` of those to run.
+/// Prints a POSIX shell script. Every command is commented out; the reader removes the `#` before the commands to run.
 pub(super) fn script(findings: &[Finding], out: &mut dyn Write) -> Result<()> {
     writeln!(
         out,

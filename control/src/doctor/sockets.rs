@@ -76,7 +76,7 @@ pub(super) fn listen(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
         };
         found.push(match taken {
             None => LISTEN.ok(format!("{address} is free")),
-            // The management socket is taken, too: probably this appliance is already running.
+            // The management socket is also taken: probably this appliance is already running.
             Some(other) if matches!(try_connect(host, config), ConnectResult::InUse) => LISTEN
                 .warning(format!(
                     "{address}: a process listens on {other}, and at the management socket, too"

@@ -90,7 +90,7 @@ pub enum Report {
         /// The error is a sentence with path and reason.
         result: Result<(), String>,
     },
-    /// The file's name referred to another file or to none. The file was opened again.
+    /// The file's name referred to another file or to no file. The file was opened again.
     Reopened {
         /// Path of the file, as configured.
         path: PathBuf,
@@ -331,7 +331,7 @@ struct Slot<M> {
 }
 
 impl<M: RegionMemory> Slot<M> {
-    /// Returns when the next job for this file is due; `now` or earlier means at once.
+    /// Returns the time at which the next job for this file is due; `now` or earlier means at once.
     fn next_work(&self, now: Instant) -> Option<Instant> {
         if self.closing {
             return Some(now);

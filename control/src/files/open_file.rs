@@ -18,11 +18,12 @@ pub(super) struct OpenFile {
 }
 
 impl OpenFile {
-    /// Opens the file again, or creates it, if its name refers to another file or to none. Returns true if it did. With
-    /// `unsynced`, the previous file is synced first.
+    /// Opens the file again, or creates it, if its name refers to another file or to no file. Returns true if it did.
+    /// With `unsynced`, the previous file is synced first.
     ///
     /// # Errors
-    /// The previous file cannot be synced, or the new one cannot be opened. The caller must not write to the file then.
+    /// The previous file cannot be synced, or the new file cannot be opened. The caller must not write to the file
+    /// then.
     pub(super) fn reopen_if_moved(
         &mut self,
         files: &Directories,
@@ -58,7 +59,7 @@ impl OpenFile {
     }
 }
 
-/// Returns true if the name refers to another file, or to none. A name that cannot be resolved for other reasons is
+/// Returns true if the name refers to another file, or to no file. A name that cannot be resolved for other reasons is
 /// considered unchanged.
 fn is_replaced(file: &File, path: &Path) -> io::Result<bool> {
     let identity = |metadata: &Metadata| (metadata.dev(), metadata.ino());

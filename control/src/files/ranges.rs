@@ -17,7 +17,7 @@ impl Ranges {
             return;
         }
         let end = start.saturating_add(len);
-        // The ranges that touch the new one are `first..last`.
+        // The ranges that touch the new range are `first..last`.
         let first = self.ranges.partition_point(|&(_, e)| e < start);
         let last = self.ranges.partition_point(|&(s, _)| s <= end);
         if first == last {

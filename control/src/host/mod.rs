@@ -150,7 +150,7 @@ impl HostPumps {
         Ok(hosts)
     }
 
-    /// Waits for the threads, which end after the workers. Returns false if one panicked.
+    /// Waits for the threads, which end after the workers. Returns false if a thread panicked.
     pub(crate) fn join(self) -> bool {
         let ends: Vec<bool> =
             self.threads.into_iter().map(|thread| thread.join().is_ok()).collect();

@@ -211,7 +211,7 @@ struct Answer<'a> {
     body: &'a [u8],
 }
 
-/// Returns the messages of an answer, up to the first truncated one.
+/// Returns the messages of an answer, up to the first truncated message.
 fn answers(bytes: &[u8]) -> impl Iterator<Item = Answer<'_>> {
     let mut rest = bytes;
     std::iter::from_fn(move || {

@@ -113,7 +113,7 @@ fn index_of(name: &str) -> Option<u32> {
 }
 
 /// Finds an address of the interface that the host has on a device other than the TAP `name`. The kernel would answer
-/// for it there. Returns a sentence about the first one.
+/// for this address on that device. Returns a sentence about the first such address.
 ///
 /// # Errors
 /// A sentence: the kernel's addresses cannot be read.

@@ -1,8 +1,8 @@
 //! The state of all appliances of the process, as reported to the service manager.
 //!
-//! `READY=1` is sent once all appliances serve. `RELOADING=1` is sent when a reload begins, and `READY=1` when no
-//! appliance reloads any more. `STOPPING=1` is sent once all appliances are ending. Each of these includes `STATUS=`.
-//! If only its numbers change, `STATUS=` is sent at most once a second.
+//! `READY=1` is sent once all appliances serve. `RELOADING=1` is sent when a reload begins, and `READY=1` when the last
+//! reload has ended. `STOPPING=1` is sent once all appliances are ending. Each of these includes `STATUS=`. If only its
+//! numbers change, `STATUS=` is sent at most once a second.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ pub struct State {
     pub listeners: usize,
     /// Number of streams, including those being set up.
     pub streams: usize,
-    /// Reloads so far, including refused ones.
+    /// Reloads so far, including refused reloads.
     pub reloads: u64,
     /// True while a reload is in progress.
     pub reloading: bool,

@@ -88,7 +88,7 @@ fn reload_is_sent_with_its_time_and_its_end() {
     assert_eq!(manager.received(), [""; 0]);
     service.update(0, State { reloads: 1, ..serving_state(0) }, now);
     assert_eq!(manager.received(), ["READY=1\nSTATUS=serving 4 listeners, 0 streams"]);
-    // A reload that ends at once, such as a refused one, must be announced, too: the manager waits for it.
+    // A reload that ends at once, such as a refused reload, must also be announced: the manager waits for it.
     service.update(0, State { reloads: 2, ..serving_state(0) }, now);
     let got = manager.received();
     assert!(got[0].starts_with("RELOADING=1\n") && got[1].starts_with("READY=1\n"), "{got:?}");

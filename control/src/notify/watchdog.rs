@@ -70,13 +70,13 @@ pub struct Pulse {
 }
 
 impl Pulse {
-    /// Counts a turn. `stopping`: the workers are being stopped, so that their turns are not checked any more.
+    /// Counts a turn. `stopping`: the workers are being stopped, so that their turns are no longer checked.
     pub fn count_turn(&self, stopping: bool) {
         self.turns.fetch_add(1, Ordering::Relaxed);
         self.stopping.store(stopping, Ordering::Relaxed);
     }
 
-    /// Marks the regular end of the thread; the watchdog ignores it from then on.
+    /// Marks the normal end of the thread. The watchdog then ignores the thread.
     pub fn mark_ended(&self) {
         self.ended.store(true, Ordering::Relaxed);
     }

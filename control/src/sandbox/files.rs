@@ -28,7 +28,7 @@ impl fmt::Display for LandlockVersion {
     }
 }
 
-/// Access to a file, or to a directory and everything below it. Each variant includes the ones before it.
+/// Access to a file, or to a directory and everything below it. Each variant includes the preceding variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum FileAccess {
     /// Read files and list directories.
@@ -52,7 +52,7 @@ impl FileAccess {
     }
 }
 
-/// Paths that libraries, the log and DPDK read on any host. Of `/etc` only files about users, hosts, time, libraries
+/// Paths that libraries, the log and DPDK read on any host. From `/etc`, only files about users, hosts, time, libraries
 /// and DPDK.
 const READABLE_PATHS: [&str; 17] = [
     "/usr",

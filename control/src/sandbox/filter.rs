@@ -24,19 +24,19 @@ pub(super) struct Ports {
 /// Restricts the system calls of all threads of the process.
 ///
 /// # Errors
-/// A sentence: the kernel has no seccomp filters, or refuses this one.
+/// A sentence: the kernel has no seccomp filters, or refuses this filter.
 pub(super) fn install_base(ports: &Ports) -> Result<(), String> {
     let refused = |error: seccompiler::Error| error.to_string();
     apply_filter_all_threads(&allow_filter(base_rules(ports)?)?).map_err(refused)?;
     // clone3(2) and openat2(2) pass flags and modes in memory, which a filter cannot read. `ENOSYS` makes libraries
     // fall back to clone(2) and openat(2), whose arguments the base filter compares. If both filters refuse a call, the
-    // later one determines the error.
+    // later filter determines the error.
     let none = allow_calls(&[libc::SYS_clone3, libc::SYS_openat2]);
     let action = SeccompAction::Errno(libc::ENOSYS as u32);
     apply_filter_all_threads(&compile(none, SeccompAction::Allow, action)?).map_err(refused)
 }
 
-/// Restricts the calling thread further: to the calls of every worker, and those that ports of these kinds need.
+/// Restricts the calling thread further: to the system calls that every worker needs or that ports of these kinds need.
 ///
 /// # Errors
 /// A sentence: the kernel refuses the filter.

@@ -39,8 +39,8 @@ impl Sandbox {
         Sandbox { enabled: false, ports: filter::Ports::default(), journald: false }
     }
 
-    /// Drops unneeded capabilities, forbids new privileges, and restricts files to those that the appliances need. Must
-    /// be called while the process has a single thread.
+    /// Drops unneeded capabilities, forbids new privileges, and restricts file access to the files that the appliances
+    /// need. Must be called while the process has a single thread.
     ///
     /// # Errors
     /// One sentence: the configurations differ in the sandbox mode, a configured directory cannot be opened, or the
@@ -96,7 +96,7 @@ impl Sandbox {
     }
 
     /// Restricts the calling thread, a worker or the pump of a shared interface, to the system calls of these kinds of
-    /// port. Without the base filter it does nothing.
+    /// port. Has no effect without the base filter.
     pub fn filter_worker(&self, kinds: &[PortKind]) {
         if !self.enabled || !state::state().seccomp {
             return;

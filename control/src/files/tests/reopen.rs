@@ -16,7 +16,7 @@ fn log(writer: &mut Writer<Bytes>, path: &std::path::Path, fsync: Fsync) -> File
     writer.open_log(path.to_owned(), file, fsync)
 }
 
-/// Skips reports until `pick` accepts one.
+/// Skips reports until `pick` accepts a report.
 fn wait<T>(writer: &Writer<Bytes>, mut pick: impl FnMut(&Report) -> Option<T>) -> T {
     loop {
         if let Some(found) = pick(&report(writer)) {

@@ -224,7 +224,7 @@ pub(super) fn calls_of_kind(kind: &str) -> Result<(&'static [c_long], &'static [
     })
 }
 
-/// Returns the socket families that a process with these kinds of port uses, besides Unix stream sockets.
+/// Returns the socket families that a process with these kinds of port uses, in addition to Unix stream sockets.
 pub(super) fn socket_families(kinds: &BTreeSet<&str>) -> Vec<c_int> {
     // AF_INET and AF_INET6: metrics, and ioctl(2) on interfaces. AF_NETLINK: interfaces.
     let mut families = vec![AF_INET, AF_INET6, AF_NETLINK];

@@ -1,7 +1,7 @@
 //! The standard streams of `ddpd` and `ddpctl`, with Unix conventions.
 //!
 //! If the reader closes the pipe, SIGPIPE ends the program without a message. Any other write error is an error of the
-//! command. Using a stream that was closed when the process started is an error, too; it does not become /dev/null.
+//! command. Using a stream that was closed when the process started is also an error; /dev/null does not replace it.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, LineWriter, Write};
@@ -66,8 +66,8 @@ impl Write for Raw {
     }
 }
 
-/// Writes bytes and returns their number. Waits if the file is non-blocking, which another process may have set, and
-/// full.
+/// Writes bytes and returns their number. Waits while a non-blocking file is full; another process may have made the
+/// file non-blocking.
 fn write_blocking(file: &mut File, bytes: &[u8]) -> io::Result<usize> {
     loop {
         match file.write(bytes) {

@@ -1,8 +1,7 @@
 //! Standard streams that were closed when the process started.
 //!
-//! Before `main`, the standard library opens /dev/null in place of a closed descriptor 0, 1 or 2. A closed
-//! stream then looks like a redirected one. A function of `.init_array` therefore checks the descriptors
-//! earlier.
+//! Before `main`, the standard library opens /dev/null in place of a closed descriptor 0, 1 or 2. A closed stream then
+//! looks like a redirected stream. A function of `.init_array` therefore checks the descriptors earlier.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 

@@ -16,7 +16,7 @@ const SPAN: u64 = 1 << 20;
 pub(crate) struct AgeCounter {
     /// Order number of the newest entry that the monitor has sent; `base` if none since the dump began.
     newest: u64,
-    /// Order numbers below this one, down to `base - SPAN + 1`, are those of the current dump.
+    /// End of the order numbers of the current dump, which are `base - SPAN + 1` to `base - 1`.
     base: u64,
     /// Number of new entries in the current dump, at most `SPAN - 1`.
     listed: u64,
@@ -40,8 +40,8 @@ impl AgeCounter {
         self.dumps += 1;
     }
 
-    /// Returns the age of an entry seen for the first time. With `of_dump` the entry is the next one that the dump
-    /// lists, and older than those listed before. Otherwise the monitor sent it, and it is the newest.
+    /// Returns the age of an entry seen for the first time. With `of_dump`, the dump lists the entry next, so that it
+    /// is older than the entries listed before. Otherwise the monitor sent it, and it is the newest entry.
     pub(crate) fn next_age(&mut self, of_dump: bool) -> Age {
         let order = match of_dump {
             true => {

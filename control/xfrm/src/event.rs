@@ -9,7 +9,7 @@ pub use ipsec::guard::SaId;
 use ipsec::policy::{Action, Direction, Policy, Selector, Unmatched};
 use ipsec::sa::Parameters;
 
-/// Maximum number of waiting warnings; further ones are only counted.
+/// Maximum number of waiting warnings; further warnings are only counted.
 const WARNINGS: usize = 64;
 
 /// A protection: a set-up for ESP (mode, addresses, request ID) that policies require.
@@ -56,7 +56,7 @@ pub enum SequenceState {
 /// The kind of a refused entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RefusedKind {
-    /// A policy. Either its packets are dropped, or the data plane's list does not contain it; the reason says which.
+    /// A policy. Either its packets are dropped, or the data plane's list does not contain it, as the reason states.
     Policy,
     /// An SA.
     Sa,

@@ -79,7 +79,7 @@ pub struct Mirror {
     /// Netlink sequence number, incremented by each [`Mirror::poll_transmit`].
     sequence: u32,
     synced: bool,
-    /// True from a dump that the kernel refused to the next complete one.
+    /// True from a refused dump until the next complete dump.
     dump_refused: bool,
     /// True if policies or SAs have changed since events were last generated.
     has_changes: bool,
@@ -200,7 +200,7 @@ impl Mirror {
 
     /// Reports the use of an SA in the data plane since [`Event::AddSa`]: packets, bytes, and the highest sequence
     /// number. For an outbound SA `sequence` is ignored, because the kernel already has the last reserved number. `now`
-    /// is Unix time in seconds. A report replaces earlier ones of the same SA that are not sent yet.
+    /// is Unix time in seconds. A report replaces earlier unsent reports of the same SA.
     pub fn report_usage(&mut self, id: SaId, packets: u64, bytes: u64, sequence: u64, now: u64) {
         self.sas.report_usage(id, Usage { bytes, packets }, sequence, now);
     }

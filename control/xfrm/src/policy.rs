@@ -91,7 +91,7 @@ pub(crate) struct KernelPolicy {
 
 impl KernelPolicy {
     /// Returns the policy in the mirror's form. `None` for policies that do not apply to all packets to or from this
-    /// host: those of another type or direction, and those of a single socket.
+    /// host: policies of another type or direction, and policies of a single socket.
     pub(crate) fn new(info: UserPolicyInfo, attributes: Attributes) -> Option<KernelPolicy> {
         let direction = match info.direction {
             XFRM_POLICY_IN => Direction::In,

@@ -13,7 +13,7 @@ use crate::policy::{SaEndpoints, SaRequirements};
 struct RequiredProtection {
     protection: Protection,
     /// SPIs that the policies of each direction require; 0 is any. During a rekey the policies of one CHILD_SA require
-    /// the old SPI and the new one.
+    /// both the old and the new SPI.
     spis: [Vec<u32>; 2],
 }
 
@@ -24,8 +24,8 @@ pub(crate) struct Protections {
 }
 
 impl Protections {
-    /// Assigns numbers to all required protections. Existing protections keep their numbers. A new one gets the lowest
-    /// free number, preferably one that no protection had before this call.
+    /// Assigns numbers to all required protections. Existing protections keep their numbers. A new protection gets the
+    /// lowest free number, preferably a number that no protection had before this call.
     pub(crate) fn assign_numbers(&mut self, wanted: &[SaEndpoints]) {
         let before = std::mem::take(&mut self.required);
         let keep = |ends: &SaEndpoints| before.get(ends).map(|asked| asked.protection.0);

@@ -66,7 +66,7 @@ pub(crate) fn acquire(
         ..UserAcquire::default()
     };
     if let Some(template) = policy.templates.first() {
-        // A transport mode template has no addresses; the SA has those of the flow.
+        // A transport mode template has no addresses; the SA has the addresses of the flow.
         let mut template = *template;
         template.source(&ends.local);
         template.destination(&ends.remote);
@@ -127,7 +127,7 @@ fn replay_attribute(
             seq: received as u32,
             bitmap: window,
         }),
-        // The kernel refuses a bitmap whose length differs from that of its own.
+        // The kernel refuses a bitmap whose length differs from the length of its own bitmap.
         ReplayState::Esn(of) => XfrmAttrs::ReplayStateEsn(ReplayEsn {
             bmp_len: of.bmp_len,
             oseq: sent as u32,

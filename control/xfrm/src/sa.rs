@@ -112,7 +112,7 @@ impl Sa {
     pub(crate) fn has_same_keys(&self, other: &Sa) -> bool {
         match (&self.translation, &other.translation) {
             (Ok((_, suite)), Ok((_, others))) => suite == others,
-            // The mirror keeps no keys of a refused SA: two refused SAs are taken for the same.
+            // The mirror keeps no keys of a refused SA, so two refused SAs are considered equal.
             (a, b) => a.is_err() == b.is_err(),
         }
     }
@@ -305,7 +305,7 @@ impl SaProperties {
         window as u16
     }
 
-    /// Returns the parameters for the data plane. The lifetimes are what `used` leaves of the kernel's limits.
+    /// Returns the parameters for the data plane. The lifetimes are the kernel's limits minus `used`.
     pub(crate) fn parameters(
         &self,
         suite: &Suite,

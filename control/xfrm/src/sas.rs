@@ -100,8 +100,8 @@ pub(crate) struct Sas {
     next_id: u64,
     /// The outbound SA selected for sending, by protection.
     selected: HashMap<u16, SaId>,
-    /// Ended SAs that have reserved sequence numbers, with the last reserved one. A daemon that moves an SA deletes it,
-    /// and adds it again with sequence numbers that it has read earlier. It may remove the policies before.
+    /// Ended SAs that have reserved sequence numbers, with the last reserved number. A daemon that moves an SA deletes
+    /// it, and adds it again with sequence numbers that it has read earlier. It may remove the policies before.
     removed: VecDeque<(SaFingerprint, u64)>,
     pub(crate) ages: AgeCounter,
     /// True if an outbound SA needs another dump before it is used: it is known only from an update, which does not
@@ -277,7 +277,7 @@ impl Sas {
         begin.into_iter().map(|(_, key, service)| (key, service)).collect()
     }
 
-    /// Selects for sending each outbound SA whose SPI is the only one that its policies require, even if another SA was
+    /// Selects for sending each outbound SA whose SPI is the only SPI that its policies require, even if another SA was
     /// added later.
     fn select_named(&mut self, protections: &Protections, events: &mut EventQueue) {
         for entry in self.entries.values() {
@@ -295,7 +295,7 @@ impl Sas {
         }
     }
 
-    /// Adds the SAs `begin` to the data plane. Outbound ones follow later, once their first sequence numbers are
+    /// Adds the SAs `begin` to the data plane. Outbound SAs follow later, once their first sequence numbers are
     /// reserved.
     pub(crate) fn add_to_dataplane(
         &mut self,
@@ -588,7 +588,7 @@ impl SaEntry {
         SequenceNumbers { sent, received: self.received_sequence }
     }
 
-    /// Returns `None` for a refused SA, whose keys are not kept.
+    /// Returns the SPI and the fingerprint of the keys; `None` for a refused SA, whose keys are not kept.
     fn fingerprint(&self) -> Option<SaFingerprint> {
         let (facts, suite) = self.sa.translation.as_ref().ok()?;
         Some((facts.spi, suite.secret.keys().fingerprint()))

@@ -1,4 +1,4 @@
-//! Test of the mirror with this host's kernel, in a network namespace of its own. Needs root, `ip` (iproute2) and a
+//! Test of the mirror with this host's kernel, in a separate network namespace. Needs root, `ip` (iproute2) and a
 //! kernel with XFRM; otherwise the test is skipped with a message.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stderr)]

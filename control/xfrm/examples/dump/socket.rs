@@ -61,7 +61,7 @@ impl Socket {
             match recvfrom(self.as_fd(), &mut bytes[..], RecvFlags::TRUNC) {
                 Ok((taken, whole, from)) => {
                     let from = from.and_then(|from| SocketAddrNetlink::try_from(from).ok());
-                    // Other processes may send to this socket, too; the kernel's port is 0.
+                    // Other processes may also send to this socket; the kernel's port is 0.
                     if from.is_none_or(|from| from.pid() != 0) {
                         continue;
                     }

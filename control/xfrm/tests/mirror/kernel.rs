@@ -68,7 +68,7 @@ pub(crate) fn template(source: &str, destination: &str, reqid: u32, mode: u8) ->
     template
 }
 
-/// Adds one template to a policy.
+/// Adds a template to a policy, which then requires protection.
 pub(crate) fn protect(mut message: PolicyMessage, template: UserTemplate) -> PolicyMessage {
     message.nlas.push(XfrmAttrs::Template(vec![template]));
     message

@@ -267,7 +267,7 @@ fn policies_are_distinguished_by_mark() {
     let events = kernel.run(&mut mirror);
     assert!(matches!(&events[..], [Event::Refused { .. }]));
     assert_eq!(mirror.policies().count(), 2);
-    // The interface is part of a policy's identity, too.
+    // The interface is also part of a policy's identity.
     let mut of_interface = outbound_policy();
     of_interface.nlas.push(XfrmAttrs::IfId(9));
     kernel.send(XfrmMessage::AddPolicy(of_interface));
@@ -391,7 +391,7 @@ fn directions_and_selectors_share_one_protection() {
     assert!(later.iter().any(|info| info.protection == freed && info.reqid == 4), "{later:?}");
 }
 
-/// A daemon updates the policies of one CHILD_SA one after the other, so at times they require the old and the new SPI.
+/// A daemon updates the policies of one CHILD_SA in sequence, so at times they require the old and the new SPI.
 #[test]
 fn one_protection_may_require_two_spis() {
     let with_spi = |net, spi| {

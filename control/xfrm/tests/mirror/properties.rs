@@ -104,8 +104,8 @@ enum ModelStep {
     Deliver(u8),
     /// The oldest outbound SA requests sequence numbers, and the newest SA of either direction reports its use.
     Use,
-    /// All datagrams in the socket after this many are lost, except those of a dump. The mirror is notified before it
-    /// reads the others.
+    /// All datagrams in the socket after this number are lost, except the datagrams of a dump. The mirror is notified
+    /// before it reads the remaining datagrams.
     Overrun(usize),
     /// ddpd ends and starts again.
     Restart,
@@ -295,7 +295,7 @@ impl ModelWorld {
         let ranges = self.used.entry(made).or_default();
         assert!(ranges.iter().all(|(from, to)| last < *from || *to < first), "used twice");
         ranges.push((first, last));
-        // The kernel may have deleted the SA meanwhile.
+        // The kernel may have deleted the SA since.
         if let Some((_, sa)) = self.kernel.sas.iter().find(|(_, sa)| sa.user_sa_info.seq == made) {
             assert!(self.kernel.oseq(sa.user_sa_info.id.spi) >= last, "not reserved");
         }

@@ -261,7 +261,7 @@ fn usage_is_reported_with_reserved_sequence_number() {
 fn state_update_keeps_unchanged_kernel_values() {
     let (mut kernel, mut mirror, _) =
         synced_mirror(tunnel(1, 1), [with_esn(outbound(300, 1), 5, 0, 128)]);
-    // The message of an update contains the times and the window of the daemon's request, not those of the kernel.
+    // The message of an update contains the times and the window of the daemon's request, not the kernel's.
     let mut update = with_esn(outbound(300, 1), 0, 0, 64);
     update.user_sa_info.lifetime_cur.add_time = 5000;
     kernel.send(XfrmMessage::UpdateSa(update));
@@ -295,7 +295,7 @@ fn received_sequence_numbers_survive_restart() {
 }
 
 #[test]
-fn expired_lifetime_is_reported_once_and_hard_one_deletes() {
+fn lifetime_expiry_is_reported_once_and_hard_expiry_deletes_the_sa() {
     let (mut kernel, mut mirror, events) = synced_mirror(tunnel(1, 1), [outbound(300, 1)]);
     let id = added_ids(&events)[0];
     kernel.take_requests();

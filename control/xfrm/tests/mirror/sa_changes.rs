@@ -33,7 +33,7 @@ fn sa_is_added_and_removed_with_its_policy() {
     assert_eq!(out.sequence, SequenceState::Outbound { first: 1001, numbers: 1000 });
 }
 
-// RFC 7296 §2.8: a rekey by strongSwan, and simultaneous rekeys of which one is deleted.
+// RFC 7296 §2.8: a rekey by strongSwan, and simultaneous rekeys, with one of the SAs deleted.
 #[test]
 fn sa_is_replaced_after_successor_can_send() {
     let asks_for = |spi| {
@@ -110,7 +110,7 @@ fn inbound_spi_is_unique() {
     let (mut kernel, mut mirror, events) = synced_mirror(policies, [inbound(400, 1), other]);
     assert_eq!(added_sas(&events).len(), 1);
     assert!(refusals(&events)[0].contains("another inbound SA has its SPI"));
-    // When the first SA is deleted, the second one is added.
+    // When the first SA is deleted, the second SA is added.
     kernel.delete_sa(1);
     let events = kernel.run(&mut mirror);
     assert_eq!((removed_ids(&events).len(), added_sas(&events).len()), (1, 1));
@@ -162,7 +162,7 @@ fn changed_encapsulation_replaces_sa_and_continues_numbers() {
     let (mut kernel, mut mirror, events) =
         synced_mirror(tunnel(1, 1), [with(outbound(300, 1), udp(1))]);
     let before = &added_sas(&events)[0];
-    // The sequence numbers in an update are those of the daemon's request, not the kernel's.
+    // An update contains the sequence numbers of the daemon's request, not the kernel's.
     let update = with(outbound(300, 1), udp(2));
     kernel.send(XfrmMessage::UpdateSa(update));
     let events = kernel.run(&mut mirror);
@@ -201,7 +201,7 @@ fn new_keys_replace_sa_on_add_but_not_on_update() {
     kernel.run(&mut mirror);
     kernel.send(XfrmMessage::UpdateSa(keyed(2)));
     assert!(kernel.run(&mut mirror).is_empty());
-    // The deletion message is lost, so the addition replaces the SA. The sequence numbers start anew with the new keys.
+    // The deletion message is lost, so the addition replaces the SA. The sequence numbers restart with the new keys.
     kernel.send(XfrmMessage::AddSa(keyed(2)));
     let events = kernel.run(&mut mirror);
     assert_eq!(removed_ids(&events), [first]);

@@ -84,7 +84,7 @@ fn sa_direction_and_endpoints_follow_policy() {
     }
     assert_eq!(outbound.sequence, SequenceState::Outbound { first: 1, numbers: 1000 });
     assert_eq!(inbound.sequence, SequenceState::Inbound { highest: 0, window: 1024 });
-    // The event with the policies precedes those with the SAs.
+    // The event with the policies precedes the events with the SAs.
     assert!(matches!(events[0], Event::Policies { .. }));
     let infos: Vec<_> = mirror.sas().collect();
     assert_eq!(infos[0].id, Some(outbound.id));

@@ -239,7 +239,7 @@ fn select_kernels_and_measure(shared: &SharedState, time: Duration, row: &mut Ro
     let best = |what: &AtomicU8, many: usize, available: &dyn Fn(usize) -> bool| {
         let rates = (0..many).filter(|&n| available(n)).map(|n| {
             what.store(n as u8, Ordering::Relaxed);
-            // Gives the frames that were made with the previous kernel time to leave the ring.
+            // Waits for the frames of the previous kernel to leave the ring.
             std::thread::sleep(short / 4);
             (n, rate(short))
         });

@@ -5,7 +5,7 @@ use ddp::{Qn, Stag};
 use serde::{Deserialize, Serialize};
 
 /// Returns the STag of a side's source region: the source of the side's writes and of the Reads that the side serves.
-/// See [`RigConfig::unstable`].
+/// `unstable` is that of [`RigConfig`].
 pub const fn source_stag(unstable: bool) -> Stag {
     if unstable { Stag(0x300) } else { Stag(0x100) }
 }

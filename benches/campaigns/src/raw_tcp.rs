@@ -135,7 +135,8 @@ impl RawTcp {
         self.next_segment_by(context, time, parse)
     }
 
-    /// Like [`next_segment`](Self::next_segment), with `read` instead of [`parse`] to extract a segment from an answer.
+    /// Does the same as [`next_segment`](Self::next_segment), with `read` in place of [`parse`] to extract a segment
+    /// from an answer.
     pub(crate) fn next_segment_by(
         &mut self,
         context: &mut AttackContext<'_>,

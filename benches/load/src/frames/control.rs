@@ -147,7 +147,7 @@ pub(super) fn neighbour(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<
     icmpv6_frame(&ends, kind, 255, &body)
 }
 
-/// Returns the sender's MAC address: the plan's for one source, otherwise a random one.
+/// Returns the sender's MAC address: the plan's address for one source, otherwise a random address.
 fn neighbour_mac(plan: &Plan, rng: &mut Rng) -> Mac {
     if plan.one_source {
         return plan.source_mac;

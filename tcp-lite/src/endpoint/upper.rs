@@ -135,7 +135,7 @@ impl<M: RegionMemory> FullOperation<M> {
         !self.sender.may_keep(keep) && !self.sender.is_cut() && !self.stream.next_is_stable()
     }
 
-    /// See [`Endpoint::pause`](super::Endpoint::pause).
+    /// Pauses or resumes delivery: see [`Endpoint::pause`](super::Endpoint::pause).
     pub(super) fn pause(&mut self, max_pending_events: Option<u32>) {
         self.paused = max_pending_events.is_some();
         self.max_pending_events = max_pending_events.unwrap_or(0);
@@ -147,7 +147,7 @@ impl<M: RegionMemory> FullOperation<M> {
         self.paused && !self.receiver.is_discarding()
     }
 
-    /// See [`Endpoint::set_peer_ready`](super::Endpoint::set_peer_ready).
+    /// Permits FPDUs before the peer's first FPDU: see [`Endpoint::set_peer_ready`](super::Endpoint::set_peer_ready).
     pub(super) fn set_peer_ready(&mut self) {
         self.peer_ready = true;
     }
@@ -408,11 +408,12 @@ pub(super) struct UpperCall<'a, 'c, M: RegionMemory> {
     pub(super) upper: &'a mut Upper<M>,
     /// Context for received spans. With `None` all spans are refused.
     cx: Option<&'a mut Context<'c, M>>,
-    /// See [`TxBatch::keep_limit`](crate::seam::TxBatch::keep_limit).
+    /// Limit on copies of unacknowledged data: see [`TxBatch::keep_limit`](crate::seam::TxBatch::keep_limit).
     pub(super) keep: KeepLimit,
-    /// See [`TxBatch::uses_sum`](crate::seam::TxBatch::uses_sum).
+    /// True if the payload's checksum is useful to the batch: see
+    /// [`TxBatch::uses_sum`](crate::seam::TxBatch::uses_sum).
     uses_sum: bool,
-    /// See [`SegmentSource::text_sum`].
+    /// Internet checksum of the payload written last: see [`SegmentSource::text_sum`].
     text_sum: Option<Sum>,
     /// Length of a received segment's payload, and its [`Segment::text_crc`].
     text_crc: Option<(usize, u32)>,

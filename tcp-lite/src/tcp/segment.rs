@@ -136,7 +136,7 @@ impl<'a> Segment<'a> {
     /// the copy would wait for all earlier stores, those of the previous payload included.
     ///
     /// # Errors
-    /// As [`parse`](Self::parse). After an error the content of `self` is unspecified.
+    /// The errors of [`parse`](Self::parse). After an error the content of `self` is unspecified.
     #[inline]
     pub fn read(&mut self, bytes: &'a [u8]) -> Result<(), DropReason> {
         let fixed = bytes.first_chunk::<HEADER_LEN>().ok_or(DropReason::BadHeader)?;

@@ -87,7 +87,7 @@ struct DirtySlots {
     /// Stream of the session that took the fast path in this packet and has no changes to process. Messages of other
     /// sessions then take the slow path, so that changes are processed in order.
     fast_path_slot: Option<u16>,
-    /// See [`Env::abort_requested`].
+    /// True if an abort of the association is requested: see [`Env::abort_requested`].
     abort_requested: bool,
 }
 
@@ -574,7 +574,7 @@ impl<M: RegionMemory> Upper<M> {
         None
     }
 
-    /// See [`Endpoint::pause_session`](super::Endpoint::pause_session).
+    /// Pauses or resumes the events of a session: see [`Endpoint::pause_session`](super::Endpoint::pause_session).
     pub(super) fn pause(&mut self, stream: u16, max_pending_events: Option<u32>) {
         let Some(slot) = self.slot_at(stream) else { return };
         slot.paused_max_events = max_pending_events;

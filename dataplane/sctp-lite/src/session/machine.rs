@@ -370,19 +370,19 @@ impl Session {
         self.sender.kept_memory()
     }
 
-    /// See [`Sender::limit_kept`].
+    /// Limits the memory for copies of unacknowledged messages, bytes: see [`Sender::limit_kept`].
     #[inline]
     pub fn limit_kept(&mut self, bytes: u64) {
         self.sender.limit_kept(bytes);
     }
 
-    /// See [`Sender::set_crc`].
+    /// Sets whether the CRC32c of segments is computed: see [`Sender::set_crc`].
     #[inline]
     pub fn set_crc(&mut self, enabled: bool) {
         self.sender.set_crc(enabled);
     }
 
-    /// See [`Sender::keep_all`].
+    /// Keeps a copy of all unacknowledged messages: see [`Sender::keep_all`].
     pub fn keep_all(&mut self, source: &impl UlpduSource) {
         self.sender.keep_all(source);
     }

@@ -17,9 +17,9 @@ pub(in crate::endpoint) struct UpperCall<'a, 'c, M: RegionMemory> {
     upper: &'a mut Upper<M>,
     /// Context for received messages. Without it all messages are refused.
     cx: Option<&'a mut Context<'c, M>>,
-    /// See [`TxBatch::keep_limit`](crate::seam::TxBatch::keep_limit).
+    /// Limit on copies of unacknowledged messages: see [`TxBatch::keep_limit`](crate::seam::TxBatch::keep_limit).
     pub(in crate::endpoint) keep_limit: KeepLimit,
-    /// See [`TxBatch::needs_checksum`](crate::seam::TxBatch::needs_checksum).
+    /// True if the CRC32c is computed here: see [`TxBatch::needs_checksum`](crate::seam::TxBatch::needs_checksum).
     computes_crc: bool,
     /// Cached result of `has_data`; SCTP calls it several times per packet.
     has_data: Cell<Option<bool>>,

@@ -231,7 +231,7 @@ fn marker_length_mismatch_beyond_a_gap_is_deferred() {
     assert_eq!(bench.budget.used(), 0);
 }
 
-/// A span across the stored error is taken up to it. The rest is discarded and counted.
+/// Of a span across the stored error, the bytes before the error are taken. The rest is discarded and counted.
 #[test]
 fn span_across_deferred_error_is_cut_at_it() {
     let mut stream = stream(true, &[1000, 1000, 1400]);

@@ -105,7 +105,7 @@ impl CompletionQueue {
     /// Takes the next completion, or returns `None` if the CQ is empty.
     ///
     /// # Errors
-    /// As [`poll`](Self::poll).
+    /// The errors of [`poll`](Self::poll).
     pub fn poll_one(&self) -> Result<Option<Completion>, Error> {
         let mut taken = None;
         self.poll_each(1, |completion| taken = Some(completion))?;

@@ -212,7 +212,7 @@ impl QueuePair {
     /// Posts operations in order, with one doorbell. No operation of another thread is posted between them.
     ///
     /// # Errors
-    /// As [`post_send`](Self::post_send), for the first refused post. Earlier posts are accepted. Later posts
+    /// The errors of [`post_send`](Self::post_send), for the first refused post. Earlier posts are accepted. Later posts
     /// are not tried.
     pub fn post_sends(&self, works: &[SendWork]) -> Result<(), PostError> {
         let works = works.iter().map(SendWork::encode);
@@ -224,7 +224,7 @@ impl QueuePair {
     /// be posted before the connect or accept.
     ///
     /// # Errors
-    /// As [`post_send`](Self::post_send).
+    /// The errors of [`post_send`](Self::post_send).
     pub fn post_receive(&self, work: &ReceiveWork) -> Result<(), Error> {
         self.0.queues.post(Direction::Receive, std::iter::once(work.encode())).1
     }
@@ -232,7 +232,7 @@ impl QueuePair {
     /// Posts receives in order, with one doorbell.
     ///
     /// # Errors
-    /// As [`post_send`](Self::post_send), for the first refused post. Earlier posts are accepted. Later posts
+    /// The errors of [`post_send`](Self::post_send), for the first refused post. Earlier posts are accepted. Later posts
     /// are not tried.
     pub fn post_receives(&self, works: &[ReceiveWork]) -> Result<(), PostError> {
         let works = works.iter().map(ReceiveWork::encode);

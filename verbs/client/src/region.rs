@@ -114,7 +114,7 @@ impl ProtectionDomain {
     /// Allocates a buffer and registers its first `len` bytes.
     ///
     /// # Errors
-    /// As [`Session::allocate`] and [`register`](Self::register).
+    /// The errors of [`Session::allocate`] and [`register`](Self::register).
     pub fn alloc(&self, len: usize, access: MemoryAccess) -> Result<MemoryRegion, Error> {
         let buffer = self.session().allocate(len)?;
         self.register(&buffer, 0..len, access)

@@ -54,7 +54,7 @@ impl Session {
     /// Opens a session at the default socket: the path in `DDPD_PROGRAMS_SOCKET`, else [`DEFAULT_SOCKET`].
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// The errors of [`connect`](Self::connect).
     pub fn open() -> Result<Session, Error> {
         let path = std::env::var_os(SOCKET_VARIABLE);
         Session::connect(path.map_or_else(|| PathBuf::from(DEFAULT_SOCKET), PathBuf::from))
@@ -80,7 +80,7 @@ impl Session {
     /// path itself.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// The errors of [`connect`](Self::connect).
     pub fn from_socket(socket: OwnedFd) -> Result<Session, Error> {
         let socket = SessionSocket::new(socket);
         let (welcome, descriptors) = greet(&socket)?;

@@ -131,7 +131,7 @@ unsafe fn close<T>(handle: *mut T) {
 /// Moves the object out of a handle, which is invalid afterwards. Returns an error if the handle is NULL.
 ///
 /// # Safety
-/// As [`close`].
+/// The requirements of [`close`].
 unsafe fn take<T>(handle: *mut T) -> Result<T, Error> {
     if handle.is_null() {
         return Err(NULL);

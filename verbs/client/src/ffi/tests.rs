@@ -18,7 +18,7 @@ use super::session::*;
 use super::types::*;
 use super::*;
 use crate::tests::world::Appliance;
-use crate::tests::{Place, Side, connect};
+use crate::tests::{Side, TempDirectory, connect};
 
 const HEADER: &str = include_str!("../../include/ddpd.h");
 const EINVAL: c_int = -22;
@@ -89,17 +89,17 @@ fn header_compiles_with_the_sizes_of_the_library() {
         "ddpd_connection" CConnection { local remote ird ord worker private_data_len private_data }
         "ddpd_event" CEvent { kind number flag reserved request connection message }
     };
-    let place = Place::new("header");
-    let source = place.path().join("sizes.c");
-    let program = place.path().join("sizes");
+    let directory = TempDirectory::new("header");
+    let source = directory.path().join("sizes.c");
+    let program = directory.path().join("sizes");
     let text =
         format!("#include <ddpd.h>\n#include <stdio.h>\nint main(void) {{ {c} return 0; }}\n");
     std::fs::File::create(&source).unwrap().write_all(text.as_bytes()).unwrap();
     compile("cc", "-std=c99", &source, &["-o", program.to_str().unwrap()]);
     let output = Command::new(&program).output().unwrap();
     assert_eq!(String::from_utf8(output.stdout).unwrap(), rust);
-    let object = place.path().join("header.o");
-    let header = place.path().join("header.cpp");
+    let object = directory.path().join("header.o");
+    let header = directory.path().join("header.cpp");
     std::fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/include/ddpd.h"), &header).unwrap();
     compile("c++", "-std=c++11", &header, &["-c", "-o", object.to_str().unwrap()]);
 }
@@ -294,21 +294,21 @@ library.ddpd_close(session)
 #[test]
 #[ignore = "scripts/client-library --test runs it"]
 fn child_of_fork_is_refused_and_does_no_harm_with_the_library() {
-    let (appliance, place) = (Appliance::start(), Place::new("fork"));
-    appliance.listen(&place.socket());
-    let child = start(&["python3", "-c", FORK], &place.socket(), &[]);
+    let (appliance, directory) = (Appliance::start(), TempDirectory::new("fork"));
+    appliance.listen(&directory.socket());
+    let child = start(&["python3", "-c", FORK], &directory.socket(), &[]);
     assert!(child.wait_with_output().unwrap().status.success());
 }
 
 #[test]
 #[ignore = "scripts/client-library --test runs it"]
 fn examples_in_c_and_python_talk_to_each_other_with_the_library() {
-    let (appliance, place) = (Appliance::start(), Place::new("examples"));
-    let socket = place.socket();
+    let (appliance, directory) = (Appliance::start(), TempDirectory::new("examples"));
+    let socket = directory.socket();
     appliance.listen(&socket);
     let library = library();
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ping_pong.c");
-    let program = place.path().join("ping_pong");
+    let program = directory.path().join("ping_pong");
     let folder = format!("-L{}", library.join("lib").display());
     compile(
         "cc",

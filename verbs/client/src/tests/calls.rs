@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SocketType;
 
 use super::world::{ARENA, Appliance, WORKERS, sockets};
-use super::{ALL, LONG, Place, Side, connect, create_pair};
+use super::{ALL, LONG, Side, TempDirectory, connect, create_pair};
 use crate::{
     AcceptOptions, ConnectOptions, Error, Event, MemoryAccess, PairEvent, RefusalKind, Session,
     Transport,
@@ -29,8 +29,8 @@ fn session_has_limits_and_devices() {
 
 #[test]
 fn session_opens_at_its_path_and_reports_a_missing_one() {
-    let place = Place::new("calls");
-    let path = place.socket();
+    let directory = TempDirectory::new("calls");
+    let path = directory.socket();
     assert!(matches!(Session::connect(&path), Err(Error::Connect { .. })));
     Appliance::start().listen(&path);
     assert!(Session::connect(&path).unwrap().create_domain().is_ok());

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::Place;
+use super::TempDirectory;
 use super::world::Appliance;
 
 #[path = "../../examples/key_value.rs"]
@@ -22,8 +22,8 @@ fn both<E: std::fmt::Debug + Send>(
     serve: &[&str],
     connect: &[&str],
 ) -> (String, String) {
-    let (appliance, place) = (Appliance::start(), Place::new(name));
-    let path = place.socket();
+    let (appliance, directory) = (Appliance::start(), TempDirectory::new(name));
+    let path = directory.socket();
     appliance.listen(&path);
     let address: SocketAddr = "10.0.0.2:4000".parse().unwrap();
     let run = |arguments: &[&str]| {

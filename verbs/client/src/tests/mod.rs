@@ -75,13 +75,13 @@ pub(crate) fn connect(from: &QueuePair, to: &QueuePair, listening: &Session) {
 }
 
 /// A temporary directory, for example for the appliance's socket. It is removed on drop.
-pub(crate) struct Place(PathBuf);
+pub(crate) struct TempDirectory(PathBuf);
 
-impl Place {
-    pub(crate) fn new(name: &str) -> Place {
+impl TempDirectory {
+    pub(crate) fn new(name: &str) -> TempDirectory {
         let directory = std::env::temp_dir().join(format!("ddpd-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
-        Place(directory)
+        TempDirectory(directory)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -93,7 +93,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TempDirectory {
     fn drop(&mut self) {
         std::fs::remove_dir_all(&self.0).unwrap();
     }

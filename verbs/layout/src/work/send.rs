@@ -33,7 +33,7 @@ const _: () = {
 pub struct SendWork {
     /// Number that the program chose for the request; copied into its completion.
     pub wr_id: u64,
-    /// True to request a completion also on success. A request that fails always has one.
+    /// True to request a completion also on success. A failed request always has a completion.
     pub signalled: bool,
     /// True to start the request only after all earlier Reads and atomics of this queue are complete.
     pub fence: bool,

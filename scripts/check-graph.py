@@ -20,7 +20,10 @@ MAY_USE = {
     "port-kind": set(),
     "tcp-lite": {"base", "wire", "ddp", "transport"},
     "sctp-lite": {"base", "wire", "ddp", "transport"},
-    "sim": {"base", "wire", "ddp", "ipsec", "link", "tcp-lite", "sctp-lite"},
+    # Independent of the stack: the reference codec, and the conformance test above it.
+    "oracle": set(),
+    "iwspec": {"oracle"},
+    "sim": {"base", "wire", "ddp", "ipsec", "link", "oracle", "tcp-lite", "sctp-lite"},
     "ipsec": {"base", "ipsec-mb"},
     "ipsec-mb": set(),
     "dpdk-sys": set(),

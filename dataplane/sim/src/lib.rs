@@ -29,13 +29,14 @@
 //! configured independently. A [`pair::Pair`] is two hosts, two paths and the clock.
 #![forbid(unsafe_code)]
 
+pub use oracle;
+
 pub mod dialogue;
 pub mod dumbbell;
 pub mod end;
 pub mod esp;
 pub mod host;
 pub mod middlebox;
-pub mod oracle;
 pub mod packet;
 pub mod pair;
 pub mod path;

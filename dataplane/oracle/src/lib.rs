@@ -1,5 +1,10 @@
 //! Reference encoder of MPA streams and DDP segments, written from the specifications and independent of the code under
-//! test. Dialogues use it for the peer's segments and for the expected segments. It has no decoder.
+//! test. Dialogues use it for the peer's segments and for the expected ones, the conformance test `iwspec` for both
+//! directions. The decoders are in [`framing`] and [`segment`]; they judge nothing but lengths.
+#![forbid(unsafe_code)]
+
+pub mod framing;
+pub mod segment;
 
 /// Bytes between the starts of two markers (RFC 5044 §4.3).
 const MARKER_SPACING: usize = 512;
@@ -28,6 +33,12 @@ pub enum Flaw {
     BadPointer(u16),
     /// ULPDU_Length is too large by this many bytes. The CRC covers the wrong value.
     BadLength(u16),
+    /// Bytes of the pad have this value. The CRC covers them.
+    Pad(u8),
+    /// The reserved bits of every marker in the FPDU have this value. The CRC covers them.
+    MarkerReserved(u16),
+    /// The CRC goes out most significant byte first.
+    BigEndianCrc,
 }
 
 /// A request or reply frame (RFC 5044 §7.1.1, figure 8).
@@ -72,6 +83,11 @@ impl StartFrame {
 }
 
 impl Stream {
+    /// Returns an empty stream.
+    pub fn new(markers: bool, crc: bool) -> Stream {
+        Stream { markers, crc, ..Stream::default() }
+    }
+
     /// Returns all bytes built so far.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
@@ -98,7 +114,8 @@ impl Stream {
         let claimed = ulpdu.len() + if let Flaw::BadLength(n) = flaw { usize::from(n) } else { 0 };
         let mut body = (claimed as u16).to_be_bytes().to_vec();
         body.extend(ulpdu);
-        body.resize(body.len().next_multiple_of(4), 0);
+        let pad = if let Flaw::Pad(value) = flaw { value } else { 0 };
+        body.resize(body.len().next_multiple_of(4), pad);
         let from = self.bytes.len();
         let mut start = None;
         for byte in body {
@@ -112,7 +129,8 @@ impl Stream {
         if flaw == Flaw::BadCrc {
             crc ^= 1;
         }
-        self.bytes.extend(crc.to_le_bytes());
+        let field = if flaw == Flaw::BigEndianCrc { crc.to_be_bytes() } else { crc.to_le_bytes() };
+        self.bytes.extend(field);
     }
 
     fn marker_if_due(&mut self, operation: usize, start: Option<usize>, flaw: Flaw) {
@@ -122,7 +140,8 @@ impl Stream {
         }
         let extra = if let Flaw::BadPointer(n) = flaw { n } else { 0 };
         let pointer = start.map_or(0, |start| (position - start) as u16) + extra;
-        self.bytes.extend([0, 0]);
+        let reserved = if let Flaw::MarkerReserved(value) = flaw { value } else { 0 };
+        self.bytes.extend(reserved.to_be_bytes());
         self.bytes.extend(pointer.to_be_bytes());
     }
 }

@@ -1,0 +1,84 @@
+//! `iwspec-flawed`: a peer that is right, or wrong in stated ways. For tests of `iwspec` only.
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use clap::Parser;
+use iwspec::device::Service;
+use iwspec::peer::flaws::{BEHAVIOURS, CHECKS, Flaws};
+use iwspec::peer::{Config, initiate, serve};
+
+/// A peer that is wrong in stated ways, for tests of iwspec only.
+#[derive(Debug, Parser)]
+#[command(name = "iwspec-flawed", version)]
+struct Cli {
+    /// Accepts connections at this address
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "connect")]
+    listen: Option<SocketAddr>,
+    /// Connects to this address, again and again
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    connect: Option<SocketAddr>,
+    /// Service
+    #[arg(long, value_enum, default_value = "region")]
+    service: Service,
+    /// Requires markers
+    #[arg(long)]
+    markers: bool,
+    /// Does not ask for CRCs
+    #[arg(long)]
+    no_crc: bool,
+    /// MPA revision as initiator
+    #[arg(long, default_value = "1", value_parser = clap::value_parser!(u8).range(1..=2))]
+    revision: u8,
+    /// Flaw, as in the `flaw` lines of cases
+    #[arg(long)]
+    flaw: Vec<String>,
+    /// Lists the words of flaws and ends
+    #[arg(long)]
+    words: bool,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    if cli.words {
+        println!("checks: {}\nbehaviours:", CHECKS.join(", "));
+        BEHAVIOURS.iter().for_each(|(word, what)| println!("  {word:<26} {what}"));
+        return ExitCode::SUCCESS;
+    }
+    let flaws = match Flaws::parse(&cli.flaw.join("\n")) {
+        Ok(flaws) => flaws,
+        Err(e) => {
+            eprintln!("iwspec-flawed: {e}");
+            return ExitCode::from(2);
+        }
+    };
+    let config = Config {
+        service: cli.service,
+        markers: cli.markers,
+        crc: !cli.no_crc,
+        revision: cli.revision,
+        flaws,
+    };
+    let peer = match (cli.listen, cli.connect) {
+        (Some(address), _) => serve(config, address),
+        (None, Some(address)) => Ok(initiate(config, address)),
+        (None, None) => {
+            eprintln!("iwspec-flawed: give --listen or --connect");
+            return ExitCode::from(2);
+        }
+    };
+    match peer {
+        Ok(peer) => {
+            println!("ready at {}", peer.address);
+            loop {
+                std::thread::park();
+            }
+        }
+        Err(e) => {
+            eprintln!("iwspec-flawed: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}

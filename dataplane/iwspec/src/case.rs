@@ -1,0 +1,471 @@
+//! Cases and their text format. A file is a list of cases; `docs/iwspec.md` describes the lines.
+
+use std::time::Duration;
+
+use crate::message::{self, Kind};
+use crate::value::{Arguments, Operator};
+
+/// Names of the capabilities, and their meanings.
+pub const CAPABILITIES: &[(&str, &str)] = &[
+    ("write", "memory that peers may write"),
+    ("read", "memory that peers may read"),
+    ("both", "memory that peers may read and write"),
+    ("source", "memory that peers may read and not write"),
+    ("inbox", "memory that peers may write and not read"),
+    ("exact", "the lengths of memory are known exactly, not only a lower limit"),
+    ("shared", "memory keeps its bytes from one connection to the next"),
+    ("atomic", "memory on which peers may do atomic operations"),
+    ("send", "the device accepts Sends and stays silent"),
+    ("echo", "the device answers each Send with a Send of the same bytes"),
+    ("asks", "the device sends a Read Request and waits for the Response ($asks.stag: its sink)"),
+    ("alive", "the device answers RDMA Reads of no bytes"),
+];
+
+/// Strength of a requirement.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize)]
+pub enum Level {
+    /// MUST, MUST NOT, REQUIRED, SHALL
+    #[serde(rename = "MUST")]
+    Must,
+    /// A requirement of the text in ordinary words ("must", "is", a figure).
+    #[serde(rename = "must")]
+    Plain,
+    /// SHOULD, SHOULD NOT, RECOMMENDED
+    #[serde(rename = "SHOULD")]
+    Should,
+    /// MAY, OPTIONAL: the permission must not be taken away from the tester.
+    #[serde(rename = "MAY")]
+    May,
+}
+
+impl Level {
+    /// The word of the specification.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Must => "MUST",
+            Level::Plain => "must",
+            Level::Should => "SHOULD",
+            Level::May => "MAY",
+        }
+    }
+
+    fn parse(word: &str) -> Option<Level> {
+        [Level::Must, Level::Plain, Level::Should, Level::May]
+            .into_iter()
+            .find(|l| l.name() == word)
+    }
+}
+
+/// Part of the device in the MPA start-up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// The device accepts connections.
+    Responder,
+    /// The device opens connections.
+    Initiator,
+}
+
+impl Role {
+    /// The role's name in case files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Responder => "responder",
+            Role::Initiator => "initiator",
+        }
+    }
+}
+
+/// A memory or message service of the device that a case requires.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Need {
+    /// Name of the capability, as in [`CAPABILITIES`].
+    pub capability: String,
+    /// Bytes of memory that the case uses; 0 for capabilities without memory.
+    pub bytes: u64,
+}
+
+/// One step of a case.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Step {
+    /// Line in the file, counted from 1.
+    pub line: usize,
+    /// The line as written.
+    pub text: String,
+    /// Action
+    pub action: Action,
+}
+
+/// Action of a step.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Opens the TCP connection.
+    Open,
+    /// Opens the connection, does a correct start-up, and prepares the needed capabilities.
+    Start(Arguments),
+    /// Not applicable unless the facts hold.
+    Require(Arguments),
+    /// Appends a frame to the output.
+    Send(Kind, Arguments),
+    /// Sends the output in one write.
+    Flush,
+    /// Sizes of the writes of the next flush; the last one repeats.
+    Cut(Vec<usize>),
+    /// Flushes, and waits.
+    Wait(Duration),
+    /// The next received message must match one of the alternatives.
+    Expect(Vec<Expected>),
+    /// Requires an answer to an RDMA Read of no bytes, or to a Send of an echo service.
+    Alive,
+    /// Half-closes the connection (FIN).
+    Finish,
+    /// Resets the connection.
+    Reset,
+}
+
+/// One alternative of an `expect` line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Expected {
+    /// Kind of the message or event.
+    pub kind: Kind,
+    /// Conditions on its fields.
+    pub conditions: Arguments,
+}
+
+/// A case.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Case {
+    /// Identifier such as `mpa/7.1.1-4`.
+    pub id: String,
+    /// File without extension, such as `mpa/startup`.
+    pub group: String,
+    /// Strength
+    pub level: Level,
+    /// Specification and section.
+    pub section: String,
+    /// The requirement in one or two sentences.
+    pub text: String,
+    /// Role of the device; `None`: either.
+    pub role: Option<Role>,
+    /// Capabilities
+    pub needs: Vec<Need>,
+    /// Flaws of `iwspec-flawed`, each of which the case must detect.
+    pub flaws: Vec<String>,
+    /// Steps
+    pub steps: Vec<Step>,
+}
+
+/// A requirement that the wire does not show.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Unseen {
+    /// Identifier
+    pub id: String,
+    /// Strength
+    pub level: Level,
+    /// Specification and section.
+    pub section: String,
+    /// The requirement.
+    pub text: String,
+    /// Reason why no peer can observe it.
+    pub because: String,
+}
+
+/// Content of a file.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct File {
+    /// Cases in the order of the file.
+    pub cases: Vec<Case>,
+    /// Requirements without a case.
+    pub unseen: Vec<Unseen>,
+}
+
+#[derive(Default)]
+struct Block {
+    line: usize,
+    unseen: bool,
+    id: String,
+    level: Option<Level>,
+    section: String,
+    text: Vec<String>,
+    because: Vec<String>,
+    role: Option<Role>,
+    needs: Vec<Need>,
+    flaws: Vec<String>,
+    steps: Vec<Step>,
+}
+
+/// Parses a file of cases. `group` names the file in messages.
+///
+/// # Errors
+/// One sentence with the file and line of the first wrong line.
+pub fn parse(group: &str, text: &str) -> Result<File, String> {
+    let mut file = File::default();
+    let mut block: Option<Block> = None;
+    for (index, line) in text.lines().enumerate() {
+        let line_number = index + 1;
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        let at = |what: String| format!("{group}:{line_number}: {what}");
+        if matches!(word, "case" | "unseen") {
+            if let Some(block) = block.take() {
+                block.finish(group, &mut file)?;
+            }
+            block = Some(heading(word, rest, line_number).map_err(at)?);
+            continue;
+        }
+        let Some(block) = &mut block else {
+            return Err(at("a line before the first `case`".into()));
+        };
+        block.add(word, rest.trim(), line, line_number).map_err(at)?;
+    }
+    if let Some(block) = block {
+        block.finish(group, &mut file)?;
+    }
+    Ok(file)
+}
+
+fn heading(word: &str, rest: &str, line: usize) -> Result<Block, String> {
+    let (id, level) = rest.trim().split_once(' ').ok_or("`case ID LEVEL` is missing its level")?;
+    let level = Level::parse(level.trim())
+        .ok_or(format!("`{level}` is none of MUST, must, SHOULD, MAY"))?;
+    if !id.contains('/') {
+        return Err(format!("`{id}` is not LAYER/SECTION-NUMBER"));
+    }
+    Ok(Block {
+        line,
+        unseen: word == "unseen",
+        id: id.into(),
+        level: Some(level),
+        ..Block::default()
+    })
+}
+
+impl Block {
+    fn add(&mut self, word: &str, rest: &str, line: &str, number: usize) -> Result<(), String> {
+        match word {
+            "section" => self.section = rest.into(),
+            "text" => self.text.push(rest.into()),
+            "because" if self.unseen => self.because.push(rest.into()),
+            _ if self.unseen => return Err(format!("`{word}` has no place in `unseen`")),
+            "device" => self.role = Some(role(rest)?),
+            "needs" => self.needs = needs(rest)?,
+            "flaw" => self.flaws.push(rest.into()),
+            _ => {
+                let action = action(word, rest)?;
+                self.steps.push(Step { line: number, text: line.into(), action });
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self, group: &str, file: &mut File) -> Result<(), String> {
+        let at = |what: &str| format!("{group}:{}: {} {what}", self.line, self.id);
+        let level = self.level.ok_or_else(|| at("has no level"))?;
+        if self.section.is_empty() || self.text.is_empty() {
+            return Err(at("has no `section` or no `text`"));
+        }
+        if self.unseen {
+            if self.because.is_empty() {
+                return Err(at("has no `because`"));
+            }
+            file.unseen.push(Unseen {
+                id: self.id,
+                level,
+                section: self.section,
+                text: self.text.join(" "),
+                because: self.because.join(" "),
+            });
+            return Ok(());
+        }
+        if !self.steps.iter().any(|s| matches!(s.action, Action::Expect(_) | Action::Alive)) {
+            return Err(at("expects nothing"));
+        }
+        file.cases.push(Case {
+            id: self.id,
+            group: group.into(),
+            level,
+            section: self.section,
+            text: self.text.join(" "),
+            role: self.role,
+            needs: self.needs,
+            flaws: self.flaws,
+            steps: self.steps,
+        });
+        Ok(())
+    }
+}
+
+fn role(word: &str) -> Result<Role, String> {
+    match word {
+        "responder" => Ok(Role::Responder),
+        "initiator" => Ok(Role::Initiator),
+        other => Err(format!("`{other}` is neither responder nor initiator")),
+    }
+}
+
+fn needs(words: &str) -> Result<Vec<Need>, String> {
+    let need = |word: &str| {
+        let (capability, bytes) = word.split_once(':').unwrap_or((word, "0"));
+        if !CAPABILITIES.iter().any(|(name, _)| *name == capability) {
+            return Err(format!("`{capability}` is not a capability"));
+        }
+        let bytes = bytes.parse().map_err(|_| format!("`{bytes}` is not a number of bytes"))?;
+        Ok(Need { capability: capability.into(), bytes })
+    };
+    words.split_whitespace().map(need).collect()
+}
+
+fn action(word: &str, rest: &str) -> Result<Action, String> {
+    let arguments = || Arguments::parse(rest.split_whitespace());
+    let alone = |action| {
+        if rest.is_empty() { Ok(action) } else { Err(format!("`{word}` has no arguments")) }
+    };
+    match word {
+        "open" => alone(Action::Open),
+        "flush" => alone(Action::Flush),
+        "alive" => alone(Action::Alive),
+        "finish" => alone(Action::Finish),
+        "reset" => alone(Action::Reset),
+        "start" => {
+            let arguments = arguments()?;
+            arguments.check(&["rev", "markers", "crc", "ird", "ord", "enhanced", "draft"])?;
+            Ok(Action::Start(arguments))
+        }
+        "require" => Ok(Action::Require(arguments()?)),
+        "send" => {
+            let (kind, arguments) = kind_and_arguments(rest)?;
+            arguments.check(
+                message::sent_keys(kind).ok_or(format!("`{}` cannot be sent", kind.name()))?,
+            )?;
+            if arguments.0.iter().any(|a| a.operator != Operator::Equal) {
+                return Err("a sent field has a value, not a condition".into());
+            }
+            Ok(Action::Send(kind, arguments))
+        }
+        "expect" => {
+            let alternative = |text: &str| {
+                let (kind, conditions) = kind_and_arguments(text)?;
+                conditions.check(message::received_keys(kind))?;
+                Ok(Expected { kind, conditions })
+            };
+            rest.split('|').map(alternative).collect::<Result<_, String>>().map(Action::Expect)
+        }
+        "cut" => {
+            let size = |word: &str| match word.trim().parse() {
+                Ok(n) if n > 0 => Ok(n),
+                _ => Err(format!("`{word}` is not a number of bytes")),
+            };
+            rest.split(',').map(size).collect::<Result<_, _>>().map(Action::Cut)
+        }
+        "wait" => match rest.parse::<f64>() {
+            Ok(seconds) if (0.0..=10.0).contains(&seconds) => {
+                Ok(Action::Wait(Duration::from_secs_f64(seconds)))
+            }
+            _ => Err(format!("`{rest}` is not a time of 0 to 10 seconds")),
+        },
+        other => Err(format!("`{other}` is not a step")),
+    }
+}
+
+fn kind_and_arguments(text: &str) -> Result<(Kind, Arguments), String> {
+    let mut words = text.split_whitespace();
+    let word = words.next().ok_or("the kind of message is missing")?;
+    let kind = Kind::parse(word).ok_or(format!("`{word}` is not a kind of message"))?;
+    Ok((kind, Arguments::parse(words)?))
+}
+
+impl Case {
+    /// Returns the case as text, in the format of its file.
+    pub fn show(&self) -> String {
+        let mut out = format!(
+            "case {} {}\nsection {}\ntext {}\n",
+            self.id,
+            self.level.name(),
+            self.section,
+            self.text
+        );
+        if let Some(role) = self.role {
+            out += &format!("device {}\n", role.name());
+        }
+        if !self.needs.is_empty() {
+            let word = |n: &Need| match n.bytes {
+                0 => n.capability.clone(),
+                bytes => format!("{}:{bytes}", n.capability),
+            };
+            out +=
+                &format!("needs {}\n", self.needs.iter().map(word).collect::<Vec<_>>().join(" "));
+        }
+        for flaw in &self.flaws {
+            out += &format!("flaw {flaw}\n");
+        }
+        for step in &self.steps {
+            out += &step.text;
+            out.push('\n');
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const GOOD: &str = "# comment\ncase mpa/1-1 MUST\nsection RFC 5044 §1\ntext One.\ntext Two.\ndevice responder\n\
+        needs write:64 alive\nflaw ignore crc\nopen\ncut 1,2\nsend request rev=9\nexpect close | reply rev=1\n";
+
+    #[test]
+    fn shown_case_is_parsed_again() {
+        let file = parse("mpa/x", GOOD).expect("good");
+        let case = &file.cases[0];
+        assert_eq!(case.text, "One. Two.");
+        assert_eq!(case.role, Some(Role::Responder));
+        assert_eq!(case.needs[0], Need { capability: "write".into(), bytes: 64 });
+        let again = parse("mpa/x", &case.show()).expect("shown").cases.remove(0);
+        assert_eq!(again.show(), case.show());
+        let actions = |c: &Case| c.steps.iter().map(|s| s.action.clone()).collect::<Vec<_>>();
+        assert_eq!(actions(&again), actions(case));
+    }
+
+    #[test]
+    fn wrong_lines_are_reported_with_their_number() {
+        let wrong = |line: &str| {
+            parse("g", &format!("case a/1 MUST\nsection s\ntext t\nexpect close\n{line}\n"))
+                .expect_err(line)
+        };
+        assert!(wrong("sned request").starts_with("g:5: "));
+        for line in [
+            "send request x=1",
+            "send fin",
+            "expect reply x=1",
+            "cut 0",
+            "wait 11",
+            "open now",
+            "device x",
+        ] {
+            wrong(line);
+        }
+        assert!(parse("g", "open\n").is_err());
+        assert!(
+            parse("g", "case a/1 MUST\nsection s\ntext t\nopen\n")
+                .expect_err("no expect")
+                .contains("expects")
+        );
+        assert!(
+            parse("g", "unseen a/1 MUST\nsection s\ntext t\n")
+                .expect_err("no reason")
+                .contains("because")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_parsed_without_panic(text in "[a-z/0-9 =\\n$:,|.]{0,200}") {
+            let _ = parse("g", &text);
+            let _ = parse("g", &format!("case a/1 MUST\nsection s\ntext t\n{text}"));
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Conformance test for iWARP implementations: MPA (RFC 5044, RFC 6581), DDP (RFC 5041), RDMAP (RFC 5040, RFC 7306).
+//!
+//! The program is one end of a connection, the device under test the other. Everything on the wire comes from the
+//! `oracle` crate and this one, which share no code with the project's stack.
+//!
+//! | part | module |
+//! |---|---|
+//! | cases: text format, list, selection | [`case`], [`catalogue`], files below `cases/` |
+//! | numbers, payloads, arguments of a step | [`value`] |
+//! | frames to send, received messages | [`encode`], [`decode`], [`message`] |
+//! | connection with deadlines, transcript | [`link`] |
+//! | the device: address, service, times | [`device`] |
+//! | one case: steps, expectations, facts about the device | [`session`], [`startup`], [`run`] |
+//! | programs on the device | [`service`] |
+//! | all cases: concurrency, repetition, known deviations | [`suite`], [`profile`] |
+//! | reports | [`report`] |
+//! | the deliberately wrong peer, for tests | [`peer`] |
+#![forbid(unsafe_code)]
+
+pub mod case;
+pub mod catalogue;
+pub mod decode;
+pub mod device;
+pub mod encode;
+pub mod link;
+pub mod message;
+pub mod peer;
+pub mod profile;
+pub mod report;
+pub mod run;
+pub mod service;
+pub mod session;
+pub mod startup;
+pub mod suite;
+pub mod value;

@@ -1,0 +1,232 @@
+//! TCP connection to the device with deadlines, and the transcript of what went over it.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use socket2::SockRef;
+
+/// Pause between two attempts to connect or accept.
+const RETRY: Duration = Duration::from_millis(20);
+/// Bytes that are kept in a transcript, at most.
+const MAX_TRANSCRIPT: usize = 1 << 20;
+
+/// Sender of an event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Side {
+    /// This program
+    Tester,
+    /// The device under test
+    Device,
+}
+
+/// Event on the connection.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// Time since the start of the case.
+    pub at: Duration,
+    /// Sender
+    pub from: Side,
+    /// Content
+    pub what: What,
+}
+
+/// Content of an event.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum What {
+    /// TCP connection established.
+    Opened {
+        /// Address of this program.
+        local: SocketAddr,
+        /// Address of the device.
+        peer: SocketAddr,
+    },
+    /// Bytes of one write or read.
+    Bytes(Vec<u8>),
+    /// A decoded message, or a remark.
+    Note(String),
+    /// FIN
+    Fin,
+    /// RST
+    Reset,
+}
+
+/// Events of one case, bounded.
+#[derive(Clone, Debug)]
+pub struct Transcript {
+    start: Instant,
+    /// Events in order.
+    pub events: Vec<Event>,
+    bytes: usize,
+}
+
+impl Transcript {
+    fn new() -> Transcript {
+        Transcript { start: Instant::now(), events: vec![], bytes: 0 }
+    }
+
+    /// Appends an event. Bytes above the bound are dropped.
+    pub fn add(&mut self, from: Side, what: What) {
+        let size = if let What::Bytes(bytes) = &what { bytes.len() } else { 100 };
+        if self.bytes + size <= MAX_TRANSCRIPT {
+            self.bytes += size;
+            self.events.push(Event { at: self.start.elapsed(), from, what });
+        }
+    }
+}
+
+/// Where the device is.
+#[derive(Debug)]
+pub enum Target {
+    /// The device accepts connections at this address.
+    Connect(SocketAddr),
+    /// The device connects to this listener.
+    Listen(Mutex<TcpListener>),
+}
+
+/// Result of a read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Received {
+    /// Bytes
+    Bytes(Vec<u8>),
+    /// FIN
+    Fin,
+    /// RST
+    Reset,
+    /// The deadline has passed.
+    Nothing,
+}
+
+/// A connection to the device.
+#[derive(Debug)]
+pub struct Link {
+    stream: Option<TcpStream>,
+    /// Events so far.
+    pub transcript: Transcript,
+    ended: Option<Received>,
+}
+
+impl Default for Link {
+    fn default() -> Link {
+        Link { stream: None, transcript: Transcript::new(), ended: None }
+    }
+}
+
+impl Link {
+    /// Opens a connection, or accepts one, until `deadline`.
+    ///
+    /// # Errors
+    /// One sentence with the reason why there is no connection.
+    pub fn open(&mut self, target: &Target, deadline: Instant) -> Result<(), String> {
+        let stream = match target {
+            Target::Connect(address) => connect(*address, deadline)?,
+            Target::Listen(listener) => accept(listener, deadline)?,
+        };
+        let addresses = || Ok::<_, std::io::Error>((stream.local_addr()?, stream.peer_addr()?));
+        let (local, peer) =
+            addresses().map_err(|e| format!("the connection has no addresses: {e}"))?;
+        // Each write is a segment of its own, as far as the kernel allows.
+        stream.set_nodelay(true).map_err(|e| format!("cannot set TCP_NODELAY: {e}"))?;
+        self.transcript.add(Side::Tester, What::Opened { local, peer });
+        self.stream = Some(stream);
+        self.ended = None;
+        Ok(())
+    }
+
+    /// Sends bytes. An error of the connection is not reported here: the next `receive` sees the reset.
+    pub fn send(&mut self, bytes: &[u8], deadline: Instant) {
+        let Some(stream) = &mut self.stream else { return };
+        let time = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        let sent = stream.set_write_timeout(Some(time)).and_then(|()| stream.write_all(bytes));
+        self.transcript.add(Side::Tester, What::Bytes(bytes.to_vec()));
+        if let Err(e) = sent {
+            self.transcript.add(Side::Tester, What::Note(format!("the write failed: {e}")));
+        }
+    }
+
+    /// Receives bytes, or the end of the stream, until `deadline`.
+    pub fn receive(&mut self, deadline: Instant) -> Received {
+        if let Some(end) = &self.ended {
+            return end.clone();
+        }
+        let Some(stream) = &mut self.stream else { return Received::Nothing };
+        let mut buffer = vec![0; 65536];
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || stream.set_read_timeout(Some(left)).is_err() {
+                return Received::Nothing;
+            }
+            return match stream.read(&mut buffer) {
+                Ok(0) => self.end(Received::Fin, What::Fin),
+                Ok(n) => {
+                    buffer.truncate(n);
+                    self.transcript.add(Side::Device, What::Bytes(buffer.clone()));
+                    Received::Bytes(buffer)
+                }
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    Received::Nothing
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                Err(_) => self.end(Received::Reset, What::Reset),
+            };
+        }
+    }
+
+    fn end(&mut self, end: Received, what: What) -> Received {
+        self.transcript.add(Side::Device, what);
+        self.ended = Some(end.clone());
+        end
+    }
+
+    /// Half-closes the connection.
+    pub fn finish(&mut self) {
+        if let Some(stream) = &self.stream {
+            // A failure means that the connection has ended already.
+            let _ = stream.shutdown(Shutdown::Write);
+            self.transcript.add(Side::Tester, What::Fin);
+        }
+    }
+
+    /// Resets the connection.
+    pub fn reset(&mut self) {
+        if let Some(stream) = self.stream.take() {
+            // Closing with a linger time of zero sends RST.
+            let _ = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+            self.transcript.add(Side::Tester, What::Reset);
+        }
+    }
+}
+
+fn connect(address: SocketAddr, deadline: Instant) -> Result<TcpStream, String> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        match TcpStream::connect_timeout(&address, left) {
+            Ok(stream) => return Ok(stream),
+            // A server of one connection, such as ib_write_bw, is started again.
+            Err(_) if Instant::now() + RETRY < deadline => std::thread::sleep(RETRY),
+            Err(e) => return Err(format!("no connection to {address}: {e}")),
+        }
+    }
+}
+
+fn accept(listener: &Mutex<TcpListener>, deadline: Instant) -> Result<TcpStream, String> {
+    loop {
+        // The listener does not block: the lock is free while no connection is there.
+        let accepted = match listener.lock() {
+            Ok(listener) => listener.accept(),
+            Err(_) => return Err("another case has failed inside the listener".into()),
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                stream
+                    .set_nonblocking(false)
+                    .map_err(|e| format!("the connection cannot block: {e}"))?;
+                return Ok(stream);
+            }
+            Err(_) if Instant::now() + RETRY < deadline => std::thread::sleep(RETRY),
+            Err(_) => return Err("the device has opened no connection".into()),
+        }
+    }
+}

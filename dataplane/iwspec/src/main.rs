@@ -1,0 +1,244 @@
+//! `iwspec`: tests an iWARP implementation against RFC 5044, 5041, 5040, 6581 and 7306.
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+
+use clap::Parser;
+use iwspec::case::CAPABILITIES;
+use iwspec::catalogue::Catalogue;
+use iwspec::device::{Service, Setup};
+use iwspec::link::Target;
+use iwspec::profile::Profile;
+use iwspec::report::{About, Summary, html, json, junit, pcapng, terminal};
+use iwspec::run::Verdict;
+use iwspec::startup;
+use iwspec::suite;
+
+/// Tests an iWARP implementation: MPA, DDP and RDMAP over TCP.
+///
+/// The exit code is 0 without a new failure, 1 with one, 2 if the arguments are wrong, and 3 if the device cannot be
+/// tested (or, with --strict, if a case is inconclusive).
+#[derive(Debug, Parser)]
+#[command(name = "iwspec", version, max_term_width = 100)]
+struct Cli {
+    /// Address of the device, which accepts connections
+    #[arg(value_name = "HOST:PORT")]
+    device: Option<String>,
+    /// Cases: an id, a section (mpa/7.1.2) or a file (mpa/startup). Default: all
+    #[arg(value_name = "CASE")]
+    cases: Vec<String>,
+    /// Accepts connections of the device at this address
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    /// Program on the device
+    #[arg(long, value_enum, default_value = "rping")]
+    service: Service,
+    /// Shows a case and ends
+    #[arg(long, value_name = "ID")]
+    show: Option<String>,
+    /// Lists all cases and ends
+    #[arg(long)]
+    list: bool,
+    /// More cases, from a file
+    #[arg(long, value_name = "FILE")]
+    add: Vec<PathBuf>,
+    /// Only cases of this level
+    #[arg(long, value_name = "LEVEL", value_parser = ["MUST", "must", "SHOULD", "MAY"])]
+    level: Vec<String>,
+    /// Known deviations of the device
+    #[arg(long, value_name = "FILE")]
+    profile: Option<PathBuf>,
+    /// Cases at a time
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    jobs: Option<u16>,
+    /// Factor on all times, for slow devices
+    #[arg(long, value_name = "FACTOR", default_value = "1")]
+    slow: f64,
+    /// Prints passed and inapplicable cases, too
+    #[arg(long, short)]
+    verbose: bool,
+    /// Exit code 3 if a case is inconclusive
+    #[arg(long)]
+    strict: bool,
+    /// Prints JSON instead of text
+    #[arg(long)]
+    json: bool,
+    /// Writes a JUnit report
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Writes an HTML page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Writes a pcapng file of each failed or inconclusive case
+    #[arg(long, value_name = "DIRECTORY")]
+    pcapng: Option<PathBuf>,
+}
+
+/// Reason why the program ends without a result, with its exit code.
+type Refusal = (u8, String);
+
+fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(code) => code,
+        Err((code, message)) => {
+            eprintln!("iwspec: {message}");
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn run(mut cli: Cli) -> Result<ExitCode, Refusal> {
+    let usage = |message: String| (2, message);
+    let mut catalogue = Catalogue::built_in().map_err(usage)?;
+    for file in &cli.add {
+        catalogue.add_file(file).map_err(usage)?;
+    }
+    let all = catalogue.clone();
+    // With --list, --listen and --show the first argument is a case.
+    if cli.listen.is_some() || cli.list {
+        cli.cases.splice(0..0, cli.device.take());
+    }
+    catalogue.select(&cli.cases).map_err(usage)?;
+    if !cli.level.is_empty() {
+        catalogue.cases.retain(|c| cli.level.iter().any(|l| l == c.level.name()));
+    }
+    if let Some(id) = &cli.show {
+        return show(&all, id).map_err(usage);
+    }
+    if cli.list {
+        list(&catalogue, cli.cases.is_empty());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let profile =
+        cli.profile.as_deref().map_or(Ok(Profile::default()), Profile::read).map_err(usage)?;
+    profile.check(all.cases.iter().map(|c| c.id.as_str())).map_err(usage)?;
+    test(&cli, &catalogue, &profile)
+}
+
+fn show(catalogue: &Catalogue, id: &str) -> Result<ExitCode, String> {
+    let mut found = catalogue.clone();
+    if let Some(u) = catalogue.unseen.iter().find(|u| u.id == id) {
+        println!(
+            "{} {}\n{}\n{}\nnot tested: {}",
+            u.id,
+            u.level.name(),
+            u.section,
+            u.text,
+            u.because
+        );
+        return Ok(ExitCode::SUCCESS);
+    }
+    found.select(&[id.to_string()])?;
+    let texts: Vec<String> = found.cases.iter().map(iwspec::case::Case::show).collect();
+    print!("{}", texts.join("\n"));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(catalogue: &Catalogue, all: bool) {
+    for c in &catalogue.cases {
+        println!("{:<22} {:<6} {:<20} {}", c.id, c.level.name(), c.section, c.text);
+    }
+    if all {
+        for u in &catalogue.unseen {
+            println!(
+                "{:<22} {:<6} {:<20} {} (not tested: {})",
+                u.id,
+                u.level.name(),
+                u.section,
+                u.text,
+                u.because
+            );
+        }
+        println!("\ncapabilities that cases need:");
+        for (name, what) in CAPABILITIES {
+            println!("{name:<22} {what}");
+        }
+    }
+}
+
+fn test(cli: &Cli, catalogue: &Catalogue, profile: &Profile) -> Result<ExitCode, Refusal> {
+    let (target, device) = target(cli).map_err(|e| (2, e))?;
+    if !(0.1..=100.0).contains(&cli.slow) {
+        return Err((2, "--slow is a factor of 0.1 to 100".into()));
+    }
+    let mut setup = Setup {
+        target: Arc::new(target),
+        service: cli.service,
+        timing: suite::timing(cli.slow),
+        lane: (0, 1),
+        open_buffer: true,
+    };
+    suite::control(&setup).map_err(|e| (3, format!("the device cannot be tested: {e}")))?;
+    startup::probe(&mut setup);
+    let about = About {
+        device,
+        service: format!("{:?}", cli.service).to_lowercase(),
+        role: setup.role().name().into(),
+        profile: profile.name.clone(),
+    };
+    let jobs = cli.jobs.map_or(cli.service.parallel(setup.role()), usize::from);
+    let mut progress = |report: &suite::Report| {
+        if !cli.json {
+            print!("{}", terminal::case(report, cli.verbose));
+        }
+    };
+    let reports = suite::run(&catalogue.cases, &setup, jobs, profile, &mut progress);
+    let summary = Summary::of(&reports);
+    if cli.json {
+        println!("{}", json::document(&about, &reports, &catalogue.unseen).map_err(|e| (3, e))?);
+    } else {
+        print!("{}", terminal::summary(&summary));
+    }
+    write_files(cli, catalogue, &about, &reports).map_err(|e| (2, e))?;
+    Ok(match summary {
+        Summary { fail: 1.., .. } => ExitCode::from(1),
+        Summary { inconclusive: 1.., .. } if cli.strict => ExitCode::from(3),
+        _ => ExitCode::SUCCESS,
+    })
+}
+
+fn target(cli: &Cli) -> Result<(Target, String), String> {
+    if let Some(address) = cli.listen {
+        let listener =
+            TcpListener::bind(address).map_err(|e| format!("cannot listen at {address}: {e}"))?;
+        listener.set_nonblocking(true).map_err(|e| e.to_string())?;
+        return Ok((Target::Listen(Mutex::new(listener)), format!("listening at {address}")));
+    }
+    let device =
+        cli.device.as_deref().ok_or("name a device (HOST:PORT), or --listen ADDRESS:PORT")?;
+    let mut addresses =
+        device.to_socket_addrs().map_err(|e| format!("`{device}` is not HOST:PORT: {e}"))?;
+    let address = addresses.next().ok_or(format!("{device} has no address"))?;
+    Ok((Target::Connect(address), device.into()))
+}
+
+fn write_files(
+    cli: &Cli,
+    catalogue: &Catalogue,
+    about: &About,
+    reports: &[suite::Report],
+) -> Result<(), String> {
+    let write = |path: &PathBuf, text: String| {
+        std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
+    };
+    if let Some(path) = &cli.junit {
+        write(path, junit::document(about, reports)?)?;
+    }
+    if let Some(path) = &cli.html {
+        write(path, html::document(about, reports, &catalogue.unseen)?)?;
+    }
+    if let Some(directory) = &cli.pcapng {
+        std::fs::create_dir_all(directory).map_err(|e| format!("{}: {e}", directory.display()))?;
+        let without_pass = |r: &&suite::Report| {
+            matches!(r.outcome.verdict, Verdict::Fail(_) | Verdict::Inconclusive(_))
+        };
+        for report in reports.iter().filter(without_pass) {
+            pcapng::write(directory, report)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,325 @@
+//! One connection of the reference peer: start-up, FPDUs in and out, and the end.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use oracle::framing::{Deframer, start_frame};
+use oracle::segment::Terminate;
+use oracle::{StartFrame, Stream};
+
+use super::Config;
+use super::memory::{Bytes, Queues, REGIONS};
+use crate::device::Service;
+use crate::encode::{self, Numbers};
+use crate::message::Kind;
+use crate::service::advertisement;
+use crate::value::{Arguments, Variables};
+
+/// Time after which an open start-up is given up (RFC 5044 §7.1.2 (10)).
+const STARTUP: Duration = Duration::from_secs(3);
+/// Longest private data (RFC 5044 §7.1.1).
+const MAX_PRIVATE_DATA: usize = 512;
+
+/// Reason why a connection ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum End {
+    /// The tester has closed, or the peer is stopped.
+    Closed,
+    /// An error: the connection is closed.
+    Error,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Connection<'a> {
+    pub(super) stream: TcpStream,
+    pub(super) config: &'a Config,
+    pub(super) stopped: &'a AtomicBool,
+    pub(super) input: Vec<u8>,
+    output: Stream,
+    sent: usize,
+    numbers: Numbers,
+    pub(super) deframer: Deframer,
+    pub(super) crc: bool,
+    pub(super) first_fpdu: bool,
+    pub(super) queues: Queues,
+    pub(super) memory: &'a Mutex<Bytes>,
+    pub(super) current: Vec<u8>,
+    pub(super) held: Vec<(Kind, String)>,
+}
+
+impl<'a> Connection<'a> {
+    pub(super) fn new(
+        stream: TcpStream,
+        config: &'a Config,
+        stopped: &'a AtomicBool,
+        memory: &'a Mutex<Bytes>,
+    ) -> Connection<'a> {
+        Connection {
+            stream,
+            config,
+            stopped,
+            input: vec![],
+            output: Stream::new(false, true),
+            sent: 0,
+            numbers: Numbers::default(),
+            deframer: Deframer::default(),
+            crc: true,
+            first_fpdu: false,
+            queues: Queues::default(),
+            memory,
+            current: vec![],
+            held: vec![],
+        }
+    }
+
+    pub(super) fn startup_responder(&mut self) -> Result<(), End> {
+        let limit = Instant::now() + STARTUP;
+        while self.input.len() < 16 && !self.starts_wrong(b"MPA ident frame") {
+            self.read(limit)?;
+            if self.starts_wrong(&StartFrame::REQUEST)
+                && self.starts_wrong(b"MPA ident frame")
+                && self.makes("key")
+            {
+                return Err(End::Error);
+            }
+        }
+        if self.input.starts_with(b"MPA ident frame") && self.input.len() >= 16 {
+            return self.startup_key(true);
+        }
+        if self.behaves("early-reply") {
+            self.input.resize(20, 0);
+        }
+        let request = self.start_frame(limit)?;
+        if request.key != StartFrame::REQUEST && self.makes("key")
+            || request.revision > 2 && self.makes("revision")
+            || request.reserved & 0xf != 0 && !self.makes("reserved-is-ignored")
+            || request.reject && !self.makes("request-reject-is-ignored")
+        {
+            return Err(End::Error);
+        }
+        if self.behaves("ignore-requests") {
+            return self.idle();
+        }
+        let enhanced = request.revision == 2 && request.reserved & 0x10 != 0;
+        let mut frame = format!(
+            "rev={} markers={} crc={}",
+            request.revision,
+            u8::from(self.config.markers),
+            u8::from(self.config.crc || request.crc)
+        );
+        if enhanced {
+            let data = &request.private_data;
+            if data.len() < 4 && self.makes("enhanced-data") {
+                self.send(Kind::Reply, &format!("{frame} enhanced=on reject=on"));
+                self.flush()?;
+                return Err(End::Error);
+            }
+            let depth = |at: usize| {
+                data.get(at..at + 2).map_or(0, |b| u16::from_be_bytes([b[0], b[1]]) & 0x3fff)
+            };
+            frame += &format!(" enhanced=on ird={} ord={}", depth(2), depth(0));
+        }
+        if self.config.service == Service::Region {
+            let regions: Vec<_> = REGIONS
+                .iter()
+                .map(|r| (r.stag, r.access, r.base, r.length as u64, r.name))
+                .collect();
+            let data: String =
+                advertisement::build(&regions).iter().map(|b| format!("{b:02x}")).collect();
+            frame += &format!(" data=hex:{data}");
+        }
+        self.send(Kind::Reply, &frame);
+        self.operate_with(request.markers, request.crc || self.config.crc);
+        if self.behaves("first-fpdu") {
+            self.send(Kind::Send, "len=16");
+        }
+        self.flush()
+    }
+
+    fn startup_key(&mut self, answer: bool) -> Result<(), End> {
+        let key: Vec<u8> = self.input.drain(..16).collect();
+        if key[15] & 7 != 0 && self.makes("revision") {
+            return Err(End::Error);
+        }
+        if answer {
+            let markers = u8::from(self.config.markers);
+            self.send(
+                Kind::StartKey,
+                &format!("rev=0 markers={markers} crc={}", u8::from(self.config.crc)),
+            );
+        }
+        self.operate_with(key[15] & 0x80 != 0, key[15] & 0x40 != 0 || self.config.crc);
+        self.flush()
+    }
+
+    pub(super) fn startup_initiator(&mut self) -> Result<(), End> {
+        let revision = self.config.revision;
+        let mut frame = format!(
+            "rev={revision} markers={} crc={}",
+            u8::from(self.config.markers),
+            u8::from(self.config.crc)
+        );
+        if revision == 2 {
+            frame += " enhanced=on ird=4 ord=4";
+        }
+        self.send(Kind::Request, &frame);
+        self.flush()?;
+        let limit = Instant::now() + STARTUP;
+        let reply = self.start_frame(limit)?;
+        if reply.key != StartFrame::REPLY && self.makes("key")
+            || (reply.revision != revision) && self.makes("reply-revision")
+            || reply.reject && self.makes("reply-rejected")
+            || reply.reserved & 0xf != 0 && !self.makes("reserved-is-ignored")
+        {
+            return Err(End::Error);
+        }
+        self.operate_with(reply.markers, reply.crc || self.config.crc);
+        self.first_fpdu = true;
+        Ok(())
+    }
+
+    /// True if the input does not begin with `expected` or a part of it.
+    fn starts_wrong(&self, expected: &[u8]) -> bool {
+        let n = self.input.len().min(expected.len());
+        self.input[..n] != expected[..n]
+    }
+
+    fn start_frame(&mut self, limit: Instant) -> Result<StartFrame, End> {
+        loop {
+            if let Some(length) = self.input.get(18..20) {
+                let length = usize::from(u16::from_be_bytes([length[0], length[1]]));
+                if length > MAX_PRIVATE_DATA && self.makes("private-data-length") {
+                    return Err(End::Error);
+                }
+            }
+            if let Some((frame, length)) = start_frame(&self.input) {
+                self.input.drain(..length);
+                return Ok(frame);
+            }
+            self.read(limit)?;
+        }
+    }
+
+    fn operate_with(&mut self, their_markers: bool, crc: bool) {
+        self.output.markers =
+            (their_markers || self.behaves("markers-unasked")) && !self.behaves("no-markers");
+        self.crc = crc || self.behaves("crc-unasked");
+        self.output.crc = self.crc;
+        self.deframer = Deframer::new(self.config.markers && !self.behaves("misread-markers"));
+    }
+
+    pub(super) fn read(&mut self, limit: Instant) -> Result<(), End> {
+        let mut buffer = vec![0; 16384];
+        loop {
+            if self.stopped.load(Ordering::Relaxed) || Instant::now() >= limit {
+                return Err(End::Error);
+            }
+            if self.stream.set_read_timeout(Some(Duration::from_millis(50))).is_err() {
+                return Err(End::Closed);
+            }
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return Err(End::Closed),
+                Ok(n) => {
+                    self.input.extend(&buffer[..n]);
+                    return Ok(());
+                }
+                Err(e)
+                    if matches!(
+                        e.kind(),
+                        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+                    ) => {}
+                Err(_) => return Err(End::Closed),
+            }
+        }
+    }
+
+    pub(super) fn makes(&self, check: &str) -> bool {
+        debug_assert!(super::flaws::CHECKS.contains(&check), "{check}");
+        self.config.flaws.makes(check)
+    }
+
+    pub(super) fn behaves(&self, word: &str) -> bool {
+        debug_assert!(super::flaws::BEHAVIOURS.iter().any(|(w, _)| *w == word), "{word}");
+        self.config.flaws.behaves(word)
+    }
+
+    /// Reports an error if `wrong`, unless a flaw ignores it.
+    pub(super) fn check(
+        &mut self,
+        check: &str,
+        wrong: bool,
+        error: (u8, u8, u8),
+    ) -> Result<(), End> {
+        if !wrong || !self.makes(check) {
+            return Ok(());
+        }
+        let (layer, etype, code) = self.config.flaws.error(check, error);
+        if self.first_fpdu {
+            self.terminate(layer, etype, code);
+        }
+        self.flush()?;
+        if self.behaves("answer-after-error") {
+            return Ok(());
+        }
+        Err(End::Error)
+    }
+
+    /// RFC 5040 §4.8: M, D and R, and the headers that they announce.
+    fn terminate(&mut self, layer: u8, etype: u8, code: u8) {
+        let header = if self.current.first().is_some_and(|c| c & 0x80 != 0) { 14 } else { 18 };
+        let quote = layer < 2 && (layer, etype) != (0, 0) && self.current.len() >= header;
+        let read = quote
+            && (layer, etype) == (0, 1)
+            && self.current.len() >= header + 28
+            && self.current[1] & 0xf == 1;
+        let mut quoted = vec![];
+        if quote {
+            quoted.extend((self.current.len() as u16).to_be_bytes());
+            quoted.extend(&self.current[..header + if read { 28 } else { 0 }]);
+        }
+        let digits: String = quoted.iter().map(|b| format!("{b:02x}")).collect();
+        let t = Terminate {
+            layer,
+            etype,
+            code,
+            m: quote,
+            d: quote,
+            r: read,
+            reserved: 0,
+            quoted: vec![],
+        };
+        let flags = format!("m={} d={} r={}", u8::from(t.m), u8::from(t.d), u8::from(t.r));
+        self.send(
+            Kind::Terminate,
+            &format!("layer={layer} type={etype} code={code} {flags} quoted={digits}"),
+        );
+        if self.behaves("after-terminate") {
+            self.send(Kind::Send, "len=16");
+        }
+    }
+
+    /// Appends a frame to the output, with the flaws for its kind.
+    pub(super) fn send(&mut self, kind: Kind, text: &str) {
+        let Ok(arguments) = Arguments::parse(text.split_whitespace()) else { return };
+        let Some(arguments) = self.config.flaws.apply(kind, arguments) else { return };
+        if let Ok(frame) = encode::frame(kind, &arguments, &Variables::new(), &mut self.numbers) {
+            frame.append(&mut self.output);
+        }
+    }
+
+    pub(super) fn flush(&mut self) -> Result<(), End> {
+        let written = self.stream.write_all(&self.output.bytes()[self.sent..]);
+        self.sent = self.output.len();
+        written.map_err(|_| End::Closed)
+    }
+
+    fn idle(&mut self) -> Result<(), End> {
+        loop {
+            self.read(Instant::now() + Duration::from_secs(60))?;
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Flaws of the deliberately wrong peer, as text in the `flaw` lines of cases.
+//!
+//! | flaw | the peer |
+//! |---|---|
+//! | `ignore CHECK` | does not check received frames for this |
+//! | `report CHECK L/T/C` | reports this with another layer, type and code (hexadecimal) |
+//! | `change KIND KEY=VALUE ...` | sends frames of this kind with other fields (`fpdu`: all FPDUs) |
+//! | `drop KIND` | does not send frames of this kind |
+//! | `behave WORD` | deviates otherwise; the words are in [`BEHAVIOURS`] |
+
+use crate::message::{Kind, sent_keys};
+use crate::value::{Argument, Arguments};
+
+/// Checks of received frames that the peer makes, in the order of the layers.
+pub const CHECKS: &[&str] = &[
+    "key",
+    "revision",
+    "private-data-length",
+    "reserved-is-ignored",
+    "request-reject-is-ignored",
+    "enhanced-data",
+    "reply-rejected",
+    "reply-revision",
+    "crc",
+    "marker",
+    "fin-in-fpdu",
+    "tagged-short",
+    "untagged-short",
+    "tagged-version",
+    "untagged-version",
+    "stag",
+    "bounds",
+    "wrap",
+    "queue",
+    "msn",
+    "buffer",
+    "mo",
+    "too-long",
+    "zero-length-is-unchecked",
+    "ddp-reserved-is-ignored",
+    "rdmap-version",
+    "opcode",
+    "rdmap-reserved-is-ignored",
+    "invalidate-is-ignored",
+    "read-stag",
+    "read-bounds",
+    "read-wrap",
+    "read-access",
+    "read-length",
+    "invalidate",
+    "response",
+    "terminate",
+];
+
+/// Other deviations.
+pub const BEHAVIOURS: &[(&str, &str)] = &[
+    ("early-reply", "answers a start frame that is not complete"),
+    ("misread-markers", "takes received markers for data"),
+    ("short-region", "rejects the last byte of a region"),
+    ("no-markers", "sends no markers although they were asked for"),
+    ("markers-unasked", "sends markers although none were asked for"),
+    ("crc-unasked", "uses CRCs although neither side asked for them"),
+    ("first-fpdu", "sends an FPDU before it has received one"),
+    ("no-close", "keeps the connection open after an error or the peer's FIN"),
+    ("reset", "ends connections by RST"),
+    ("ignore-requests", "does not answer a start frame, and keeps the connection open"),
+    ("wait-for-segment", "loses bytes of a segment behind its first FPDU"),
+    ("whole-fpdus", "loses an FPDU that is not within one read"),
+    ("misplace", "places data one byte too high"),
+    ("place-before-check", "places the part of a segment that is within bounds"),
+    ("lose-writes", "does not place the data of Writes"),
+    ("clear-on-zero", "clears memory at the TO of a segment without bytes"),
+    ("reorder", "answers two requests of one burst in reverse order"),
+    ("after-terminate", "sends a Send after its Terminate"),
+    ("answer-after-error", "answers requests behind a wrong segment"),
+    ("continue-after-terminate", "continues after a received Terminate"),
+];
+
+/// Flaws of a peer.
+#[derive(Clone, Debug, Default)]
+pub struct Flaws(Vec<Flaw>);
+
+#[derive(Clone, Debug)]
+enum Flaw {
+    Ignore(String),
+    Report(String, (u8, u8, u8)),
+    Change(Kind, Arguments),
+    Drop(Kind),
+    Behave(String),
+}
+
+impl Flaws {
+    /// Parses flaws, one per line or separated by `;`.
+    ///
+    /// # Errors
+    /// A line has an unknown verb, check, kind or behaviour.
+    pub fn parse(text: &str) -> Result<Flaws, String> {
+        text.split(['\n', ';'])
+            .filter(|l| !l.trim().is_empty())
+            .map(parse)
+            .collect::<Result<_, _>>()
+            .map(Flaws)
+    }
+
+    /// True if the peer makes this check.
+    pub fn makes(&self, check: &str) -> bool {
+        !self.0.iter().any(|f| matches!(f, Flaw::Ignore(c) if c == check))
+    }
+
+    /// Returns the error to report for a check.
+    pub fn error(&self, check: &str, right: (u8, u8, u8)) -> (u8, u8, u8) {
+        let wrong = |f: &Flaw| match f {
+            Flaw::Report(c, error) if c == check => Some(*error),
+            _ => None,
+        };
+        self.0.iter().find_map(wrong).unwrap_or(right)
+    }
+
+    /// True if the peer deviates so.
+    pub fn behaves(&self, word: &str) -> bool {
+        self.0.iter().any(|f| matches!(f, Flaw::Behave(w) if w == word))
+    }
+
+    /// Returns the arguments of a frame with its changes. `None` if the frame is not sent.
+    pub fn apply(&self, kind: Kind, mut arguments: Arguments) -> Option<Arguments> {
+        for flaw in &self.0 {
+            match flaw {
+                Flaw::Drop(k) if *k == kind => return None,
+                Flaw::Change(k, changes) if *k == kind || (*k == Kind::Fpdu && is_fpdu(kind)) => {
+                    let known = sent_keys(kind).unwrap_or(&[]);
+                    for change in changes.0.iter().filter(|c| known.contains(&c.key.as_str())) {
+                        set(&mut arguments, change);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Some(arguments)
+    }
+}
+
+fn is_fpdu(kind: Kind) -> bool {
+    !matches!(kind, Kind::Request | Kind::Reply | Kind::StartKey | Kind::Bytes)
+}
+
+fn set(arguments: &mut Arguments, change: &Argument) {
+    arguments.0.retain(|a| a.key != change.key);
+    arguments.0.push(change.clone());
+}
+
+fn parse(line: &str) -> Result<Flaw, String> {
+    let mut words = line.split_whitespace();
+    let (verb, object) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
+    let check = || match CHECKS.contains(&object) {
+        true => Ok(object.to_string()),
+        false => Err(format!("`{object}` is not a check")),
+    };
+    let kind = || Kind::parse(object).ok_or(format!("`{object}` is not a kind of message"));
+    let flaw = match verb {
+        "ignore" => Flaw::Ignore(check()?),
+        "report" => Flaw::Report(check()?, error(words.next().unwrap_or(""))?),
+        "drop" => Flaw::Drop(kind()?),
+        "change" => {
+            let arguments = Arguments::parse(words.by_ref())?;
+            let known = sent_keys(kind()?).ok_or(format!("`{object}` is not sent"))?;
+            // A change of all FPDUs may have the keys of any segment.
+            if kind()? != Kind::Fpdu {
+                arguments.check(known)?;
+            }
+            Flaw::Change(kind()?, arguments)
+        }
+        "behave" if BEHAVIOURS.iter().any(|(word, _)| *word == object) => {
+            Flaw::Behave(object.into())
+        }
+        "behave" => return Err(format!("`{object}` is not a behaviour")),
+        other => return Err(format!("`{other}` is none of ignore, report, change, drop, behave")),
+    };
+    match words.next() {
+        Some(word) => Err(format!("`{word}` is too much")),
+        None => Ok(flaw),
+    }
+}
+
+fn error(text: &str) -> Result<(u8, u8, u8), String> {
+    let parts: Vec<_> = text.split('/').map(|p| u8::from_str_radix(p, 16)).collect();
+    match parts[..] {
+        [Ok(layer), Ok(etype), Ok(code)] => Ok((layer, etype, code)),
+        _ => Err(format!("`{text}` is not LAYER/TYPE/CODE")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flaws_change_checks_and_frames() {
+        let f = Flaws::parse(
+            "ignore crc\nreport stag 1/2/0a\nchange reply rev=0\ndrop send\nbehave reset",
+        )
+        .expect("good");
+        assert!(!f.makes("crc") && f.makes("stag"));
+        assert_eq!(f.error("stag", (1, 1, 0)), (1, 2, 10));
+        assert!(f.behaves("reset"));
+        let reply = f
+            .apply(Kind::Reply, Arguments::parse(["rev=1", "crc=on"]).expect("good"))
+            .expect("sent");
+        assert_eq!((reply.get("rev"), reply.get("crc")), (Some("0"), Some("on")));
+        assert!(f.apply(Kind::Send, Arguments::default()).is_none());
+    }
+
+    #[test]
+    fn unknown_words_are_errors() {
+        for wrong in [
+            "ignore x",
+            "report crc 1",
+            "change x y=1",
+            "change reply x=1",
+            "behave x",
+            "x",
+            "drop send now",
+        ] {
+            assert!(Flaws::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

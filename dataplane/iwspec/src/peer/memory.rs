@@ -1,0 +1,45 @@
+//! Memory and queues of the reference peer.
+
+/// A memory region.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Region {
+    pub(super) stag: u32,
+    /// Bits: 1 write, 2 read, 4 atomics.
+    pub(super) access: u8,
+    pub(super) base: u64,
+    pub(super) length: usize,
+    pub(super) name: &'static str,
+}
+
+/// All regions. The first is also the buffer of rping.
+pub(super) const REGIONS: [Region; 3] = [
+    Region { stag: 0x1001_0200, access: 7, base: 0x7f00_0000_1000, length: 16384, name: "box" },
+    Region { stag: 0x2002_0300, access: 2, base: 0x1000, length: 4096, name: "source" },
+    Region { stag: 0x3003_0400, access: 1, base: 0x2000, length: 4096, name: "inbox" },
+];
+
+/// Bytes of the regions.
+pub(super) type Bytes = Vec<Vec<u8>>;
+
+/// Returns the bytes of the regions at the start.
+pub(super) fn initial_memory() -> Bytes {
+    REGIONS.iter().map(|r| crate::value::pattern(r.base, r.length)).collect()
+}
+
+/// Queues of one connection.
+#[derive(Debug)]
+pub(super) struct Queues {
+    /// Next MSN of each queue.
+    pub(super) msn: [u32; 4],
+    /// Message of each queue that is being received: its bytes so far.
+    pub(super) partial: [Vec<u8>; 4],
+    /// Sink STag, TO and bytes left of our Read Request.
+    pub(super) reading: Option<(u32, u64, u32)>,
+    pub(super) rounds: u32,
+}
+
+impl Default for Queues {
+    fn default() -> Queues {
+        Queues { msn: [1; 4], partial: Default::default(), reading: None, rounds: 0 }
+    }
+}

@@ -1,0 +1,265 @@
+//! DDP and RDMAP of the reference peer: checks, placement and answers.
+
+use std::sync::PoisonError;
+
+use oracle::segment::{Model, READ_HEADER, ReadRequest, Segment, TAGGED_HEADER, UNTAGGED_HEADER};
+
+use super::connection::{Connection, End};
+use super::memory::REGIONS;
+use crate::device::Service;
+use crate::message::Kind;
+
+/// Bytes of a segment's payload, at most: messages take several segments.
+const MULPDU: usize = 1024;
+/// Bytes of rping's buffer.
+const PING: u64 = 64;
+/// Longest Send.
+const BUFFER: usize = 4096;
+
+impl Connection<'_> {
+    /// Handles the segment in `current`.
+    pub(super) fn segment(&mut self) -> Result<(), End> {
+        let tagged = self.current.first().is_some_and(|c| c & 0x80 != 0);
+        let length = self.current.len();
+        self.check("tagged-short", tagged && length < TAGGED_HEADER, (1, 1, 4))?;
+        self.check("untagged-short", !tagged && length < UNTAGGED_HEADER, (1, 2, 6))?;
+        let Some(s) = Segment::parse(&self.current) else { return Ok(()) };
+        let version = (
+            if tagged { "tagged-version" } else { "untagged-version" },
+            if tagged { (1, 1, 4) } else { (1, 2, 6) },
+        );
+        self.check(version.0, s.version != 1, version.1)?;
+        if s.reserved != 0 && !self.config.flaws.makes("ddp-reserved-is-ignored") {
+            return Err(End::Error);
+        }
+        match s.model {
+            Model::Tagged { stag, to } => self.tagged(&s, stag, to),
+            Model::Untagged { invalidate, qn, msn, mo } => {
+                self.untagged(&s, invalidate, qn, msn, mo)
+            }
+        }
+    }
+
+    fn rdmap(&mut self, s: &Segment, allowed: bool) -> Result<(), End> {
+        self.check("rdmap-version", s.rdmap_version() != 1, (0, 2, 5))?;
+        self.check("opcode", !allowed, (0, 2, 6))?;
+        if s.rdmap_reserved() != 0 && !self.config.flaws.makes("rdmap-reserved-is-ignored") {
+            return Err(End::Error);
+        }
+        Ok(())
+    }
+
+    fn tagged(&mut self, s: &Segment, stag: u32, to: u64) -> Result<(), End> {
+        let length = s.payload.len();
+        let response = s.opcode() == 2;
+        if length > 0 || !self.config.flaws.makes("zero-length-is-unchecked") {
+            let region = REGIONS.iter().position(|r| r.stag == stag);
+            let reading = self.queues.reading.is_some_and(|(sink, _, _)| sink == stag);
+            let writable =
+                region.is_some_and(|at| REGIONS[at].access & 1 != 0) || response && reading;
+            self.check("stag", !writable, (1, 1, 0))?;
+            let Some(at) = region else { return Ok(()) };
+            let end = to.checked_add(length as u64);
+            self.check("wrap", end.is_none(), (1, 1, 3))?;
+            let inside = to >= REGIONS[at].base && end.is_some_and(|e| e <= self.limit(at));
+            if !inside && self.behaves("place-before-check") {
+                self.place(at, to, &s.payload);
+            }
+            self.check("bounds", !inside, (1, 1, 1))?;
+            self.rdmap(s, matches!(s.opcode(), 0 | 2))?;
+            if !self.behaves("lose-writes") {
+                self.place(at, to.wrapping_add(u64::from(self.behaves("misplace"))), &s.payload);
+            }
+        } else {
+            self.rdmap(s, matches!(s.opcode(), 0 | 2))?;
+            if self.behaves("clear-on-zero") {
+                self.place(0, REGIONS[0].base, &[0; 64]);
+            }
+        }
+        if response {
+            self.response(s, stag, to)?;
+        }
+        Ok(())
+    }
+
+    /// TO behind the last byte of a region.
+    fn limit(&self, region: usize) -> u64 {
+        let length = match self.config.service {
+            Service::Rping => PING as usize,
+            _ => REGIONS[region].length,
+        };
+        REGIONS[region].base + length as u64 - u64::from(self.behaves("short-region"))
+    }
+
+    fn place(&mut self, region: usize, to: u64, payload: &[u8]) {
+        let from = to.wrapping_sub(REGIONS[region].base);
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        for (index, &byte) in (0..).zip(payload) {
+            if let Some(place) = memory[region].get_mut(from.wrapping_add(index) as usize) {
+                *place = byte;
+            }
+        }
+    }
+
+    /// RFC 5040 §5.2.2: a Read Response must be the one that was asked for.
+    fn response(&mut self, s: &Segment, stag: u32, to: u64) -> Result<(), End> {
+        let length = s.payload.len() as u32;
+        let wrong = match self.queues.reading {
+            Some((sink, next, left)) => {
+                sink != stag
+                    || next != to && length > 0
+                    || length > left
+                    || s.last && length != left
+            }
+            None => true,
+        };
+        self.check("response", wrong, (1, 1, 0))?;
+        let Some((sink, next, left)) = self.queues.reading else { return Ok(()) };
+        self.queues.reading = Some((sink, next + u64::from(length), left.saturating_sub(length)));
+        if s.last {
+            self.queues.reading = None;
+            self.hold(Kind::Send, "len=16 data=fill:0".into());
+        }
+        Ok(())
+    }
+
+    fn untagged(
+        &mut self,
+        s: &Segment,
+        invalidate: u32,
+        qn: u32,
+        msn: u32,
+        mo: u32,
+    ) -> Result<(), End> {
+        self.check("queue", qn > 2, (1, 2, 1))?;
+        let queue = qn.min(3) as usize;
+        let ahead = msn.wrapping_sub(self.queues.msn[queue]);
+        self.check("buffer", (1..1 << 16).contains(&ahead), (1, 2, 2))?;
+        self.check("msn", ahead != 0, (1, 2, 3))?;
+        let have = self.queues.partial[queue].len();
+        self.check("too-long", have + s.payload.len() > BUFFER, (1, 2, 5))?;
+        self.check("mo", mo as usize != have, (1, 2, 4))?;
+        let allowed = matches!((qn, s.opcode()), (0, 3..=6) | (1, 1) | (2, 7));
+        self.rdmap(s, allowed)?;
+        let partial = &mut self.queues.partial[queue];
+        partial.extend(&s.payload);
+        if !s.last {
+            return Ok(());
+        }
+        let message = std::mem::take(partial);
+        self.queues.msn[queue] = msn.wrapping_add(1);
+        match s.opcode() {
+            1 => self.read_request(&message),
+            7 => match self.behaves("continue-after-terminate") {
+                true => Ok(()),
+                false => Err(End::Error),
+            },
+            opcode => {
+                if invalidate != 0
+                    && matches!(opcode, 3 | 5)
+                    && !self.config.flaws.makes("invalidate-is-ignored")
+                {
+                    return Err(End::Error);
+                }
+                let known = REGIONS.iter().any(|r| r.stag == invalidate);
+                self.check("invalidate", matches!(opcode, 4 | 6) && !known, (0, 1, 0))?;
+                self.deliver(&message);
+                Ok(())
+            }
+        }
+    }
+
+    fn read_request(&mut self, message: &[u8]) -> Result<(), End> {
+        self.check("read-length", message.len() != READ_HEADER, (0, 2, 7))?;
+        let Some(r) = ReadRequest::parse(message) else { return Ok(()) };
+        let mut data = vec![];
+        if r.size > 0 || !self.config.flaws.makes("zero-length-is-unchecked") {
+            let region = REGIONS.iter().position(|region| region.stag == r.source_stag);
+            self.check("read-stag", region.is_none(), (0, 1, 0))?;
+            let at = region.unwrap_or(0);
+            self.check("read-access", REGIONS[at].access & 2 == 0, (0, 1, 2))?;
+            let end = r.source_to.checked_add(u64::from(r.size));
+            self.check("read-wrap", end.is_none(), (0, 1, 4))?;
+            let limit = self.limit(at);
+            let inside = r.source_to >= REGIONS[at].base && end.is_some_and(|e| e <= limit);
+            self.check("read-bounds", !inside, (0, 1, 1))?;
+            let from = r.source_to.wrapping_sub(REGIONS[at].base) as usize;
+            let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+            data = memory[at].iter().copied().skip(from).take(r.size as usize).collect();
+        }
+        let chunks: Vec<&[u8]> =
+            if data.is_empty() { vec![&[]] } else { data.chunks(MULPDU).collect() };
+        let mut frames = String::new();
+        for (index, chunk) in chunks.iter().enumerate() {
+            let digits: String = chunk.iter().map(|b| format!("{b:02x}")).collect();
+            let to = r.sink_to.wrapping_add((index * MULPDU) as u64);
+            let last = u8::from(index + 1 == chunks.len());
+            frames += &format!("stag={} to={to} last={last} data=hex:{digits}\n", r.sink_stag);
+        }
+        self.hold(Kind::Response, frames);
+        Ok(())
+    }
+
+    /// Queues the frames of an answer, one per line, until the input is processed.
+    fn hold(&mut self, kind: Kind, frames: String) {
+        self.held.push((kind, frames));
+    }
+
+    /// Sends the queued answers.
+    pub(super) fn release(&mut self) {
+        let mut held = std::mem::take(&mut self.held);
+        if self.behaves("reorder") {
+            held.reverse();
+        }
+        for (kind, frames) in held {
+            frames.lines().for_each(|frame| self.send(kind, frame));
+        }
+    }
+
+    /// Gives a Send to the service.
+    fn deliver(&mut self, message: &[u8]) {
+        match self.config.service {
+            Service::Echo => {
+                let digits: String = message.iter().map(|b| format!("{b:02x}")).collect();
+                self.hold(Kind::Send, format!("data=hex:{digits}"));
+            }
+            Service::Rping => self.rping(message),
+            Service::Region | Service::Sink => {}
+        }
+    }
+
+    fn rping(&mut self, message: &[u8]) {
+        self.queues.rounds += 1;
+        if message.len() != 16 {
+            return;
+        }
+        let number = |from: usize, to: usize| {
+            message[from..to].iter().fold(0u64, |n, &b| n << 8 | u64::from(b))
+        };
+        let (to, stag, size) = (number(0, 8), number(8, 12), number(12, 16).min(PING));
+        if stag == 0 {
+            // The go-ahead of a server: announces the next buffer.
+            let at = (self.queues.rounds % 2) as usize;
+            self.announce(at);
+            return;
+        }
+        let (sink, base) = (REGIONS[0].stag, REGIONS[0].base);
+        if self.queues.rounds % 2 == 1 {
+            self.queues.reading = Some((sink, base, size as u32));
+            self.hold(
+                Kind::Read,
+                format!("sink={sink} sink-to={base} stag={stag} to={to} len={size}"),
+            );
+        } else {
+            self.hold(Kind::Write, format!("stag={stag} to={to} len={size}"));
+            self.hold(Kind::Send, "len=16 data=fill:0".into());
+        }
+    }
+
+    /// Announces a buffer as an rping client does: 0 the source, 1 the sink.
+    pub(super) fn announce(&mut self, _which: usize) {
+        let (stag, base) = (REGIONS[0].stag, REGIONS[0].base);
+        self.hold(Kind::Send, format!("data=hex:{base:016x}{stag:08x}{PING:08x}"));
+        self.release();
+    }
+}

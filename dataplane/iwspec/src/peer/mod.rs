@@ -1,0 +1,108 @@
+//! A small RDMAP peer for tests: a responder or initiator that is right, or wrong in one stated way ([`flaws`]).
+//!
+//! It shares with the tester only the codec. Left out: everything that no case needs, such as performance, several
+//! streams that share memory, and SCTP.
+
+mod connection;
+pub mod flaws;
+mod memory;
+mod messages;
+mod stream;
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::device::Service;
+use connection::Connection;
+use flaws::Flaws;
+use memory::initial_memory;
+
+/// Settings of the peer.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Service
+    pub service: Service,
+    /// M flag: requires markers.
+    pub markers: bool,
+    /// C flag: prefers CRCs.
+    pub crc: bool,
+    /// Revision of the initiator's Request.
+    pub revision: u8,
+    /// Flaws
+    pub flaws: Flaws,
+}
+
+/// A running peer. It stops when it is dropped.
+#[derive(Debug)]
+pub struct Peer {
+    /// Address of the responder.
+    pub address: SocketAddr,
+    stopped: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.stopped.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Starts a responder at `address`.
+///
+/// # Errors
+/// The address cannot be bound.
+pub fn serve(config: Config, address: SocketAddr) -> std::io::Result<Peer> {
+    let listener = TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    Ok(start(address, move |stopped| {
+        let mut connections: Vec<JoinHandle<()>> = vec![];
+        let memory = Arc::new(Mutex::new(initial_memory()));
+        while !stopped.load(Ordering::Relaxed) {
+            let Ok((stream, _)) = listener.accept() else {
+                connections.retain(|c| !c.is_finished());
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            };
+            if stream.set_nonblocking(false).is_err() {
+                continue;
+            }
+            let (config, stopped, memory) =
+                (config.clone(), Arc::clone(&stopped), Arc::clone(&memory));
+            connections.push(std::thread::spawn(move || {
+                Connection::new(stream, &config, &stopped, &memory).respond()
+            }));
+        }
+        for connection in connections {
+            let _ = connection.join();
+        }
+    }))
+}
+
+/// Starts an initiator that connects to `address` again and again.
+pub fn initiate(config: Config, address: SocketAddr) -> Peer {
+    start(address, move |stopped| {
+        while !stopped.load(Ordering::Relaxed) {
+            match TcpStream::connect(address) {
+                Ok(stream) => {
+                    Connection::new(stream, &config, &stopped, &Mutex::new(initial_memory()))
+                        .initiate()
+                }
+                Err(_) => std::thread::sleep(Duration::from_millis(5)),
+            }
+        }
+    })
+}
+
+fn start(address: SocketAddr, run: impl FnOnce(Arc<AtomicBool>) + Send + 'static) -> Peer {
+    let stopped = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&stopped);
+    Peer { address, stopped, thread: Some(std::thread::spawn(move || run(flag))) }
+}

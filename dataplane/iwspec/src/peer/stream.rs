@@ -1,0 +1,88 @@
+//! The life of a connection: start-up, FPDUs, and the end.
+
+use std::net::Shutdown;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::connection::{Connection, End};
+use crate::device::Service;
+
+/// Time that the tester has to close after our close.
+const LINGER: Duration = Duration::from_secs(2);
+
+impl Connection<'_> {
+    /// Serves a connection as the MPA responder.
+    pub(super) fn respond(mut self) {
+        let result = self.startup_responder().and_then(|()| self.operate());
+        self.close(result);
+    }
+
+    /// Serves a connection as the MPA initiator.
+    pub(super) fn initiate(mut self) {
+        let result = self.startup_initiator().and_then(|()| {
+            if self.config.service == Service::Rping {
+                self.announce(0);
+            }
+            self.flush()?;
+            self.operate()
+        });
+        self.close(result);
+    }
+
+    fn operate(&mut self) -> Result<(), End> {
+        loop {
+            let Some(fpdu) = self.deframer.next(&self.input) else {
+                if !self.input.is_empty() && self.behaves("whole-fpdus") {
+                    self.input.clear();
+                }
+                self.release();
+                self.flush()?;
+                self.read_operation()?;
+                continue;
+            };
+            self.input.drain(..fpdu.raw.len());
+            if self.behaves("wait-for-segment") {
+                self.input.clear();
+            }
+            let wrong_crc = self.crc && fpdu.crc != fpdu.computed_crc;
+            let wrong_marker = fpdu.markers.iter().any(|m| m.pointer & !3 != m.expected);
+            self.current.clear();
+            self.check("crc", wrong_crc, (2, 0, 2))?;
+            self.check("marker", wrong_marker, (2, 0, 3))?;
+            self.first_fpdu = true;
+            self.current = fpdu.ulpdu;
+            self.segment()?;
+        }
+    }
+
+    fn read_operation(&mut self) -> Result<(), End> {
+        match self.read(Instant::now() + Duration::from_secs(60)) {
+            Err(End::Closed) if !self.input.is_empty() => {
+                self.current.clear();
+                self.check("fin-in-fpdu", true, (2, 0, 1))?;
+                Err(End::Closed)
+            }
+            result => result,
+        }
+    }
+
+    fn close(&mut self, result: Result<(), End>) {
+        if self.behaves("no-close") {
+            while !self.stopped.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        if self.behaves("reset") {
+            let _ = socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+            return;
+        }
+        let _ = self.stream.shutdown(Shutdown::Write);
+        if result == Err(End::Error) {
+            // Unread bytes would turn the close into a reset, which loses the Terminate.
+            let limit = Instant::now() + LINGER;
+            while self.read(limit).is_ok() {
+                self.input.clear();
+            }
+        }
+    }
+}

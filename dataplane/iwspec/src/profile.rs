@@ -1,0 +1,86 @@
+//! Known deviations of a device, from a TOML file. A known failure does not change the exit code.
+
+use std::path::Path;
+
+use serde::Deserialize;
+
+/// Content of a profile.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// Name of the device.
+    #[serde(default)]
+    pub name: String,
+    /// Known deviations.
+    #[serde(default, rename = "deviation")]
+    pub deviations: Vec<Deviation>,
+}
+
+/// A known deviation.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, serde::Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Deviation {
+    /// Id of the case.
+    pub case: String,
+    /// What the device does instead.
+    pub because: String,
+    /// Source line, packet or document that shows it.
+    pub source: String,
+}
+
+impl Profile {
+    /// Reads a profile.
+    ///
+    /// # Errors
+    /// The file cannot be read, has an unknown key, or names a case twice.
+    pub fn read(path: &Path) -> Result<Profile, String> {
+        let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        Profile::parse(&text).map_err(|e| format!("{}: {e}", path.display()))
+    }
+
+    fn parse(text: &str) -> Result<Profile, String> {
+        let profile: Profile = toml::from_str(text).map_err(|e| e.to_string())?;
+        for (at, d) in profile.deviations.iter().enumerate() {
+            if profile.deviations[..at].iter().any(|other| other.case == d.case) {
+                return Err(format!("the case {} is named twice", d.case));
+            }
+        }
+        Ok(profile)
+    }
+
+    /// Checks that every deviation names a case.
+    ///
+    /// # Errors
+    /// The first unknown case.
+    pub fn check<'a>(&self, ids: impl Iterator<Item = &'a str> + Clone) -> Result<(), String> {
+        match self.deviations.iter().find(|d| !ids.clone().any(|id| id == d.case)) {
+            Some(d) => Err(format!("the profile names the case {}, which does not exist", d.case)),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the deviation that explains a failure of a case.
+    pub fn explanation(&self, id: &str) -> Option<&Deviation> {
+        self.deviations.iter().find(|d| d.case == id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str =
+        "name = \"x\"\n[[deviation]]\ncase = \"a/1\"\nbecause = \"b\"\nsource = \"c\"\n";
+
+    #[test]
+    fn profile_is_parsed_and_checked() {
+        let p = Profile::parse(GOOD).expect("good");
+        assert_eq!(p.explanation("a/1").map(|d| d.because.as_str()), Some("b"));
+        assert_eq!(p.explanation("a/2"), None);
+        assert!(p.check(["a/1"].into_iter()).is_ok());
+        assert!(p.check(["a/2"].into_iter()).is_err());
+        assert!(Profile::parse(&format!("{GOOD}more = 1\n")).is_err());
+        assert!(Profile::parse(&GOOD.replace("source = \"c\"\n", "")).is_err());
+        assert!(Profile::parse(&format!("{GOOD}{}", &GOOD[11..])).is_err());
+    }
+}

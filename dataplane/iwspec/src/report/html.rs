@@ -1,0 +1,124 @@
+//! The report as one HTML page without external parts.
+
+use minijinja::{Environment, context};
+use serde::Serialize;
+
+use super::{About, Summary, hex_dump, reason};
+use crate::case::Unseen;
+use crate::link::{Side, What};
+use crate::run::Verdict;
+use crate::suite::Report;
+
+/// Notes and bytes of a failed case that the page shows, at most.
+const MAX_EVENTS: usize = 60;
+
+#[derive(Serialize)]
+struct Row {
+    id: String,
+    level: &'static str,
+    section: String,
+    text: String,
+    verdict: &'static str,
+    class: &'static str,
+    reason: String,
+    failure: Option<Detail>,
+}
+
+#[derive(Serialize)]
+struct Detail {
+    expected: String,
+    received: String,
+    step: String,
+    bytes: String,
+    script: String,
+    events: Vec<Line>,
+    known: Option<crate::profile::Deviation>,
+}
+
+#[derive(Serialize)]
+struct Line {
+    at: String,
+    from: &'static str,
+    text: String,
+}
+
+#[derive(Serialize)]
+struct Section {
+    name: String,
+    rows: Vec<Row>,
+}
+
+/// Returns the page.
+///
+/// # Errors
+/// The template fails.
+pub fn document(about: &About, reports: &[Report], unseen: &[Unseen]) -> Result<String, String> {
+    let mut sections: Vec<Section> = vec![];
+    for r in reports {
+        // Requirements by text: one part per specification.
+        let name = r.case.section.split('§').next().unwrap_or("").trim().to_string();
+        let at = sections.iter().position(|s| s.name == name).unwrap_or_else(|| {
+            sections.push(Section { name, rows: vec![] });
+            sections.len() - 1
+        });
+        sections[at].rows.push(row(r));
+    }
+    sections.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut environment = Environment::new();
+    environment
+        .add_template("report.html", include_str!("report.html"))
+        .map_err(|e| e.to_string())?;
+    let template = environment.get_template("report.html").map_err(|e| e.to_string())?;
+    let summary = Summary::of(reports);
+    template.render(context! { about, summary, sections, unseen }).map_err(|e| e.to_string())
+}
+
+fn row(r: &Report) -> Row {
+    let failure = match &r.outcome.verdict {
+        Verdict::Fail(f) => Some(Detail {
+            expected: f.expected.clone(),
+            received: f.received.clone(),
+            step: r.outcome.step.clone().unwrap_or_default(),
+            bytes: hex_dump(&f.bytes),
+            script: r.case.show(),
+            events: events(r),
+            known: r.known.clone(),
+        }),
+        _ => None,
+    };
+    let class = match &r.outcome.verdict {
+        Verdict::Pass => "pass",
+        Verdict::Fail(_) if r.known.is_some() => "known",
+        Verdict::Fail(_) => "fail",
+        Verdict::Inconclusive(_) => "open",
+        Verdict::NotApplicable(_) => "na",
+    };
+    Row {
+        id: r.case.id.clone(),
+        level: r.case.level.name(),
+        section: r.case.section.clone(),
+        text: r.case.text.clone(),
+        verdict: if class == "known" { "known deviation" } else { r.outcome.verdict.name() },
+        class,
+        reason: if failure.is_none() { reason(r) } else { String::new() },
+        failure,
+    }
+}
+
+fn events(r: &Report) -> Vec<Line> {
+    let line = |e: &crate::link::Event| {
+        let text = match &e.what {
+            What::Opened { local, peer } => format!("connection from {local} to {peer}"),
+            What::Note(text) => text.clone(),
+            What::Bytes(bytes) => format!("{} bytes", bytes.len()),
+            What::Fin => "FIN".into(),
+            What::Reset => "RST".into(),
+        };
+        let from = match e.from {
+            Side::Tester => "tester",
+            Side::Device => "device",
+        };
+        Line { at: format!("{:.4}", e.at.as_secs_f64()), from, text }
+    };
+    r.outcome.transcript.events.iter().take(MAX_EVENTS).map(line).collect()
+}

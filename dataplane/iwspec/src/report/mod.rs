@@ -1,0 +1,80 @@
+//! Reports: terminal, JSON, JUnit, HTML, and a pcapng file for each failed case.
+
+pub mod html;
+pub mod json;
+pub mod junit;
+pub mod pcapng;
+pub mod terminal;
+
+use crate::run::Verdict;
+use crate::suite::Report;
+
+/// What the reports are about.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct About {
+    /// Address of the device, or of our listener.
+    pub device: String,
+    /// Service on the device.
+    pub service: String,
+    /// Role of the device.
+    pub role: String,
+    /// Name of the profile.
+    pub profile: String,
+}
+
+/// Numbers of verdicts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
+pub struct Summary {
+    /// Passed cases.
+    pub pass: usize,
+    /// Failed cases that the profile does not explain.
+    pub fail: usize,
+    /// Failed cases that the profile explains.
+    pub known: usize,
+    /// Cases without a verdict.
+    pub inconclusive: usize,
+    /// Cases that do not apply.
+    pub not_applicable: usize,
+}
+
+impl Summary {
+    /// Counts the verdicts.
+    pub fn of(reports: &[Report]) -> Summary {
+        let mut s = Summary::default();
+        for r in reports {
+            match &r.outcome.verdict {
+                Verdict::Pass => s.pass += 1,
+                Verdict::Fail(_) if r.known.is_some() => s.known += 1,
+                Verdict::Fail(_) => s.fail += 1,
+                Verdict::Inconclusive(_) => s.inconclusive += 1,
+                Verdict::NotApplicable(_) => s.not_applicable += 1,
+            }
+        }
+        s
+    }
+}
+
+/// Returns the reason of a verdict in one line; empty for a pass.
+fn reason(report: &Report) -> String {
+    match &report.outcome.verdict {
+        Verdict::Pass => String::new(),
+        Verdict::Fail(f) => format!("expected {}; received {}", f.expected, f.received),
+        Verdict::Inconclusive(why) | Verdict::NotApplicable(why) => why.clone(),
+    }
+}
+
+/// Returns bytes as lines of offset, hexadecimal digits and text.
+fn hex_dump(bytes: &[u8]) -> String {
+    const SHOWN: usize = 512;
+    let mut out = String::new();
+    for (line, chunk) in bytes.iter().take(SHOWN).collect::<Vec<_>>().chunks(16).enumerate() {
+        let digits: Vec<String> = chunk.iter().map(|b| format!("{b:02x}")).collect();
+        let text: String =
+            chunk.iter().map(|&&b| if (32..127).contains(&b) { b as char } else { '.' }).collect();
+        out += &format!("{:04x}  {:<47}  {text}\n", line * 16, digits.join(" "));
+    }
+    if bytes.len() > SHOWN {
+        out += &format!("... {} bytes in all\n", bytes.len());
+    }
+    out
+}

@@ -1,0 +1,145 @@
+//! Execution of one case.
+
+use std::time::{Duration, Instant};
+
+use crate::case::{Action, Case, Step};
+use crate::device::Setup;
+use crate::link::{Side, Transcript, What};
+use crate::session::{Failure, Session, Stop};
+use crate::startup;
+use crate::value::{Arguments, Variables, number};
+
+/// Verdict on one case.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// All expectations are met.
+    Pass,
+    /// An expectation is not met.
+    Fail(Failure),
+    /// No verdict, with the reason.
+    Inconclusive(String),
+    /// The case does not apply to this device, with the reason.
+    NotApplicable(String),
+}
+
+impl Verdict {
+    /// The verdict's word in reports.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Verdict::Pass => "pass",
+            Verdict::Fail(_) => "fail",
+            Verdict::Inconclusive(_) => "inconclusive",
+            Verdict::NotApplicable(_) => "not applicable",
+        }
+    }
+
+    /// True if a longer time may change the verdict.
+    pub fn depends_on_time(&self) -> bool {
+        match self {
+            Verdict::Pass | Verdict::NotApplicable(_) => false,
+            Verdict::Fail(failure) => failure.timed_out,
+            Verdict::Inconclusive(_) => true,
+        }
+    }
+}
+
+/// Outcome of one execution.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Verdict
+    pub verdict: Verdict,
+    /// Line of the case that decided, as written.
+    pub step: Option<String>,
+    /// Events
+    pub transcript: Transcript,
+    /// Duration
+    pub time: Duration,
+}
+
+/// Executes a case against the device.
+pub fn execute(case: &Case, setup: &Setup) -> Outcome {
+    let begin = Instant::now();
+    let mut session = Session::new(setup);
+    let mut verdict = Verdict::Pass;
+    let mut decisive = None;
+    if case.role.is_some_and(|role| role != setup.role()) {
+        verdict = Verdict::NotApplicable(format!("the device is the {}", setup.role().name()));
+    } else {
+        for step in &case.steps {
+            if let Err(stop) = perform(step, case, &mut session) {
+                decisive = Some(step.text.clone());
+                verdict = match stop {
+                    Stop::Fail(failure) => Verdict::Fail(failure),
+                    Stop::Inconclusive(why) => Verdict::Inconclusive(why),
+                    Stop::NotApplicable(why) => Verdict::NotApplicable(why),
+                };
+                break;
+            }
+        }
+    }
+    session.flush();
+    Outcome {
+        verdict,
+        step: decisive,
+        transcript: session.link.transcript.clone(),
+        time: begin.elapsed(),
+    }
+}
+
+fn perform(step: &Step, case: &Case, session: &mut Session<'_>) -> Result<(), Stop> {
+    match &step.action {
+        Action::Open => session.open(),
+        Action::Start(arguments) => startup::start(session, arguments, &case.needs),
+        Action::Require(conditions) => require(conditions, &session.variables),
+        Action::Send(kind, arguments) => session.send(*kind, arguments),
+        Action::Flush => {
+            session.flush();
+            Ok(())
+        }
+        Action::Cut(sizes) => {
+            session.flush();
+            session.cut(sizes);
+            Ok(())
+        }
+        Action::Wait(time) => {
+            session.flush();
+            std::thread::sleep(*time);
+            Ok(())
+        }
+        Action::Expect(alternatives) => session.expect(alternatives).map(drop),
+        Action::Alive => {
+            let service = session.setup().service;
+            service.alive(session)
+        }
+        Action::Finish => {
+            session.flush();
+            session.link.finish();
+            Ok(())
+        }
+        Action::Reset => {
+            session.flush();
+            session.link.transcript.add(Side::Tester, What::Note("reset".into()));
+            session.link.reset();
+            Ok(())
+        }
+    }
+}
+
+fn require(conditions: &Arguments, variables: &Variables) -> Result<(), Stop> {
+    for c in &conditions.0 {
+        let holds = variables
+            .get(&c.key)
+            .zip(number(&c.value, variables).ok())
+            .is_some_and(|(&fact, value)| c.operator.holds(fact, value));
+        if !holds {
+            let seen = variables.get(&c.key).map_or("unknown".into(), u64::to_string);
+            return Err(Stop::NotApplicable(format!(
+                "the case requires {}{}{}, which is {seen}",
+                c.key,
+                c.operator.symbol(),
+                c.value
+            )));
+        }
+    }
+    Ok(())
+}

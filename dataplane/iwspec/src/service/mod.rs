@@ -1,0 +1,132 @@
+//! Services: programs on the device, and how a case gets memory and messages from each.
+//!
+//! A capability is what a case may use. Memory capabilities set the variables `$NAME.stag`, `$NAME.to` and `$NAME.len`.
+
+pub(crate) mod advertisement;
+mod rping;
+
+use std::time::Duration;
+
+use crate::case::{CAPABILITIES, Need, Role};
+use crate::device::Service;
+use crate::message::Kind;
+use crate::session::{Failure, Session, Stop};
+use crate::value::{Arguments, Variables};
+
+impl Service {
+    /// Sets the facts in the private data of the device's start frame.
+    ///
+    /// # Errors
+    /// The private data are malformed.
+    pub fn private_data(self, session: &mut Session<'_>, data: &[u8]) -> Result<(), Stop> {
+        match self {
+            Service::Region => advertisement::read(session, data),
+            Service::Rping | Service::Echo | Service::Sink => Ok(()),
+        }
+    }
+
+    /// Does the service's exchange after the start-up, and checks that the needs of a case are met.
+    ///
+    /// # Errors
+    /// Not applicable: the service lacks a capability. Inconclusive: the device does not do its service.
+    pub fn prepare(self, session: &mut Session<'_>, needs: &[Need]) -> Result<(), Stop> {
+        if self == Service::Rping {
+            rping::prepare(session, needs)?;
+        }
+        for need in needs {
+            self.check(need, session.role(), &session.variables)?;
+        }
+        Ok(())
+    }
+
+    fn check(self, need: &Need, role: Role, variables: &Variables) -> Result<(), Stop> {
+        let name = need.capability.as_str();
+        let has = match name {
+            "alive" => true,
+            // An rping server may have a larger buffer than it was asked to fill.
+            "exact" => self == Service::Region || self == Service::Rping && role == Role::Initiator,
+            "shared" => self == Service::Region,
+            "send" => matches!(self, Service::Sink | Service::Echo),
+            "echo" => self == Service::Echo,
+            _ => variables.contains_key(&format!("{name}.stag")),
+        };
+        if !has {
+            let what = CAPABILITIES.iter().find(|(n, _)| *n == name).map_or("", |(_, what)| what);
+            return Err(Stop::NotApplicable(format!("the service does not have \"{what}\"")));
+        }
+        match variables.get(&format!("{name}.len")) {
+            Some(&length) if length < need.bytes => Err(Stop::NotApplicable(format!(
+                "the service has {length} bytes of \"{name}\", the case needs {}",
+                need.bytes
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Requires an answer to an RDMA Read of no bytes (RFC 5040 §5.2.1).
+    ///
+    /// # Errors
+    /// The device does not answer.
+    pub fn alive(self, session: &mut Session<'_>) -> Result<(), Stop> {
+        const SINK: &str = "sink=0xa11e sink-to=0 stag=0 to=0 len=0";
+        let arguments = Arguments::parse(SINK.split(' ')).map_err(Stop::Inconclusive)?;
+        session.send(Kind::Read, &arguments)?;
+        let expected = "a Read Response of no bytes, to a Read Request of no bytes";
+        match session.receive(None)? {
+            Some(m)
+                if m.kind == Kind::Response
+                    && m.data.is_empty()
+                    && m.field("stag") == Some(0xa11e) =>
+            {
+                intact(m).map(drop)
+            }
+            Some(m) => Err(Stop::Fail(Failure {
+                expected: expected.into(),
+                received: m.describe(),
+                bytes: m.raw,
+                timed_out: false,
+            })),
+            None => Err(Stop::Fail(Failure {
+                expected: expected.into(),
+                received: "nothing".into(),
+                bytes: vec![],
+                timed_out: true,
+            })),
+        }
+    }
+}
+
+/// Sets the three variables of a memory capability.
+fn set_memory(session: &mut Session<'_>, name: &str, stag: u64, to: u64, length: u64) {
+    session.set(&format!("{name}.stag"), stag);
+    session.set(&format!("{name}.to"), to);
+    session.set(&format!("{name}.len"), length);
+}
+
+/// Receives a message of the service itself.
+fn receive(
+    session: &mut Session<'_>,
+    kind: Kind,
+    what: &str,
+) -> Result<crate::message::Message, Stop> {
+    match session.receive(Some(Duration::from_secs(3)))? {
+        Some(m) if m.kind == kind => intact(m),
+        Some(m) => {
+            Err(Stop::Inconclusive(format!("the service sends {} instead of {what}", m.describe())))
+        }
+        None => Err(Stop::Inconclusive(format!("the service does not send {what}"))),
+    }
+}
+
+/// Fails if the framing of a message is damaged.
+fn intact(message: crate::message::Message) -> Result<crate::message::Message, Stop> {
+    match message.mismatch(&Arguments::default(), &Variables::new()) {
+        Ok(None) => Ok(message),
+        Ok(Some(what)) | Err(what) => Err(Stop::Fail(Failure {
+            expected: "an intact message".into(),
+            received: format!("{} (expected {what})", message.describe()),
+            bytes: message.raw,
+            timed_out: false,
+        })),
+    }
+}

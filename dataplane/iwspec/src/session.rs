@@ -1,0 +1,406 @@
+//! One connection of a case: output in the negotiated framing, decoded input, facts about the device.
+
+use std::time::{Duration, Instant};
+
+use oracle::Stream;
+
+use crate::case::{Expected, Role};
+use crate::decode::Decoder;
+use crate::device::Setup;
+use crate::encode::{self, Frame, Numbers};
+use crate::link::{Link, Received, Side, What};
+use crate::message::{Kind, Message};
+use crate::value::{Arguments, Variables};
+
+/// Reason why a case ends before its last step.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Stop {
+    /// The device does not behave as required.
+    Fail(Failure),
+    /// There is no verdict.
+    Inconclusive(String),
+    /// The case does not apply to the device.
+    NotApplicable(String),
+}
+
+/// A requirement that is not met.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Failure {
+    /// Expected behaviour.
+    pub expected: String,
+    /// Received message or event.
+    pub received: String,
+    /// Bytes of the received message.
+    #[serde(skip)]
+    pub bytes: Vec<u8>,
+    /// True if the failure is a time-out: it depends on the speed of both hosts.
+    pub timed_out: bool,
+}
+
+/// A connection of a case.
+#[derive(Debug)]
+pub struct Session<'a> {
+    setup: &'a Setup,
+    /// Connection and transcript.
+    pub link: Link,
+    /// Facts about the device.
+    pub variables: Variables,
+    output: Stream,
+    sent: usize,
+    cut: Vec<usize>,
+    decoder: Decoder,
+    numbers: Numbers,
+    /// ULPDU of the last segment, or of the one marked by `bad=on`.
+    bad: Vec<u8>,
+    bad_is_marked: bool,
+    limit: Instant,
+    /// True if the case needs the exact bounds of memory.
+    exact: bool,
+}
+
+impl<'a> Session<'a> {
+    /// Returns a session without connection.
+    pub fn new(setup: &'a Setup) -> Session<'a> {
+        Session {
+            setup,
+            link: Link::default(),
+            variables: Variables::new(),
+            output: Stream::new(false, true),
+            sent: 0,
+            cut: vec![],
+            decoder: Decoder::default(),
+            numbers: Numbers::default(),
+            bad: vec![],
+            bad_is_marked: false,
+            limit: Instant::now() + setup.timing.case * setup.timing.scale,
+            exact: false,
+        }
+    }
+
+    /// Role of the device.
+    pub fn role(&self) -> Role {
+        self.setup.role()
+    }
+
+    /// Device of this session.
+    pub fn setup(&self) -> &'a Setup {
+        self.setup
+    }
+
+    /// Records that the case needs the exact bounds of memory.
+    pub fn set_exact(&mut self, exact: bool) {
+        self.exact = exact;
+    }
+
+    /// Sets a fact.
+    pub fn set(&mut self, name: &str, value: u64) {
+        self.variables.insert(name.into(), value);
+    }
+
+    /// Returns the part of shared memory that this case may use: offset and length.
+    pub fn lane(&self, length: u64) -> (u64, u64) {
+        let (index, count) = self.setup.lane;
+        if self.exact || count < 2 {
+            return (0, length);
+        }
+        let part = length / count / 8 * 8;
+        (index * part, part)
+    }
+
+    /// Opens the connection. A second one replaces the first.
+    ///
+    /// # Errors
+    /// Inconclusive: there is no connection.
+    pub fn open(&mut self) -> Result<(), Stop> {
+        self.output = Stream::new(false, true);
+        self.sent = 0;
+        self.decoder = Decoder::default();
+        self.numbers = Numbers::default();
+        let deadline = self.deadline(self.setup.timing.connect);
+        self.link.open(&self.setup.target, deadline).map_err(Stop::Inconclusive)
+    }
+
+    fn deadline(&self, time: Duration) -> Instant {
+        (Instant::now() + time * self.setup.timing.scale).min(self.limit)
+    }
+
+    /// Returns the number of an argument, or `default`.
+    ///
+    /// # Errors
+    /// The argument cannot be computed.
+    pub fn number(&self, arguments: &Arguments, key: &str, default: u64) -> Result<u64, Stop> {
+        arguments.number(key, default, &self.variables).map_err(Stop::Inconclusive)
+    }
+
+    /// Appends a frame, with its arguments as text.
+    ///
+    /// # Errors
+    /// As `send`.
+    pub fn send_text(&mut self, kind: Kind, words: &str) -> Result<(), Stop> {
+        let arguments = Arguments::parse(words.split_whitespace()).map_err(Stop::Inconclusive)?;
+        self.send(kind, &arguments)
+    }
+
+    /// Appends a frame to the output.
+    ///
+    /// # Errors
+    /// Not applicable: a fact that the frame needs is unknown.
+    pub fn send(&mut self, kind: Kind, arguments: &Arguments) -> Result<(), Stop> {
+        for (queue, msn) in (0..).zip(self.numbers.next()) {
+            self.set(&format!("msn.{queue}"), u64::from(msn));
+        }
+        let frame =
+            encode::frame(kind, arguments, &self.variables, &mut self.numbers).map_err(|e| {
+                Stop::NotApplicable(format!("this frame cannot be built for the device: {e}"))
+            })?;
+        let words: Vec<String> =
+            arguments.0.iter().map(|a| format!("{}={}", a.key, a.value)).collect();
+        self.link
+            .transcript
+            .add(Side::Tester, What::Note(format!("{} {}", kind.name(), words.join(" "))));
+        if let Frame::Fpdu(ulpdu, _) = &frame {
+            let marked = arguments.get("bad").is_some();
+            if marked || !self.bad_is_marked {
+                self.bad = ulpdu.clone();
+                self.bad_is_marked = marked;
+            }
+        }
+        frame.append(&mut self.output);
+        match kind {
+            Kind::Request | Kind::Reply | Kind::StartKey => self.own_frame(kind, arguments),
+            _ => Ok(()),
+        }
+    }
+
+    /// Records what our start frame asks for.
+    fn own_frame(&mut self, kind: Kind, arguments: &Arguments) -> Result<(), Stop> {
+        let (markers, crc) =
+            (self.number(arguments, "markers", 0)?, self.number(arguments, "crc", 1)?);
+        self.set("own.markers", markers);
+        self.set("own.crc", crc);
+        if kind == Kind::Reply || self.role() == Role::Initiator {
+            self.operate();
+        }
+        Ok(())
+    }
+
+    /// Enters Full Operation with what both start frames ask for (RFC 5044 §7.1.1).
+    fn operate(&mut self) {
+        let fact = |name: &str| self.variables.get(name).copied().unwrap_or(0) != 0;
+        let crc = fact("own.crc") || fact("peer.crc");
+        let (own, peer) = (fact("own.markers"), fact("peer.markers"));
+        self.set("crc", u64::from(crc));
+        self.output.crc = crc;
+        self.output.markers = peer;
+        self.decoder.operate(own, crc);
+    }
+
+    /// Sets the sizes of the next writes.
+    pub fn cut(&mut self, sizes: &[usize]) {
+        self.cut = sizes.to_vec();
+    }
+
+    /// Sends the output in one write, or in the writes of `cut`.
+    pub fn flush(&mut self) {
+        let bytes = self.output.bytes()[self.sent..].to_vec();
+        self.sent = self.output.len();
+        let cut = std::mem::take(&mut self.cut);
+        let deadline = self.deadline(self.setup.timing.step);
+        for (index, piece) in pieces(&bytes, &cut).into_iter().enumerate() {
+            if index > 0 {
+                // Lets the previous piece leave as a segment of its own.
+                std::thread::sleep(Duration::from_micros(200));
+            }
+            self.link.send(piece, deadline);
+        }
+    }
+
+    /// Receives the next message or event within `within`, or the default time. `None` after that time.
+    ///
+    /// # Errors
+    /// The device's stream cannot be decoded.
+    pub fn receive(&mut self, within: Option<Duration>) -> Result<Option<Message>, Stop> {
+        self.flush();
+        let deadline = self.deadline(within.unwrap_or(self.setup.timing.step));
+        loop {
+            let decoded = self.decoder.decode().map_err(|e| {
+                let expected = "messages that end".into();
+                Stop::Fail(Failure { expected, received: e, bytes: vec![], timed_out: false })
+            })?;
+            if let Some(mut message) = decoded {
+                self.arrived(&mut message);
+                return Ok(Some(message));
+            }
+            match self.link.receive(deadline) {
+                Received::Bytes(bytes) => self.decoder.push(&bytes),
+                Received::Fin => return Ok(Some(Message::event(Kind::Fin))),
+                Received::Reset => return Ok(Some(Message::event(Kind::Reset))),
+                Received::Nothing => return Ok(None),
+            }
+        }
+    }
+
+    fn arrived(&mut self, message: &mut Message) {
+        match message.kind {
+            Kind::Request | Kind::Reply | Kind::StartKey => {
+                for (name, field) in [
+                    ("peer.markers", "markers"),
+                    ("peer.crc", "crc"),
+                    ("peer.rev", "rev"),
+                    ("peer.ird", "ird"),
+                    ("peer.ord", "ord"),
+                    ("peer.enhanced", "enhanced"),
+                    ("peer.flags", "flags"),
+                ] {
+                    self.set(name, message.field(field).unwrap_or(0));
+                }
+                if self.role() == Role::Responder {
+                    self.operate();
+                }
+            }
+            Kind::Terminate => self.quotation(message),
+            _ => {}
+        }
+        self.link.transcript.add(Side::Device, What::Note(message.describe()));
+    }
+
+    /// Compares the headers that a Terminate quotes with the segment that caused it.
+    fn quotation(&self, message: &mut Message) {
+        let headers = message.data.get(6..).unwrap_or(&[]);
+        let header = match self.bad.first() {
+            Some(control) if control & 0x80 != 0 => 14,
+            _ => 18,
+        }
+        .min(self.bad.len());
+        let ddp = !self.bad.is_empty() && headers.starts_with(&self.bad[..header]);
+        let rest = if ddp { &headers[header..] } else { headers };
+        let request = self.bad.get(header..(header + 28).min(self.bad.len())).unwrap_or(&[]);
+        let rdma = ddp && !request.is_empty() && rest.starts_with(request);
+        let rest = if rdma { &rest[request.len()..] } else { rest };
+        message.fields.extend([
+            ("ddp", u64::from(ddp)),
+            ("rdma", u64::from(rdma)),
+            ("extra", rest.len() as u64),
+        ]);
+    }
+
+    /// Length of the segment that a Terminate should quote, bytes.
+    pub fn bad_length(&self) -> u64 {
+        self.bad.len() as u64
+    }
+
+    /// Receives the next message and compares it with the alternatives.
+    ///
+    /// # Errors
+    /// No alternative matches.
+    pub fn expect(&mut self, alternatives: &[Expected]) -> Result<Message, Stop> {
+        self.set("bad.length", self.bad_length());
+        if let Some(quiet) = alternatives.iter().find(|e| e.kind == Kind::Quiet) {
+            return self.expect_quiet(quiet, alternatives);
+        }
+        let seconds =
+            |e: &Expected| e.conditions.get("within").and_then(|text| text.parse::<f64>().ok());
+        let within = alternatives
+            .iter()
+            .filter_map(seconds)
+            .fold(None, |a: Option<f64>, b| Some(a.map_or(b, |a| a.max(b))));
+        let message = self.receive(within.map(Duration::from_secs_f64))?;
+        let Some(message) = message else {
+            return Err(Stop::Fail(Failure {
+                expected: describe(alternatives),
+                received: self.silence(),
+                bytes: self.decoder.rest().to_vec(),
+                timed_out: true,
+            }));
+        };
+        self.compare(message, alternatives)
+    }
+
+    fn silence(&self) -> String {
+        match self.decoder.rest().len() {
+            0 => "nothing".into(),
+            n => format!("{n} bytes that are not a complete frame"),
+        }
+    }
+
+    fn compare(&self, message: Message, alternatives: &[Expected]) -> Result<Message, Stop> {
+        let mut differences = vec![];
+        for e in alternatives.iter().filter(|e| e.kind.matches(message.kind)) {
+            match message.mismatch(&e.conditions, &self.variables) {
+                Ok(None) => return Ok(message),
+                Ok(Some(difference)) => differences.push(difference),
+                Err(e) => {
+                    return Err(Stop::NotApplicable(format!(
+                        "the expectation cannot be computed: {e}"
+                    )));
+                }
+            }
+        }
+        let mut received = message.describe();
+        if !differences.is_empty() {
+            received = format!("{received} (expected {})", differences.join("; or "));
+        }
+        Err(Stop::Fail(Failure {
+            expected: describe(alternatives),
+            received,
+            bytes: message.raw,
+            timed_out: false,
+        }))
+    }
+
+    fn expect_quiet(
+        &mut self,
+        quiet: &Expected,
+        alternatives: &[Expected],
+    ) -> Result<Message, Stop> {
+        let time =
+            quiet.conditions.get("for").and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.3);
+        match self.receive(Some(Duration::from_secs_f64(time)))? {
+            None if self.decoder.rest().is_empty() => Ok(Message::event(Kind::Quiet)),
+            None => Err(Stop::Fail(Failure {
+                expected: describe(alternatives),
+                received: self.silence(),
+                bytes: self.decoder.rest().to_vec(),
+                timed_out: false,
+            })),
+            Some(message) => self.compare(message, alternatives),
+        }
+    }
+}
+
+/// Splits `bytes` into pieces of the given sizes; the last size repeats.
+fn pieces<'b>(bytes: &'b [u8], sizes: &[usize]) -> Vec<&'b [u8]> {
+    let mut sizes = sizes.iter().copied();
+    let mut size = bytes.len();
+    let mut rest = bytes;
+    let mut out = vec![];
+    while !rest.is_empty() {
+        size = sizes.next().unwrap_or(size);
+        let (piece, tail) = rest.split_at(size.clamp(1, rest.len()));
+        out.push(piece);
+        rest = tail;
+    }
+    out
+}
+
+/// Returns the alternatives as text.
+pub fn describe(alternatives: &[Expected]) -> String {
+    let one = |e: &Expected| {
+        let words =
+            e.conditions.0.iter().map(|a| format!(" {}{}{}", a.key, a.operator.symbol(), a.value));
+        format!("{}{}", e.kind.name(), words.collect::<String>())
+    };
+    alternatives.iter().map(one).collect::<Vec<_>>().join(" | ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_size_repeats() {
+        assert_eq!(pieces(b"abcdef", &[1, 2]), [&b"a"[..], b"bc", b"de", b"f"]);
+        assert_eq!(pieces(b"abc", &[]), [b"abc"]);
+        assert!(pieces(b"", &[1]).is_empty());
+    }
+}

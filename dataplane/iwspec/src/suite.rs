@@ -1,0 +1,212 @@
+//! All cases against one device: several at a time, and again alone if there is no certain verdict.
+//!
+//! A verdict never depends on the speed of a host:
+//! - a case that fails or has no verdict is repeated alone, with longer times;
+//! - a time-out counts only if the device answers a correct start-up afterwards, and this host was not late itself;
+//! - two executions with different verdicts are inconclusive, unless the first was a time-out.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::case::{Action, Case};
+use crate::device::{Setup, Timing};
+use crate::message::Kind;
+use crate::profile::{Deviation, Profile};
+use crate::run::{Outcome, Verdict, execute};
+use crate::session::{Session, Stop};
+use crate::startup;
+use crate::value::Arguments;
+
+/// Lateness of this host that makes a time-out inconclusive.
+const MAX_LATENESS: Duration = Duration::from_millis(250);
+/// Lateness of this host that makes a silence of the device inconclusive.
+const MAX_LATENESS_OF_SILENCE: Duration = Duration::from_millis(100);
+/// Factor on times when a case is repeated.
+const REPETITION: u32 = 3;
+
+/// Result of a case.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The case
+    pub case: Case,
+    /// Last outcome, with the final verdict.
+    pub outcome: Outcome,
+    /// Explanation of a failure in the profile.
+    pub known: Option<Deviation>,
+}
+
+impl Report {
+    /// True for a failure that the profile does not explain.
+    pub fn is_new_failure(&self) -> bool {
+        matches!(self.outcome.verdict, Verdict::Fail(_)) && self.known.is_none()
+    }
+}
+
+/// Checks that the device does a correct start-up and its service.
+///
+/// # Errors
+/// One sentence with the reason why it does not.
+pub fn control(setup: &Setup) -> Result<(), String> {
+    let mut session = Session::new(setup);
+    let result = startup::start(&mut session, &Arguments::default(), &[]);
+    session.flush();
+    match result {
+        Ok(()) => Ok(()),
+        Err(Stop::Inconclusive(why) | Stop::NotApplicable(why)) => Err(why),
+        Err(Stop::Fail(failure)) => {
+            Err(format!("{} instead of {}", failure.received, failure.expected))
+        }
+    }
+}
+
+/// Executes the cases, at most `jobs` at a time. `progress` is called for each final verdict, in the order of the cases.
+pub fn run(
+    cases: &[Case],
+    setup: &Setup,
+    jobs: usize,
+    profile: &Profile,
+    progress: &mut dyn FnMut(&Report),
+) -> Vec<Report> {
+    let clock = Clock::default();
+    let results: Mutex<Vec<Option<Outcome>>> = Mutex::new(vec![None; cases.len()]);
+    std::thread::scope(|scope| {
+        scope.spawn(|| clock.watch());
+        several(cases, setup, jobs, &clock, &results);
+        let first = std::mem::take(&mut *results.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut reports = vec![];
+        for (case, outcome) in cases.iter().zip(first) {
+            let outcome =
+                finish(case, setup, outcome.unwrap_or_else(|| timed(case, setup, &clock)), &clock);
+            let failed = matches!(outcome.verdict, Verdict::Fail(_));
+            let known = profile.explanation(&case.id).filter(|_| failed).cloned();
+            let report = Report { case: case.clone(), outcome, known };
+            progress(&report);
+            reports.push(report);
+        }
+        clock.stop();
+        reports
+    })
+}
+
+/// Executes the cases that can share the device's memory, several at a time. The others need exact bounds.
+fn several(
+    cases: &[Case],
+    setup: &Setup,
+    jobs: usize,
+    clock: &Clock,
+    results: &Mutex<Vec<Option<Outcome>>>,
+) {
+    let next = AtomicUsize::new(0);
+    let next = &next;
+    std::thread::scope(|scope| {
+        for lane in 0..jobs.max(1) as u64 {
+            scope.spawn(move || {
+                let setup = Setup { lane: (lane, jobs.max(1) as u64), ..setup.clone() };
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(case) = cases.get(at) else { break };
+                    if !case.needs.iter().any(|n| n.capability == "exact") {
+                        let outcome = timed(case, &setup, clock);
+                        results.lock().unwrap_or_else(PoisonError::into_inner)[at] = Some(outcome);
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// Executes a case, without a verdict if this host was too late for it.
+fn timed(case: &Case, setup: &Setup, clock: &Clock) -> Outcome {
+    let begin = Instant::now();
+    let mut outcome = execute(case, setup);
+    let lateness = clock.worst_since(begin);
+    let silent = case.steps.iter().any(|s| match &s.action {
+        Action::Expect(alternatives) => alternatives.iter().any(|e| e.kind == Kind::Quiet),
+        _ => false,
+    });
+    let late = match &outcome.verdict {
+        Verdict::Fail(failure) if failure.timed_out => lateness > MAX_LATENESS,
+        Verdict::Pass if silent => lateness > MAX_LATENESS_OF_SILENCE,
+        _ => false,
+    };
+    if late {
+        outcome.verdict = Verdict::Inconclusive(format!(
+            "this host is busy: it was {} ms late",
+            lateness.as_millis()
+        ));
+    }
+    outcome
+}
+
+/// Repeats a case without a certain verdict.
+fn finish(case: &Case, setup: &Setup, first: Outcome, clock: &Clock) -> Outcome {
+    if matches!(first.verdict, Verdict::Pass | Verdict::NotApplicable(_)) {
+        return first;
+    }
+    let mut again = setup.with_scale(REPETITION, |setup| timed(case, setup, clock));
+    let verdict = match (&first.verdict, &again.verdict) {
+        (Verdict::Fail(f), Verdict::Pass) if !f.timed_out => Some(Verdict::Inconclusive(format!(
+            "two executions differ; the first received {} instead of {}",
+            f.received, f.expected
+        ))),
+        (_, Verdict::Fail(f)) if f.timed_out => control(setup).err().map(|why| {
+            Verdict::Inconclusive(format!(
+                "the device does not answer a correct start-up either: {why}"
+            ))
+        }),
+        _ => None,
+    };
+    if let Some(verdict) = verdict {
+        again.verdict = verdict;
+    }
+    again
+}
+
+/// Measures how late threads of this host are.
+#[derive(Debug, Default)]
+struct Clock {
+    stopped: AtomicBool,
+    late: Mutex<Vec<(Instant, Duration)>>,
+}
+
+impl Clock {
+    const TICK: Duration = Duration::from_millis(10);
+    const MAX_ENTRIES: usize = 10_000;
+
+    fn watch(&self) {
+        while !self.stopped.load(Ordering::Relaxed) {
+            let begin = Instant::now();
+            std::thread::sleep(Clock::TICK);
+            let lateness = begin.elapsed().saturating_sub(Clock::TICK);
+            let mut late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
+            if lateness > Duration::from_millis(20) && late.len() < Clock::MAX_ENTRIES {
+                late.push((Instant::now(), lateness));
+            }
+        }
+    }
+
+    fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+
+    fn worst_since(&self, begin: Instant) -> Duration {
+        let late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
+        late.iter()
+            .filter(|(at, _)| *at >= begin)
+            .map(|&(_, lateness)| lateness)
+            .max()
+            .unwrap_or_default()
+    }
+}
+
+/// Returns the default times for a device that is `factor` times slower than usual.
+pub fn timing(factor: f64) -> Timing {
+    let default = Timing::default();
+    Timing {
+        connect: default.connect.mul_f64(factor),
+        step: default.step.mul_f64(factor),
+        scale: 1,
+        case: default.case.mul_f64(factor),
+    }
+}

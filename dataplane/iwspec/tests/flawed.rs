@@ -1,0 +1,125 @@
+//! Each case passes a right peer, and detects each of its flaws.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use iwspec::case::{Case, Role};
+use iwspec::catalogue::Catalogue;
+use iwspec::device::{Service, Setup, Timing};
+use iwspec::link::Target;
+use iwspec::peer::flaws::Flaws;
+use iwspec::peer::{Config, Peer, initiate, serve};
+use iwspec::run::{Verdict, execute};
+
+const ANY: &str = "127.0.0.1:0";
+
+/// Peers that a case may apply to.
+fn variants() -> Vec<(Role, Config)> {
+    let mut all = vec![];
+    for role in [Role::Responder, Role::Initiator] {
+        for service in [Service::Region, Service::Rping, Service::Echo, Service::Sink] {
+            // Only rping has an initiator.
+            if role == Role::Initiator && service != Service::Rping {
+                continue;
+            }
+            for (markers, crc) in [(false, true), (true, true), (false, false)] {
+                all.push((
+                    role,
+                    Config { service, markers, crc, revision: 1, flaws: Flaws::default() },
+                ));
+            }
+        }
+    }
+    all
+}
+
+/// Executes a case against a new peer.
+fn verdict(case: &Case, role: Role, config: &Config) -> Verdict {
+    let timing = Timing::default();
+    let any: SocketAddr = ANY.parse().expect("an address");
+    let (target, peer): (Target, Peer) = match role {
+        Role::Responder => {
+            let peer = serve(config.clone(), any).expect("a free port");
+            (Target::Connect(peer.address), peer)
+        }
+        Role::Initiator => {
+            let listener = TcpListener::bind(any).expect("a free port");
+            listener.set_nonblocking(true).expect("a socket");
+            let address = listener.local_addr().expect("bound");
+            (Target::Listen(Mutex::new(listener)), initiate(config.clone(), address))
+        }
+    };
+    let setup = Setup {
+        target: Arc::new(target),
+        service: config.service,
+        timing,
+        lane: (0, 1),
+        open_buffer: true,
+    };
+    let outcome = execute(case, &setup);
+    drop(peer);
+    outcome.verdict
+}
+
+/// Returns what is wrong with a case.
+fn judge(case: &Case) -> Vec<String> {
+    let mut wrong = vec![];
+    let mut applicable = vec![];
+    for (role, config) in variants() {
+        match verdict(case, role, &config) {
+            Verdict::NotApplicable(_) => {}
+            Verdict::Pass => applicable.push((role, config)),
+            other => {
+                wrong.push(format!("{} {role:?} {config:?}: a right peer has {other:?}", case.id))
+            }
+        }
+    }
+    if applicable.is_empty() && wrong.is_empty() {
+        wrong.push(format!("{} applies to no peer", case.id));
+    }
+    if case.flaws.is_empty() {
+        wrong.push(format!("{} has no flaw", case.id));
+    }
+    for flaw in &case.flaws {
+        let flaws = match Flaws::parse(flaw) {
+            Ok(flaws) => flaws,
+            Err(e) => {
+                wrong.push(format!("{}: {e}", case.id));
+                continue;
+            }
+        };
+        let detected = applicable.iter().any(|(role, config)| {
+            let config = Config { flaws: flaws.clone(), ..config.clone() };
+            matches!(verdict(case, *role, &config), Verdict::Fail(_))
+        });
+        if !detected && !applicable.is_empty() {
+            wrong.push(format!("{} does not detect `{flaw}`", case.id));
+        }
+    }
+    wrong
+}
+
+#[test]
+fn every_case_detects_its_flaws_and_passes_a_right_peer() {
+    let mut catalogue = Catalogue::built_in().expect("good files");
+    // IWSPEC_CASES=ID,ID: only these.
+    if let Ok(some) = std::env::var("IWSPEC_CASES") {
+        catalogue.select(&some.split(',').map(String::from).collect::<Vec<_>>()).expect("cases");
+    }
+    let cases = catalogue.cases;
+    let next = AtomicUsize::new(0);
+    let wrong = Mutex::new(vec![]);
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let found = judge(case);
+                    wrong.lock().expect("no panic").extend(found);
+                }
+            });
+        }
+    });
+    let wrong = wrong.into_inner().expect("no panic");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

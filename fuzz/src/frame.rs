@@ -69,7 +69,7 @@ pub(crate) fn reassembly(data: &[u8]) {
         if let Ok((Outcome::Complete(frame), _)) = outcome {
             let reassembled = demux(&frame, 0, L4Check::Good, &stack.interfaces);
             let Ok(Kind::Tcp { segment, .. }) = reassembled.map(|packet| packet.kind) else {
-                panic!("what was put together is a segment");
+                panic!("the reassembled frame is not a TCP segment");
             };
             assert!(segment.len() <= payload_len && segment.end == frame.len());
         }

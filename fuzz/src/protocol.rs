@@ -38,10 +38,7 @@ pub(crate) fn ddp_header(data: &[u8]) {
 pub(crate) fn advert(data: &[u8]) {
     if let Ok(regions) = ddp::advert::decode(data) {
         let bytes = ddp::advert::encode(&regions);
-        assert!(
-            bytes.len() <= data.len(),
-            "what is read cannot be longer than what it was read from"
-        );
+        assert!(bytes.len() <= data.len(), "the encoded advertisement is longer than its input");
         assert_eq!(ddp::advert::decode(&bytes), Ok(regions));
     }
 }

@@ -3,7 +3,7 @@
 //! The input of the stream is one byte of configuration, then records:
 //!
 //! ```text
-//!   how (1)   bit 0: the ULPDU of this record is delivered after that of the next record
+//!   flags (1) bit 0: the ULPDU of this record is delivered after that of the next record
 //!             bit 1: post a Read; bit 2: post an atomic; bit 3: pull and acknowledge all pending messages
 //!   length (1)
 //!   ULPDU, that many bytes
@@ -37,8 +37,8 @@ const RECEIVE_SPANS: [(u64, u32); 2] = [(8, 20), (32, 12)];
 
 pub(crate) fn rdmap(data: &[u8]) {
     check_headers(data);
-    let Some((&how, records)) = data.split_first() else { return };
-    let mut end = End::new(how);
+    let Some((&flags, records)) = data.split_first() else { return };
+    let mut end = End::new(flags);
     end.run(records);
     end.check();
 }
@@ -58,7 +58,7 @@ fn check_headers(data: &[u8]) {
     for repr in [Terminate::parse(data), Terminate::parse_siw(data)].into_iter().flatten() {
         // A Terminate is written in the RFC's layout. After that, parsing and writing must not change it.
         let parsed = Terminate::parse(&repr.emit());
-        let Ok(parsed) = parsed else { panic!("{parsed:?} of what was written") };
+        let Ok(parsed) = parsed else { panic!("a written Terminate cannot be parsed: {parsed:?}") };
         assert_eq!(Terminate::parse(&parsed.emit()), Ok(parsed));
     }
 }
@@ -160,10 +160,10 @@ impl End {
     fn run(&mut self, mut records: &[u8]) {
         let mut key = 0;
         let mut delayed: Option<(u64, Vec<u8>)> = None;
-        while let Some((&[how, len], rest)) = records.split_first_chunk::<2>() {
+        while let Some((&[flags, len], rest)) = records.split_first_chunk::<2>() {
             let (ulpdu, rest) = rest.split_at(usize::from(len).min(rest.len()));
             records = rest;
-            if how & 1 != 0 && delayed.is_none() {
+            if flags & 1 != 0 && delayed.is_none() {
                 delayed = Some((key, ulpdu.to_vec()));
             } else {
                 self.input(key, ulpdu);
@@ -172,8 +172,8 @@ impl End {
                 }
             }
             key += 1;
-            self.post(how);
-            if how & 8 != 0 {
+            self.post(flags);
+            if flags & 8 != 0 {
                 self.pull_segments();
             }
             self.poll_events();
@@ -259,7 +259,7 @@ impl End {
         let read_len = (self.reads * u64::from(READ)) as usize;
         assert!(
             bytes[read_len..].iter().all(|byte| *byte == 0),
-            "written beyond what was asked for"
+            "bytes beyond the requested Reads were written"
         );
         self.stream.release(&mut self.pool);
         assert_eq!(self.pool.in_use(), 0);

@@ -82,7 +82,7 @@ fn write_chunk(chunk: &Chunk<'_>, b: &mut PacketBuilder<'_>) -> bool {
         Chunk::HeartbeatAck(value) => b.heartbeat_ack(value),
         _ => return false,
     };
-    done.expect("room for what was read");
+    done.expect("room for the parsed chunk");
     true
 }
 
@@ -199,18 +199,18 @@ pub(crate) fn packet(tag: Tag, chunks: &[u8]) -> Vec<u8> {
 ///   bits 4 to 7: number of messages to send
 /// ```
 pub(crate) fn sctp_association(data: &[u8]) {
-    let Some((&how, mut rest)) = data.split_first() else { return };
+    let Some((&flags, mut rest)) = data.split_first() else { return };
     let mut now = Instant::from_millis(1);
-    let mut upper = Upper { messages_left: u32::from(how >> 4) };
+    let mut upper = Upper { messages_left: u32::from(flags >> 4) };
     let (config, secrets) = config();
     let listener = Listener::new(config, secrets);
-    let mut association = if how & 1 == 0 { passive(now) } else { active(now) };
-    if how & 2 != 0 {
+    let mut association = if flags & 1 == 0 { passive(now) } else { active(now) };
+    if flags & 2 != 0 {
         association.shutdown(now);
     }
     drive(&mut association, now, &mut upper);
     while let Some((&[len, wait], after)) = rest.split_first_chunk::<2>() {
-        let len = usize::from(len) * if how & 8 == 0 { 1 } else { 8 };
+        let len = usize::from(len) * if flags & 8 == 0 { 1 } else { 8 };
         let (chunks, next) = after.split_at(len.min(after.len()));
         rest = next;
         now += core::time::Duration::from_millis(u64::from(wait).pow(2));
@@ -226,11 +226,11 @@ pub(crate) fn sctp_association(data: &[u8]) {
         // A listener answers the same packet with at most one packet, at most three times as long.
         let mut batch = Batch::default();
         let arrived = listener.input(now, &ends(), &packet, &mut batch);
-        assert!(!matches!(arrived, ListenerResult::Accept(_)), "nobody can make a cookie");
+        assert!(!matches!(arrived, ListenerResult::Accept(_)), "a forged cookie was accepted");
         let answered: usize = batch.packets.iter().map(Vec::len).sum();
         assert!(batch.packets.len() <= 1 && answered <= 3 * bytes.len(), "{answered} bytes");
     }
-    finish(&mut association, now, &mut upper, how & 4 == 0);
+    finish(&mut association, now, &mut upper, flags & 4 == 0);
 }
 
 /// Aborts the association and checks that it ends. With `has_room` it ends when its ABORT is transmitted, otherwise

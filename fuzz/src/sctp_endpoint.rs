@@ -5,7 +5,7 @@
 //! DDP), then records
 //!
 //! ```text
-//!   how (1)   bits 0, 1: 0 a message with the skipped TSN, if there is one, otherwise with the next TSN
+//!   flags (1) bits 0, 1: 0 a message with the skipped TSN, if there is one, otherwise with the next TSN
 //!                        1 a message with the TSN after the next TSN, which is skipped
 //!                        2 a packet with the record's bytes as its chunks
 //!                        3 an advance of the time by 10 ms for each byte of the record
@@ -42,12 +42,12 @@ const PD: PdId = PdId(1);
 const MESSAGE: usize = 256;
 
 pub(crate) fn sctp_endpoint(data: &[u8]) {
-    let Some((&how, mut records)) = data.split_first() else { return };
-    let mut end = End::new(how);
-    while let Some((&[how, len], rest)) = records.split_first_chunk::<2>() {
+    let Some((&flags, mut records)) = data.split_first() else { return };
+    let mut end = End::new(flags);
+    while let Some((&[flags, len], rest)) = records.split_first_chunk::<2>() {
         let (bytes, next) = rest.split_at(usize::from(len).min(rest.len()));
         records = next;
-        end.input_record(how, bytes);
+        end.input_record(flags, bytes);
     }
     end.finish();
 }

@@ -4,7 +4,7 @@
 //! Input: one byte (bit 0: 1 rping, 0 perftest), then records
 //!
 //! ```text
-//!   what (1)    bits 0, 1: stream
+//!   action (1)  bits 0, 1: stream
 //!               bits 2 to 4: 0, 1 a Send with the record's bytes arrives
 //!                            2 a Write arrives, with the first byte as its length
 //!                            3 a Read completes
@@ -30,18 +30,18 @@ const SLOT: u64 = 8192;
 const ACTIONS: usize = 16;
 
 pub(crate) fn service(data: &[u8]) {
-    let Some((&how, mut records)) = data.split_first() else { return };
-    let kind = if how & 1 != 0 { ServiceKind::Rping } else { ServiceKind::Perftest };
+    let Some((&config, mut records)) = data.split_first() else { return };
+    let kind = if config & 1 != 0 { ServiceKind::Rping } else { ServiceKind::Perftest };
     let mut host = Host {
         service: Service::new(kind, 64),
         now: Instant::now(),
         open_streams: BTreeSet::new(),
         next_ids: [0, 1, 2, 3],
     };
-    while let Some((&[what, len], rest)) = records.split_first_chunk::<2>() {
+    while let Some((&[action, len], rest)) = records.split_first_chunk::<2>() {
         let (bytes, next) = rest.split_at(usize::from(len).min(rest.len()));
         records = next;
-        host.input_record(what, bytes);
+        host.input_record(action, bytes);
     }
     let mut out = Actions::new();
     for stream in host.open_streams {
@@ -61,12 +61,12 @@ struct Host {
 }
 
 impl Host {
-    fn input_record(&mut self, selector: u8, bytes: &[u8]) {
-        let place = usize::from(selector & 3);
+    fn input_record(&mut self, action: u8, bytes: &[u8]) {
+        let place = usize::from(action & 3);
         let stream = StreamId(self.next_ids[place]);
         let first = bytes.first().copied().unwrap_or(0);
         let mut out = Actions::new();
-        let input = match selector >> 2 & 7 {
+        let input = match action >> 2 & 7 {
             0 | 1 => Input::Received(bytes.to_vec()),
             2 => Input::Written { len: u64::from(first) },
             3 => Input::ReadDone,

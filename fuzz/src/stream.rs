@@ -16,20 +16,20 @@ const LOCAL_DEPTHS: Depths = Depths { ird: 4, ord: 4 };
 /// Passes the bytes to an initiator or a responder in pieces of 1 to 8 bytes. The input chooses the length. The outcome
 /// must equal that of the same bytes in one piece.
 pub(crate) fn mpa_startup(data: &[u8]) {
-    let Some((&how, bytes)) = data.split_first() else { return };
-    let peer = if how & 0x80 == 0 { Peer::Standard } else { Peer::SmbDirect };
-    let config = Config { markers: how & 1 != 0, crc: how & 2 != 0, peer, ..Config::default() };
+    let Some((&flags, bytes)) = data.split_first() else { return };
+    let peer = if flags & 0x80 == 0 { Peer::Standard } else { Peer::SmbDirect };
+    let config = Config { markers: flags & 1 != 0, crc: flags & 2 != 0, peer, ..Config::default() };
     let make = || {
-        if how & 4 == 0 {
+        if flags & 4 == 0 {
             return Startup::responder(&config);
         }
         let initiate = [Revision::Draft, Revision::Zero, Revision::One, Revision::Two];
-        let config = Config { initiate: initiate[usize::from(how >> 3) % 4], ..config.clone() };
+        let config = Config { initiate: initiate[usize::from(flags >> 3) % 4], ..config.clone() };
         Startup::initiator(&config, LOCAL_DEPTHS, b"")
             .unwrap_or_else(|error| panic!("empty private data: {error}"))
     };
     let unsplit = run_startup(make(), bytes, usize::MAX);
-    let pieces = run_startup(make(), bytes, usize::from(how >> 5) + 1);
+    let pieces = run_startup(make(), bytes, usize::from(flags >> 5) + 1);
     assert_eq!(unsplit, pieces);
 }
 
@@ -64,9 +64,9 @@ fn run_startup(mut startup: Startup, bytes: &[u8], piece: usize) -> Option<(usiz
 /// these earlier FPDUs are then not delivered. Therefore, after an error, the events must be a prefix of the first
 /// run's.
 pub(crate) fn mpa_stream(data: &[u8]) {
-    let Some((&[how, seed], bytes)) = data.split_first_chunk::<2>() else { return };
-    let in_order = Sink::new(how).run(bytes, &[(0, bytes.len())]);
-    let shuffled = Sink::new(how).run(bytes, &shuffled_pieces(bytes.len(), seed));
+    let Some((&[flags, seed], bytes)) = data.split_first_chunk::<2>() else { return };
+    let in_order = Sink::new(flags).run(bytes, &[(0, bytes.len())]);
+    let shuffled = Sink::new(flags).run(bytes, &shuffled_pieces(bytes.len(), seed));
     assert_eq!(in_order.failed, shuffled.failed);
     if in_order.failed {
         assert!(in_order.events.starts_with(&shuffled.events), "{:?}", shuffled.events);

@@ -4,7 +4,7 @@
 //! Input: two bytes of configuration (see [`Setup`](setup::Setup)), then records
 //!
 //! ```text
-//!   what (1)    bits 0 to 3: kind    bits 4 to 7: its parameter
+//!   action (1)  bits 0 to 3: kind    bits 4 to 7: its parameter
 //!   length (1), then that many bytes; missing fields are zero
 //! ```
 //!
@@ -73,14 +73,16 @@ const REGION: std::ops::Range<usize> = 128..384;
 const MARK: [u8; 3] = [0x5e, 0xc2, 0xe7];
 
 pub(crate) fn tcp_endpoint(data: &[u8]) {
-    let Some((&[how, more], mut records)) = data.split_first_chunk::<2>() else { return };
-    let mut end = End::new(Setup { stream_flags: how, tcp_flags: more });
+    let Some((&[stream_flags, tcp_flags], mut records)) = data.split_first_chunk::<2>() else {
+        return;
+    };
+    let mut end = End::new(Setup { stream_flags, tcp_flags });
     // If the input itself contains the mark, a sent mark need not be a leak.
     end.hidden = !data.windows(MARK.len()).any(|bytes| bytes == MARK);
-    while let Some((&[what, len], rest)) = records.split_first_chunk::<2>() {
+    while let Some((&[action, len], rest)) = records.split_first_chunk::<2>() {
         let (bytes, next) = rest.split_at(usize::from(len).min(rest.len()));
         records = next;
-        end.input_record(what & 15, what >> 4, Fields(bytes));
+        end.input_record(action & 15, action >> 4, Fields(bytes));
     }
     end.finish();
 }
@@ -407,7 +409,7 @@ impl End {
         let read_len = (self.reads as usize * 16).min(sink.len());
         assert!(
             sink[read_len..].iter().all(|byte| *byte == 0),
-            "written beyond what was asked for"
+            "bytes beyond the requested Reads were written"
         );
     }
 }

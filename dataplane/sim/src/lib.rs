@@ -2,7 +2,7 @@
 //!
 //! Everything here is deterministic: a seed determines a run, on every machine.
 //!
-//! | what | where | how |
+//! | subject | module, files | command |
 //! |---|---|---|
 //! | one behaviour, packet by packet | [`dialogue`], `dialogues/` (its README describes the format) | `cargo test -p sim --test dialogues` |
 //! | transfers: every combination of loss, reordering, markers, CRC, revision, MTU | [`transfer`] | `--test matrix` |

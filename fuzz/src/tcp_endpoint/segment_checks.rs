@@ -85,7 +85,7 @@ impl End {
         let at = segment.seq.0.wrapping_sub(self.iss.add(1).0).cast_signed();
         let end = at as i64 + segment.payload.len() as i64;
         if !segment.payload.is_empty() {
-            assert!(at >= 0 && at as usize <= self.received.len(), "a hole in what is sent");
+            assert!(at >= 0 && at as usize <= self.received.len(), "the sent bytes have a gap");
             let at = at as usize;
             let known = self.received.len().min(end as usize) - at;
             assert!(

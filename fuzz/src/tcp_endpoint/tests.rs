@@ -8,10 +8,10 @@ fn play(name: &str) -> End {
     let data = std::fs::read(path).expect("the corpus is there");
     let mut end = End::new(Setup { stream_flags: data[0], tcp_flags: data[1] });
     let mut records = &data[2..];
-    while let Some((&[what, len], rest)) = records.split_first_chunk::<2>() {
+    while let Some((&[action, len], rest)) = records.split_first_chunk::<2>() {
         let (bytes, next) = rest.split_at(usize::from(len));
         records = next;
-        end.input_record(what & 15, what >> 4, Fields(bytes));
+        end.input_record(action & 15, action >> 4, Fields(bytes));
     }
     end
 }

@@ -57,7 +57,7 @@ impl SctpPairEnd {
     /// Passes a received packet to the endpoint.
     pub fn handle_packet(&mut self, now: Instant, bytes: &[u8]) {
         let packet = Packet::new(bytes).expect("a packet of ours");
-        assert!(packet.checksum_ok(), "nobody damages packets here");
+        assert!(packet.checksum_ok(), "the checksum of a sent packet is wrong");
         let cx =
             &mut Context { stags: &self.stags, buffers: &mut self.buffers, hold: &mut self.hold };
         if let Some(endpoint) = &mut self.endpoint {

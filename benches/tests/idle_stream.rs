@@ -81,10 +81,6 @@ fn idle_stream_stays_within_memory_bound() {
     assert_within("bare DDP, after losses, with the recorder", with, 1524);
     let options = PairOptions { markers: true, recorder: false };
     let plain = EndpointPair::established_with(1448, options, rdmap::Config::default().into());
-    assert_eq!(
-        bytes_per_endpoint(plain, SHORT_IDLE),
-        rdmap,
-        "what nothing happens to has no recorder"
-    );
+    assert_eq!(bytes_per_endpoint(plain, SHORT_IDLE), rdmap, "an idle stream has no recorder");
     drop(counting);
 }

@@ -291,9 +291,12 @@ mod tests {
         let [mut a, mut b] = [1, 2].map(account);
         assert!(!pool.reserve(&mut a, 51, false));
         assert!(pool.reserve(&mut a, 50, false));
-        assert!(!pool.reserve(&mut b, 1, false), "the half for what is beyond a gap is full");
+        assert!(!pool.reserve(&mut b, 1, false), "the half for data beyond a gap is full");
         assert!(!pool.reserve(&mut b, 51, true));
-        assert!(pool.reserve(&mut a, 50, true), "not held up by what it has beyond the gap");
+        assert!(
+            pool.reserve(&mut a, 50, true),
+            "data in order is not refused because of data beyond the gap"
+        );
         assert_eq!((pool.in_use(), pool.high_water(), pool.capacity()), (100, 100, 100));
         assert_eq!((pool.refused_full(), pool.refused_share()), (3, 0));
         pool.release(&mut a, 50, false);

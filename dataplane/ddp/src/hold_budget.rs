@@ -128,7 +128,7 @@ mod tests {
         let mut budget = HoldBudget::new(4000);
         assert_eq!(fill(&mut budget, 1, false), 1000, "half of the half");
         assert_eq!(fill(&mut budget, 1, true), budget.guaranteed_bytes());
-        assert_eq!(fill(&mut budget, 2, true), 1000, "half of what is left");
+        assert_eq!(fill(&mut budget, 2, true), 1000, "half of the bytes left");
         assert_eq!((budget.limit(), budget.remaining()), (4000, 1000));
         // Bytes held by TCP count in the same budget, and may exceed it.
         budget.charge(5000);

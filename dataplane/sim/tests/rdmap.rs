@@ -152,11 +152,14 @@ fn verify(expected: &ExpectedResults, initiator: &Host, responder: &Host) {
     assert_eq!(initiator.completed(), expected.outcomes);
     assert_eq!(responder.received_sends(), expected.sends);
     let region = responder.region();
-    assert!(region[..expected.written.len()] == expected.written, "what was written");
+    assert!(
+        region[..expected.written.len()] == expected.written,
+        "the region has not the written bytes"
+    );
     assert!(region[expected.written.len()..HALF as usize].iter().all(|&byte| byte == 0));
     assert_eq!(region[COUNTER as usize..], expected.counter.to_ne_bytes());
     let sink = initiator.sink();
-    assert!(sink[..expected.read.len()] == expected.read, "what was read");
+    assert!(sink[..expected.read.len()] == expected.read, "the sink has not the read bytes");
     assert!(sink[expected.read.len()..].iter().all(|&byte| byte == 0));
     assert!(initiator.is_guard_untouched());
 }

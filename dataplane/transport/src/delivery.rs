@@ -240,7 +240,7 @@ mod tests {
         let mut d = delivery(None);
         d.add_segment(sent(10, 60), false, AckKind::Sack);
         d.add_segment(sent(10, 55), false, AckKind::Sack);
-        assert!(!d.reordered, "both above what had arrived before this acknowledgement");
+        assert!(!d.reordered, "both are above the segments that had arrived before");
         d.add_segment(sent(70, 20), true, AckKind::Sack);
         assert!(!d.reordered, "sent again");
         d.add_segment(sent(10, 20), false, AckKind::Sack);

@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(
             detect(&mut records, criterion(500)),
             None,
-            "what was sent later than the latest waits for it"
+            "a record sent after the latest delivered record waits"
         );
         assert_eq!((&records.lost[..], records.edge), (&[0, 4, 5][..], 6));
     }

@@ -366,7 +366,7 @@ mod tests {
         };
         let mut search = fallen();
         search.on_probe_arrived(900);
-        assert!(!search.is_confirmed(), "less than what is in use");
+        assert!(!search.is_confirmed(), "a size below the size in use confirms nothing");
         search.on_probe_arrived(1240);
         assert!(search.is_confirmed());
         assert_eq!(search.on_black_hole(Fallback::Minimum), SizeChange::Size(536));

@@ -469,7 +469,7 @@ fn region_is_held_while_its_messages_are_in_flight() {
     );
     stream.post_borrowed(from(1, 0)).unwrap();
     stream.post_last(untagged(2, 8, 9)).unwrap();
-    assert_eq!(stream.run_count(), 0, "what has not begun is flushed");
+    assert_eq!(stream.run_count(), 0, "messages that have not begun are flushed");
 }
 
 // A handle is released with the last message from its region, even if other messages follow.

@@ -345,7 +345,7 @@ fn genuine_timeout_leaves_cwnd_room_for_retransmission() {
     c.on_genuine_timeout(2 * SMSS);
     assert_eq!(c.cwnd(), 3 * SMSS);
     c.on_genuine_timeout(7 * SMSS);
-    assert_eq!(c.cwnd(), 3 * SMSS, "no more for what else is out");
+    assert_eq!(c.cwnd(), 3 * SMSS, "no growth for other segments in flight");
     c.on_genuine_timeout(0);
     assert_eq!(c.cwnd(), 3 * SMSS, "nor less");
 }

@@ -69,7 +69,7 @@ fn d_sack_credits_each_resent_range_once() {
     for other in [range(0, 1000), range(2000, 3000), range(500, 1500), range(1500, 2001)] {
         assert!(!e.on_d_sack(other), "{other:?}");
     }
-    assert!(!e.on_d_sack(range(1000, 3500)), "what lies between was sent once");
+    assert!(!e.on_d_sack(range(1000, 3500)), "the bytes between were sent once");
     assert!(!e.on_d_sack(range(1500, 1500)) && !e.on_d_sack(range(1600, 1500)));
     assert!(e.on_d_sack(range(3000, 3500)));
     for _ in 0..3 {

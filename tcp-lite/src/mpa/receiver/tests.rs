@@ -198,7 +198,7 @@ fn fpdu_between_markers_is_held_as_unlocatable() {
     bench.arrive(b[2]..b[3]);
     assert_eq!(bench.stats().unlocatable, (b[3] - b[2]) as u64);
     bench.arrive(b[3]..b[4]);
-    assert_eq!(bench.handed_up(&stream), [3], "what follows it is not held up by it");
+    assert_eq!(bench.handed_up(&stream), [3], "the FPDU after it is not delayed");
     assert_eq!(bench.stats().held_max, bench.stats().unlocatable_max);
     bench.arrive(b[1]..b[2]);
     assert_eq!(bench.handed_up(&stream), [1, 2, 3], "a chain from before finds it");
@@ -235,7 +235,7 @@ fn receiver_state_follows_first_fpdu_and_error() {
     assert!(!bench.receiver.is_discarding());
     bench.arrive(b[1]..b[2]);
     assert!(bench.receiver.is_discarding());
-    assert_eq!(bench.receiver.room(), u64::MAX, "what is thrown away takes no room");
+    assert_eq!(bench.receiver.room(), u64::MAX, "discarded bytes take no room");
 }
 
 /// `shrink` keeps the counters that bound the CRC work. It frees the memory if they are zero.
@@ -359,7 +359,7 @@ fn located_tail_beyond_budget_is_refused_alone() {
     assert!(bench.is_taken(b[1]..b[2]) && bench.is_refused(b[2]..b[2] + 500));
     bench.arrive(b[2] + 500..b[3]);
     assert!(bench.is_refused(b[2] + 500..b[3]));
-    assert_eq!(bench.stats().alignment_lost, 1, "what was refused did not move a boundary");
+    assert_eq!(bench.stats().alignment_lost, 1, "refused bytes did not move a boundary");
     bench.arrive(b[0]..b[1]).arrive(b[2]..b[3]);
     assert_eq!(bench.handed_up(&stream), [0, 1, 2]);
 }

@@ -104,7 +104,7 @@ fn offered_options_survive_in_the_timestamp() {
     assert_eq!(info.send_window, 500 << 9);
     // The MSS of 1400 is rounded down to 1380, a value of the table. Timestamps take 12 bytes of it.
     assert_eq!(info.emss, 1380 - 12);
-    assert_eq!(info.srtt, None, "nobody measured the SYN");
+    assert_eq!(info.srtt, None, "the round trip of the SYN was not measured");
     // RFC 7323 §3.2: TSval does not run backwards from that of the SYN-ACK.
     let mut batch = Batch::new(4);
     conn.poll_transmit(at(70_200), &mut up, &mut batch);
@@ -160,7 +160,7 @@ fn a_cookie_of_another_connection_is_refused() {
     }
     let mut early = ack.clone();
     early.options.timestamps = Some(Timestamps { val: 8, ecr: 0x4000_0000 });
-    assert_eq!(host.check(5, &early, at(10)), None, "an echo of what was never sent");
+    assert_eq!(host.check(5, &early, at(10)), None, "an echo of a timestamp that was never sent");
     assert!(!format!("{:?}", host.cookies).contains('1'));
 }
 

@@ -29,7 +29,7 @@ fn spurious_timeout_is_recorded_with_its_undo() {
     assert_eq!(millis, [1300, 1300, 1350]);
     // It is the first of consecutive time-outs. The next RTO is 600 ms, twice the RTO that expired.
     assert_eq!((records[0].count, records[0].answer), (1, 600));
-    assert_eq!(records[0].number, records[1].number, "what was unacknowledged is sent again");
+    assert_eq!(records[0].number, records[1].number, "the unacknowledged segment is sent again");
     let push = Flags::PSH.with(Flags::ACK).0;
     assert_eq!((records[1].flags(), records[1].len, records[1].count), (push, 988, 1));
     // Number 1: the echoed timestamp was the reason to undo. The congestion window is 9880 bytes again.

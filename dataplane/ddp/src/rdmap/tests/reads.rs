@@ -301,7 +301,7 @@ fn read_response_in_many_ranges_completes() {
         let seen = a.input(&response(at, at == 598, &[at as u8]));
         assert_eq!(seen, Disposition::Placed(1));
         if at == 599 {
-            assert!(a.pool.in_use() >= 300 * 8, "what notes the ranges counts");
+            assert!(a.pool.in_use() >= 300 * 8, "the records of the ranges count");
         }
     }
     assert_eq!(a.events(), [completed(0, Outcome::Read { len: 600 })]);

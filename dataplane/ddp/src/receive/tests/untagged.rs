@@ -299,7 +299,7 @@ fn a_message_in_any_number_of_ranges_is_delivered() {
             assert_eq!(rig.events(), [untagged_delivered(1, &data)]);
         }
         assert_eq!(rig.pool.in_use(), 0);
-        assert!(rig.pool.high_water() > 500 * 8, "what notes the ranges counts");
+        assert!(rig.pool.high_water() > 500 * 8, "the records of the ranges count");
     }
 }
 

@@ -514,7 +514,8 @@ fn short_message_is_sent_without_delay() {
     host.post(session, write_message(0, &[7; 5000], 2)).expect("room");
     let mut up = UpperCall::for_transmit(&mut host.upper, u64::MAX);
     let mut room = [0; MAX_MESSAGE];
-    let small = up.next(MAX_MESSAGE, &mut room[..300]).expect("at once, into what room there is");
+    let small =
+        up.next(MAX_MESSAGE, &mut room[..300]).expect("written at once into the available room");
     assert_eq!(small.message.len, 2 + 18 + 5);
     assert!(up.has_data());
     assert_eq!(up.next(MAX_MESSAGE, &mut room[..1000]), None, "it fills a packet");

@@ -151,7 +151,7 @@ fn revoked_stag_terminates_the_read() {
     let now = net.now;
     assert!(
         !net.b.with_endpoint(|ep, cx| ep.on_stag_revoked(now, there, Stag(9), cx)),
-        "nobody reads from it"
+        "no Read is served from it"
     );
     assert!(net.b.with_endpoint(|ep, cx| ep.on_stag_revoked(now, there, STAG, cx)));
     net.run_for(Duration::from_secs(30));

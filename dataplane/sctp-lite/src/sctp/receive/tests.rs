@@ -368,7 +368,7 @@ fn message_refused_at_last_fragment_is_retransmitted() {
     side.sink.refuse = true;
     let last = side.packet(&[(ordered(1, "E"), b"two")]);
     assert_eq!(last, [Arrival::Refused(Refusal::NotTaken)]);
-    assert_eq!(side.sack().0, tsn(0), "what was acknowledged stays so");
+    assert_eq!(side.sack().0, tsn(0), "acknowledged chunks stay acknowledged");
     side.sink.refuse = false;
     side.packet(&[(ordered(1, "E"), b"two")]);
     assert_eq!(side.sink.messages, [(1, false, b"onetwo".to_vec())]);

@@ -114,7 +114,11 @@ fn oversized_window_probes_are_fragmented_before_failure() {
     }
     assert_eq!((rig.association.errors, rig.association.path_len()), (0, 1180));
     assert_eq!(rig.association.confirmed_path_len(), None, "a guess");
-    assert_eq!(rig.association.sender().rto(), rto, "what is shorter need not wait longer");
+    assert_eq!(
+        rig.association.sender().rto(),
+        rto,
+        "shorter packets need not wait for the backoff"
+    );
     // Six window probes were sent, and no path MTU probe: that needs a SACK first. The SACK that closed the window
     // counts as the reply to the first window probe.
     assert_eq!(sent.len(), 6);

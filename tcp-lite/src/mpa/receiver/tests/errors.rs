@@ -44,7 +44,7 @@ fn wrong_crc_ahead_of_a_gap_is_dropped() {
     damage(&mut bad, b[2]);
     let mut bench = Bench::new(&bad, &Config::default());
     bench.arrive(b[1]..b[4]);
-    assert_eq!(bench.handed_up(&good), [1], "what stands before it is good");
+    assert_eq!(bench.handed_up(&good), [1], "the FPDU before it is valid");
     assert!(bench.is_taken(b[1]..b[2]) && bench.is_refused(b[2]..b[4]));
     assert_eq!((error_code(&bench), bench.stats().bad_crc_dropped), (None, 1));
     bench.bytes = good.bytes.clone();
@@ -222,7 +222,7 @@ fn marker_length_mismatch_beyond_a_gap_is_deferred() {
     bench.arrive(b[4]..b[5]).arrive(b[3]..b[4]);
     assert_eq!(bench.handed_up(&stream), [], "nothing beyond the error");
     bench.arrive(b[1]..b[2]);
-    assert_eq!(bench.handed_up(&stream), [1], "what is earlier is placed");
+    assert_eq!(bench.handed_up(&stream), [1], "the earlier FPDU is placed");
     assert_eq!(error_code(&bench), None);
     bench.arrive(b[0]..b[1]);
     assert_eq!(bench.handed_up(&stream), [0, 1]);

@@ -80,7 +80,7 @@ fn peer_window_is_not_exceeded() {
     side.try_sack(2, 3500, &[], &[]).unwrap();
     assert_eq!(side.numbers().len(), 1);
     side.try_sack(2, 3500, &[(2, 2)], &[]).unwrap();
-    assert_eq!(side.numbers(), [5], "what was reported needs no room");
+    assert_eq!(side.numbers(), [5], "reported chunks need no room in the window");
 }
 
 // RFC 9260 §6.1 A: a closed window is first probed after one RTO, then with exponential backoff. The number of probes

@@ -105,6 +105,8 @@ pub enum Action {
     Start(Arguments),
     /// Not applicable unless the facts hold.
     Require(Arguments),
+    /// Fails unless the facts hold.
+    Verify(Arguments),
     /// Appends a frame to the output.
     Send(Kind, Arguments),
     /// Sends the output in one write.
@@ -280,7 +282,11 @@ impl Block {
             });
             return Ok(());
         }
-        if !self.steps.iter().any(|s| matches!(s.action, Action::Expect(_) | Action::Alive)) {
+        if !self
+            .steps
+            .iter()
+            .any(|s| matches!(s.action, Action::Expect(_) | Action::Alive | Action::Verify(_)))
+        {
             return Err(at("expects nothing"));
         }
         file.cases.push(Case {
@@ -331,10 +337,12 @@ fn action(word: &str, rest: &str) -> Result<Action, String> {
         "reset" => alone(Action::Reset),
         "start" => {
             let arguments = arguments()?;
-            arguments.check(&["rev", "markers", "crc", "ird", "ord", "enhanced", "draft"])?;
+            arguments
+                .check(&["rev", "markers", "crc", "ird", "ord", "enhanced", "flags", "draft"])?;
             Ok(Action::Start(arguments))
         }
         "require" => Ok(Action::Require(arguments()?)),
+        "verify" => Ok(Action::Verify(arguments()?)),
         "send" => {
             let (kind, arguments) = kind_and_arguments(rest)?;
             arguments.check(

@@ -13,6 +13,8 @@ macro_rules! files {
 
 const FILES: &[(&str, &str)] = files![
     "mpa/startup",
+    "mpa/enhanced",
+    "mpa/draft",
     "mpa/framing",
     "ddp/tagged",
     "ddp/untagged",

@@ -91,6 +91,7 @@ fn perform(step: &Step, case: &Case, session: &mut Session<'_>) -> Result<(), St
         Action::Open => session.open(),
         Action::Start(arguments) => startup::start(session, arguments, &case.needs),
         Action::Require(conditions) => require(conditions, &session.variables),
+        Action::Verify(conditions) => verify(conditions, &session.variables),
         Action::Send(kind, arguments) => session.send(*kind, arguments),
         Action::Flush => {
             session.flush();
@@ -125,21 +126,38 @@ fn perform(step: &Step, case: &Case, session: &mut Session<'_>) -> Result<(), St
     }
 }
 
+/// Not applicable unless the facts hold.
 fn require(conditions: &Arguments, variables: &Variables) -> Result<(), Stop> {
+    match violated(conditions, variables) {
+        Some((condition, seen)) => {
+            Err(Stop::NotApplicable(format!("the case requires {condition}; the value is {seen}")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Fails unless the facts hold.
+fn verify(conditions: &Arguments, variables: &Variables) -> Result<(), Stop> {
+    match violated(conditions, variables) {
+        Some((expected, seen)) => {
+            Err(Stop::Fail(Failure { expected, received: seen, bytes: vec![], timed_out: false }))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Returns the first condition that does not hold, and the fact.
+fn violated(conditions: &Arguments, variables: &Variables) -> Option<(String, String)> {
     for c in &conditions.0 {
         let holds = variables
             .get(&c.key)
             .zip(number(&c.value, variables).ok())
             .is_some_and(|(&fact, value)| c.operator.holds(fact, value));
         if !holds {
-            let seen = variables.get(&c.key).map_or("unknown".into(), u64::to_string);
-            return Err(Stop::NotApplicable(format!(
-                "the case requires {}{}{}, which is {seen}",
-                c.key,
-                c.operator.symbol(),
-                c.value
-            )));
+            let seen =
+                variables.get(&c.key).map_or("unknown".into(), |value| format!("{value:#x}"));
+            return Some((format!("{}{}{}", c.key, c.operator.symbol(), c.value), seen));
         }
     }
-    Ok(())
+    None
 }

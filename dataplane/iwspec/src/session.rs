@@ -243,17 +243,7 @@ impl<'a> Session<'a> {
     fn arrived(&mut self, message: &mut Message) {
         match message.kind {
             Kind::Request | Kind::Reply | Kind::StartKey => {
-                for (name, field) in [
-                    ("peer.markers", "markers"),
-                    ("peer.crc", "crc"),
-                    ("peer.rev", "rev"),
-                    ("peer.ird", "ird"),
-                    ("peer.ord", "ord"),
-                    ("peer.enhanced", "enhanced"),
-                    ("peer.flags", "flags"),
-                ] {
-                    self.set(name, message.field(field).unwrap_or(0));
-                }
+                self.peer_facts(message);
                 if self.role() == Role::Responder {
                     self.operate();
                 }
@@ -262,6 +252,19 @@ impl<'a> Session<'a> {
             _ => {}
         }
         self.link.transcript.add(Side::Device, What::Note(message.describe()));
+    }
+
+    /// Sets the facts `peer.*` from the device's start frame.
+    fn peer_facts(&mut self, message: &Message) {
+        for name in ["markers", "crc", "rev", "ird", "ord", "enhanced", "flags", "reserved"] {
+            self.set(&format!("peer.{name}"), message.field(name).unwrap_or(0));
+        }
+        let flags = message.field("flags").unwrap_or(0);
+        for (name, bit) in [("a", 3), ("b", 2), ("c", 1), ("d", 0)] {
+            self.set(&format!("peer.{name}"), flags >> bit & 1);
+        }
+        // RFC 6581 §9.2: an option without the peer-to-peer model, or the model without an option.
+        self.set("peer.wrong", u64::from((1..=8).contains(&flags)));
     }
 
     /// Compares the headers that a Terminate quotes with the segment that caused it.

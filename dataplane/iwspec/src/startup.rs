@@ -50,7 +50,8 @@ fn start_responder(session: &mut Session<'_>, arguments: &Arguments) -> Result<(
     if session.number(arguments, "enhanced", u64::from(rev >= 2))? != 0 {
         let (ird, ord) =
             (session.number(arguments, "ird", depth)?, session.number(arguments, "ord", depth)?);
-        frame += &format!(" enhanced=on ird={ird} ord={ord}");
+        let flags = session.number(arguments, "flags", 0)?;
+        frame += &format!(" enhanced=on ird={ird} ord={ord} flags={flags}");
     }
     session.send_text(Kind::Request, &frame)?;
     let reply = first(session, Kind::Reply, "a Reply")?;

@@ -12,6 +12,15 @@ use iwspec::peer::flaws::Flaws;
 use iwspec::peer::{Config, Peer, initiate, serve};
 use iwspec::run::{Verdict, execute};
 
+/// M, C, revision of an initiator, and its flags A to D.
+const VARIANTS: [(bool, bool, u8, u8); 5] = [
+    (false, true, 1, 0),
+    (true, true, 1, 0),
+    (false, false, 1, 0),
+    (false, true, 2, 0),
+    (false, true, 2, 10),
+];
+
 const ANY: &str = "127.0.0.1:0";
 
 /// Peers that a case may apply to.
@@ -23,10 +32,13 @@ fn variants() -> Vec<(Role, Config)> {
             if role == Role::Initiator && service != Service::Rping {
                 continue;
             }
-            for (markers, crc) in [(false, true), (true, true), (false, false)] {
+            for (markers, crc, revision, ready) in VARIANTS {
+                if role == Role::Responder && revision == 2 {
+                    continue;
+                }
                 all.push((
                     role,
-                    Config { service, markers, crc, revision: 1, flaws: Flaws::default() },
+                    Config { service, markers, crc, revision, ready, flaws: Flaws::default() },
                 ));
             }
         }

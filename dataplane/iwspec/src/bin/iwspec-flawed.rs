@@ -32,6 +32,9 @@ struct Cli {
     /// MPA revision as initiator
     #[arg(long, default_value = "1", value_parser = clap::value_parser!(u8).range(1..=2))]
     revision: u8,
+    /// Flags A, B, C, D (8, 4, 2, 1) of the initiator's Request with revision 2
+    #[arg(long, default_value = "0", value_parser = clap::value_parser!(u8).range(0..=15))]
+    ready: u8,
     /// Flaw, as in the `flaw` lines of cases
     #[arg(long)]
     flaw: Vec<String>,
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         markers: cli.markers,
         crc: !cli.no_crc,
         revision: cli.revision,
+        ready: cli.ready,
         flaws,
     };
     let peer = match (cli.listen, cli.connect) {

@@ -20,6 +20,8 @@ use crate::value::{Arguments, Variables};
 
 /// Time after which an open start-up is given up (RFC 5044 §7.1.2 (10)).
 const STARTUP: Duration = Duration::from_secs(3);
+/// Read depth of the initiator.
+const DEPTH: u16 = 4;
 /// Longest private data (RFC 5044 §7.1.1).
 const MAX_PRIVATE_DATA: usize = 512;
 
@@ -45,6 +47,8 @@ pub(super) struct Connection<'a> {
     pub(super) deframer: Deframer,
     pub(super) crc: bool,
     pub(super) first_fpdu: bool,
+    /// True until the ready-to-receive message has come.
+    pub(super) ready: bool,
     pub(super) queues: Queues,
     pub(super) memory: &'a Mutex<Bytes>,
     pub(super) current: Vec<u8>,
@@ -69,6 +73,7 @@ impl<'a> Connection<'a> {
             deframer: Deframer::default(),
             crc: true,
             first_fpdu: false,
+            ready: false,
             queues: Queues::default(),
             memory,
             current: vec![],
@@ -80,6 +85,9 @@ impl<'a> Connection<'a> {
         let limit = Instant::now() + STARTUP;
         while self.input.len() < 16 && !self.starts_wrong(b"MPA ident frame") {
             self.read(limit)?;
+            if self.input.len() < 16 && self.behaves("whole-frames") {
+                self.input.clear();
+            }
             if self.starts_wrong(&StartFrame::REQUEST)
                 && self.starts_wrong(b"MPA ident frame")
                 && self.makes("key")
@@ -104,6 +112,11 @@ impl<'a> Connection<'a> {
         if self.behaves("ignore-requests") {
             return self.idle();
         }
+        if self.behaves("reject-long") && request.private_data.len() > 256 {
+            self.send(Kind::Reply, "reject=on");
+            self.flush()?;
+            return Err(End::Error);
+        }
         let enhanced = request.revision == 2 && request.reserved & 0x10 != 0;
         let mut frame = format!(
             "rev={} markers={} crc={}",
@@ -118,10 +131,14 @@ impl<'a> Connection<'a> {
                 self.flush()?;
                 return Err(End::Error);
             }
-            let depth = |at: usize| {
-                data.get(at..at + 2).map_or(0, |b| u16::from_be_bytes([b[0], b[1]]) & 0x3fff)
-            };
-            frame += &format!(" enhanced=on ird={} ord={}", depth(2), depth(0));
+            let word =
+                |at: usize| data.get(at..at + 2).map_or(0, |b| u16::from_be_bytes([b[0], b[1]]));
+            let (ird, ord) = (word(0) & 0x3fff, word(2) & 0x3fff);
+            frame += &format!(
+                " enhanced=on ird={ord} ord={ird} flags={}",
+                reply_flags(word(0) >> 14, word(2) >> 14)
+            );
+            self.ready = word(0) >> 15 == 1;
         }
         if self.config.service == Service::Region {
             let regions: Vec<_> = REGIONS
@@ -153,6 +170,9 @@ impl<'a> Connection<'a> {
             );
         }
         self.operate_with(key[15] & 0x80 != 0, key[15] & 0x40 != 0 || self.config.crc);
+        if self.behaves("first-fpdu") {
+            self.send(Kind::Send, "len=16");
+        }
         self.flush()
     }
 
@@ -164,7 +184,7 @@ impl<'a> Connection<'a> {
             u8::from(self.config.crc)
         );
         if revision == 2 {
-            frame += " enhanced=on ird=4 ord=4";
+            frame += &format!(" enhanced=on ird={DEPTH} ord={DEPTH} flags={}", self.config.ready);
         }
         self.send(Kind::Request, &frame);
         self.flush()?;
@@ -177,9 +197,34 @@ impl<'a> Connection<'a> {
         {
             return Err(End::Error);
         }
+        if revision == 2 && reply.reserved & 0x10 == 0 && self.makes("reply-enhanced") {
+            return Err(End::Error);
+        }
         self.operate_with(reply.markers, reply.crc || self.config.crc);
         self.first_fpdu = true;
+        if revision == 2 {
+            self.negotiated(&reply.private_data)?;
+        }
         Ok(())
+    }
+
+    /// RFC 6581 §9: checks the responder's ORD and flags, and sends the ready-to-receive message.
+    fn negotiated(&mut self, data: &[u8]) -> Result<(), End> {
+        let word = |at: usize| data.get(at..at + 2).map_or(0, |b| u16::from_be_bytes([b[0], b[1]]));
+        let ord = word(2) & 0x3fff;
+        self.check("ird", ord > DEPTH && ord != 0x3fff, (2, 0, 6))?;
+        let ours = u16::from(self.config.ready);
+        if ours & 8 == 0 {
+            return Ok(());
+        }
+        let common = ours & (word(0) >> 14 << 2 | word(2) >> 14) & 7;
+        self.check("ready", common == 0, (2, 0, 7))?;
+        match common {
+            c if c & 2 != 0 => self.send(Kind::Write, "stag=1 to=0 len=0"),
+            c if c & 1 != 0 => self.send(Kind::Read, "stag=1 to=0 len=0 sink=0"),
+            _ => self.send(Kind::Send, "len=0"),
+        }
+        self.flush()
     }
 
     /// True if the input does not begin with `expected` or a part of it.
@@ -321,5 +366,14 @@ impl<'a> Connection<'a> {
         loop {
             self.read(Instant::now() + Duration::from_secs(60))?;
         }
+    }
+}
+
+/// RFC 6581 §9.2: A is echoed, with the options in common, or all if there are none. `ab` and `cd` are two flags each.
+fn reply_flags(ab: u16, cd: u16) -> u16 {
+    match (ab << 2 | cd) & 0xf {
+        flags if flags & 8 == 0 => 0,
+        8 => 15,
+        flags => flags,
     }
 }

@@ -162,6 +162,9 @@ impl Connection<'_> {
                     return Err(End::Error);
                 }
                 let known = REGIONS.iter().any(|r| r.stag == invalidate);
+                if std::mem::take(&mut self.ready) && message.is_empty() {
+                    return if self.behaves("ready-to-ulp") { Err(End::Error) } else { Ok(()) };
+                }
                 self.check("invalidate", matches!(opcode, 4 | 6) && !known, (0, 1, 0))?;
                 self.deliver(&message);
                 Ok(())

@@ -31,6 +31,8 @@ pub struct Config {
     pub crc: bool,
     /// Revision of the initiator's Request.
     pub revision: u8,
+    /// RFC 6581: flags A to D of the initiator's Request, 8, 4, 2 and 1.
+    pub ready: u8,
     /// Flaws
     pub flaws: Flaws,
 }

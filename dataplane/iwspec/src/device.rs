@@ -20,6 +20,8 @@ pub enum Service {
     Echo,
     /// `service = "sink"` of ddpd: each Send is taken
     Sink,
+    /// `ib_write_bw -R`, `ib_read_bw -R` or `ib_send_bw -R`, as server or client
+    Perftest,
 }
 
 impl Service {
@@ -27,15 +29,16 @@ impl Service {
     pub fn read_depth(self) -> u64 {
         match self {
             Service::Rping => 1,
-            Service::Region | Service::Echo | Service::Sink => 16,
+            Service::Region | Service::Echo | Service::Sink | Service::Perftest => 16,
         }
     }
 
     /// Connections that may be open at a time.
     pub fn parallel(self, role: Role) -> usize {
-        match role {
-            Role::Responder => 8,
-            Role::Initiator => 1,
+        match (self, role) {
+            // Its two connections belong together.
+            (Service::Perftest, _) | (_, Role::Initiator) => 1,
+            (_, Role::Responder) => 8,
         }
     }
 }
@@ -51,8 +54,25 @@ pub struct Setup {
     pub timing: Timing,
     /// Part of shared memory for the cases that run at the same time: index and number of parts.
     pub lane: (u64, u64),
-    /// True if the buffer of an rping server is open to Reads and Writes of its peer, as [`crate::startup::probe`] finds out.
-    pub open_buffer: bool,
+    /// Operations that the device permits, as [`crate::startup::probe`] finds out.
+    pub permits: Permits,
+}
+
+/// Operations that a device permits to its peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Permits {
+    /// RDMA Reads of no bytes: the negotiated read depth is not 0.
+    pub empty_reads: bool,
+    /// RDMA Reads of its buffer.
+    pub reads: bool,
+    /// RDMA Writes to its buffer.
+    pub writes: bool,
+}
+
+impl Default for Permits {
+    fn default() -> Permits {
+        Permits { empty_reads: true, reads: true, writes: true }
+    }
 }
 
 impl Setup {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use clap::Parser;
 use iwspec::case::CAPABILITIES;
 use iwspec::catalogue::Catalogue;
-use iwspec::device::{Service, Setup};
+use iwspec::device::{Permits, Service, Setup};
 use iwspec::link::Target;
 use iwspec::profile::Profile;
 use iwspec::report::{About, Summary, html, json, junit, pcapng, terminal};
@@ -170,7 +170,7 @@ fn test(cli: &Cli, catalogue: &Catalogue, profile: &Profile) -> Result<ExitCode,
         service: cli.service,
         timing: suite::timing(cli.slow),
         lane: (0, 1),
-        open_buffer: true,
+        permits: Permits::default(),
     };
     suite::control(&setup).map_err(|e| (3, format!("the device cannot be tested: {e}")))?;
     startup::probe(&mut setup);

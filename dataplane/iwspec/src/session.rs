@@ -43,6 +43,8 @@ pub struct Session<'a> {
     setup: &'a Setup,
     /// Connection and transcript.
     pub link: Link,
+    /// A second connection that the service needs beside this one.
+    pub companion: Option<Box<Session<'a>>>,
     /// Facts about the device.
     pub variables: Variables,
     output: Stream,
@@ -64,6 +66,7 @@ impl<'a> Session<'a> {
         Session {
             setup,
             link: Link::default(),
+            companion: None,
             variables: Variables::new(),
             output: Stream::new(false, true),
             sent: 0,

@@ -1,10 +1,16 @@
 //! Correct start-ups of both roles, and the exchange of the service behind them.
 
+use std::time::Duration;
+
 use crate::case::{Need, Role};
-use crate::device::{Service, Setup};
+use crate::device::{Permits, Service, Setup};
 use crate::message::{Kind, Message};
+use crate::service::begin_perftest;
 use crate::session::{Session, Stop};
 use crate::value::Arguments;
+
+/// Time in which a device reports a Write that it does not permit.
+const SILENCE: Duration = Duration::from_millis(500);
 
 /// Does a correct start-up and prepares what the case needs.
 ///
@@ -12,17 +18,27 @@ use crate::value::Arguments;
 /// The device refuses the start-up or does not do its service.
 pub fn start(session: &mut Session<'_>, arguments: &Arguments, needs: &[Need]) -> Result<(), Stop> {
     session.set_exact(needs.iter().any(|n| n.capability == "exact"));
+    let service = session.setup().service;
+    if service == Service::Perftest && session.role() == Role::Responder {
+        let mut control = Session::new(session.setup());
+        connect(&mut control, &Arguments::default())?;
+        begin_perftest(&mut control)?;
+        session.companion = Some(Box::new(control));
+    }
+    connect(session, arguments)?;
+    service.prepare(session, needs)
+}
+
+/// Opens a connection and does a correct start-up.
+fn connect(session: &mut Session<'_>, arguments: &Arguments) -> Result<(), Stop> {
     session.open()?;
     if arguments.get("draft").is_some() {
-        start_draft(session, arguments)?;
-    } else {
-        match session.role() {
-            Role::Responder => start_responder(session, arguments)?,
-            Role::Initiator => start_initiator(session, arguments)?,
-        }
+        return start_draft(session, arguments);
     }
-    let service = session.setup().service;
-    service.prepare(session, needs)
+    match session.role() {
+        Role::Responder => start_responder(session, arguments),
+        Role::Initiator => start_initiator(session, arguments),
+    }
 }
 
 fn start_draft(session: &mut Session<'_>, arguments: &Arguments) -> Result<(), Stop> {
@@ -78,11 +94,29 @@ fn start_initiator(session: &mut Session<'_>, arguments: &Arguments) -> Result<(
     if request.field("enhanced") == Some(1) && rev >= 2 {
         // RFC 6581 §9.1: the device's ORD is our IRD, and the reverse.
         let (ird, ord) = (request.field("ird").unwrap_or(1), request.field("ord").unwrap_or(1));
-        frame += &format!(" enhanced=on ird={ord} ord={ird}");
+        frame += &format!(" enhanced=on ird={ord} ord={ird} flags=$peer.flags");
     }
     session.send_text(Kind::Reply, &frame)?;
     session.flush();
+    if session.variables.get("peer.a") == Some(&1) {
+        ready(session)?;
+    }
     session.setup().service.private_data(session, &request.data)
+}
+
+/// Receives the ready-to-receive message of the peer-to-peer model (RFC 6581 §9.2).
+fn ready(session: &mut Session<'_>) -> Result<(), Stop> {
+    match session.receive(None)? {
+        Some(m) if m.kind == Kind::Read && m.field("size") == Some(0) => {
+            let (stag, to) = (m.field("sink").unwrap_or(0), m.field("sink-to").unwrap_or(0));
+            session.send_text(Kind::Response, &format!("stag={stag} to={to} len=0"))
+        }
+        Some(m) if matches!(m.kind, Kind::Write | Kind::Send) && m.data.is_empty() => Ok(()),
+        Some(m) => {
+            Err(Stop::Inconclusive(format!("{} is not a ready-to-receive message", m.describe())))
+        }
+        None => Err(Stop::Inconclusive("the device sends no ready-to-receive message".into())),
+    }
 }
 
 /// Receives the device's start frame, without judgement beyond its kind.
@@ -100,19 +134,43 @@ fn first(session: &mut Session<'_>, kind: Kind, name: &str) -> Result<Message, S
     }
 }
 
-/// Finds out whether the buffer of an rping server is open to Reads and Writes of its peer.
+/// Finds out what an rping or perftest device permits. Other services advertise it.
 pub fn probe(setup: &mut Setup) {
-    setup.open_buffer = true;
-    if setup.service == Service::Rping && setup.role() == Role::Responder {
-        setup.open_buffer = try_buffer(&mut Session::new(setup)).unwrap_or(false);
+    let server = setup.role() == Role::Responder;
+    if !matches!((setup.service, server), (Service::Perftest, _) | (Service::Rping, true)) {
+        return;
     }
+    setup.permits = Permits::default();
+    if setup.service == Service::Perftest {
+        setup.permits.empty_reads = server && answers(setup, "alive", "sink=1 len=0");
+    }
+    setup.permits.reads =
+        server && answers(setup, "read", "sink=1 stag=$read.stag to=$read.to len=8");
+    setup.permits.writes = server && accepts(setup);
 }
 
-fn try_buffer(session: &mut Session<'_>) -> Result<bool, Stop> {
-    let need = Need { capability: "both".into(), bytes: 8 };
-    start(session, &Arguments::default(), &[need])?;
-    session.send_text(Kind::Write, "stag=$both.stag to=$both.to len=8 data=fill:0x5a")?;
-    session.send_text(Kind::Read, "stag=$both.stag to=$both.to len=8 sink=1")?;
-    let answer = session.receive(None)?;
-    Ok(answer.is_some_and(|m| m.kind == Kind::Response && m.data == [0x5a; 8]))
+/// Starts a session for a question to the device.
+fn ask<'a>(setup: &'a Setup, need: &str) -> Result<Session<'a>, Stop> {
+    let mut session = Session::new(setup);
+    let need = Need { capability: need.into(), bytes: 0 };
+    start(&mut session, &Arguments::default(), &[need])?;
+    Ok(session)
+}
+
+/// True if the device answers a Read Request.
+fn answers(setup: &Setup, need: &str, read: &str) -> bool {
+    let answer = ask(setup, need).and_then(|mut session| {
+        session.send_text(Kind::Read, read)?;
+        session.receive(None)
+    });
+    matches!(answer, Ok(Some(m)) if m.kind == Kind::Response)
+}
+
+/// True if the device keeps the stream after a Write to its buffer.
+fn accepts(setup: &Setup) -> bool {
+    let answer = ask(setup, "write").and_then(|mut session| {
+        session.send_text(Kind::Write, "stag=$write.stag to=$write.to len=8 data=fill:0x5a")?;
+        session.receive(Some(SILENCE))
+    });
+    matches!(answer, Ok(None))
 }

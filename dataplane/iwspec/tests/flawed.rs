@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use iwspec::case::{Case, Role};
 use iwspec::catalogue::Catalogue;
-use iwspec::device::{Service, Setup, Timing};
+use iwspec::device::{Permits, Service, Setup, Timing};
 use iwspec::link::Target;
 use iwspec::peer::flaws::Flaws;
 use iwspec::peer::{Config, Peer, initiate, serve};
@@ -27,9 +27,11 @@ const ANY: &str = "127.0.0.1:0";
 fn variants() -> Vec<(Role, Config)> {
     let mut all = vec![];
     for role in [Role::Responder, Role::Initiator] {
-        for service in [Service::Region, Service::Rping, Service::Echo, Service::Sink] {
-            // Only rping has an initiator.
-            if role == Role::Initiator && service != Service::Rping {
+        for service in
+            [Service::Region, Service::Rping, Service::Echo, Service::Sink, Service::Perftest]
+        {
+            // The other services have no initiator.
+            if role == Role::Initiator && !matches!(service, Service::Rping | Service::Perftest) {
                 continue;
             }
             for (markers, crc, revision, ready) in VARIANTS {
@@ -67,7 +69,7 @@ fn verdict(case: &Case, role: Role, config: &Config) -> Verdict {
         service: config.service,
         timing,
         lane: (0, 1),
-        open_buffer: true,
+        permits: Permits::default(),
     };
     let outcome = execute(case, &setup);
     drop(peer);
@@ -78,8 +80,18 @@ fn verdict(case: &Case, role: Role, config: &Config) -> Verdict {
 fn judge(case: &Case) -> Vec<String> {
     let mut wrong = vec![];
     let mut applicable = vec![];
-    for (role, config) in variants() {
-        match verdict(case, role, &config) {
+    let verdicts: Vec<(Role, Config, Verdict)> = std::thread::scope(|scope| {
+        let run = |(role, config): (Role, Config)| {
+            scope.spawn(move || {
+                let verdict = verdict(case, role, &config);
+                (role, config, verdict)
+            })
+        };
+        let threads: Vec<_> = variants().into_iter().map(run).collect();
+        threads.into_iter().map(|t| t.join().expect("no panic")).collect()
+    });
+    for (role, config, verdict) in verdicts {
+        match verdict {
             Verdict::NotApplicable(_) => {}
             Verdict::Pass => applicable.push((role, config)),
             other => {
@@ -123,7 +135,7 @@ fn every_case_detects_its_flaws_and_passes_a_right_peer() {
     let next = AtomicUsize::new(0);
     let wrong = Mutex::new(vec![]);
     std::thread::scope(|scope| {
-        for _ in 0..16 {
+        for _ in 0..8 {
             scope.spawn(|| {
                 while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let found = judge(case);

@@ -227,8 +227,21 @@ impl Connection<'_> {
                 self.hold(Kind::Send, format!("data=hex:{digits}"));
             }
             Service::Rping => self.rping(message),
+            Service::Perftest => self.perftest(message),
             Service::Region | Service::Sink => {}
         }
+    }
+
+    /// Answers a control message; the seventh by our buffer.
+    fn perftest(&mut self, message: &[u8]) {
+        self.queues.rounds += 1;
+        let mut answer = message.to_vec();
+        if self.queues.rounds == 7 && answer.len() == 56 {
+            answer[16..20].copy_from_slice(&REGIONS[0].stag.to_be_bytes());
+            answer[24..32].copy_from_slice(&REGIONS[0].base.to_be_bytes());
+        }
+        let digits: String = answer.iter().map(|b| format!("{b:02x}")).collect();
+        self.hold(Kind::Send, format!("data=hex:{digits}"));
     }
 
     fn rping(&mut self, message: &[u8]) {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::connection::{Connection, End};
 use crate::device::Service;
+use crate::message::Kind;
 
 /// Time that the tester has to close after our close.
 const LINGER: Duration = Duration::from_secs(2);
@@ -22,6 +23,9 @@ impl Connection<'_> {
         let result = self.startup_initiator().and_then(|()| {
             if self.config.service == Service::Rping {
                 self.announce(0);
+            }
+            if self.config.service == Service::Perftest {
+                self.send(Kind::Send, "data=hex:362e3036000000000000000000000000");
             }
             self.flush()?;
             self.operate()

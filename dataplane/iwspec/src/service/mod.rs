@@ -3,6 +3,7 @@
 //! A capability is what a case may use. Memory capabilities set the variables `$NAME.stag`, `$NAME.to` and `$NAME.len`.
 
 pub(crate) mod advertisement;
+mod perftest;
 mod rping;
 
 use std::time::Duration;
@@ -21,7 +22,7 @@ impl Service {
     pub fn private_data(self, session: &mut Session<'_>, data: &[u8]) -> Result<(), Stop> {
         match self {
             Service::Region => advertisement::read(session, data),
-            Service::Rping | Service::Echo | Service::Sink => Ok(()),
+            Service::Rping | Service::Echo | Service::Sink | Service::Perftest => Ok(()),
         }
     }
 
@@ -30,21 +31,27 @@ impl Service {
     /// # Errors
     /// Not applicable: the service lacks a capability. Inconclusive: the device does not do its service.
     pub fn prepare(self, session: &mut Session<'_>, needs: &[Need]) -> Result<(), Stop> {
-        if self == Service::Rping {
-            rping::prepare(session, needs)?;
+        match self {
+            Service::Rping => rping::prepare(session, needs)?,
+            Service::Perftest => perftest::prepare(session)?,
+            Service::Region | Service::Echo | Service::Sink => {}
         }
         for need in needs {
-            self.check(need, session.role(), &session.variables)?;
+            self.check(need, session)?;
         }
         Ok(())
     }
 
-    fn check(self, need: &Need, role: Role, variables: &Variables) -> Result<(), Stop> {
+    fn check(self, need: &Need, session: &Session<'_>) -> Result<(), Stop> {
         let name = need.capability.as_str();
+        let variables = &session.variables;
         let has = match name {
-            "alive" => true,
+            "alive" => session.setup().permits.empty_reads,
             // An rping server may have a larger buffer than it was asked to fill.
-            "exact" => self == Service::Region || self == Service::Rping && role == Role::Initiator,
+            "exact" => {
+                self == Service::Region
+                    || self == Service::Rping && session.role() == Role::Initiator
+            }
             "shared" => self == Service::Region,
             "send" => matches!(self, Service::Sink | Service::Echo),
             "echo" => self == Service::Echo,
@@ -101,6 +108,28 @@ fn set_memory(session: &mut Session<'_>, name: &str, stag: u64, to: u64, length:
     session.set(&format!("{name}.stag"), stag);
     session.set(&format!("{name}.to"), to);
     session.set(&format!("{name}.len"), length);
+}
+
+/// Sets `write`, `read` and `both` as far as the device permits.
+fn set_permitted(session: &mut Session<'_>, stag: u64, to: u64, length: u64) {
+    let permits = session.setup().permits;
+    for (name, permitted) in [
+        ("write", permits.writes),
+        ("read", permits.reads),
+        ("both", permits.reads && permits.writes),
+    ] {
+        if permitted {
+            set_memory(session, name, stag, to, length);
+        }
+    }
+}
+
+/// Does the first part of perftest's control exchange, on its own connection.
+///
+/// # Errors
+/// Inconclusive: the device does not do its service.
+pub fn begin_perftest(control: &mut Session<'_>) -> Result<(), Stop> {
+    perftest::begin(control)
 }
 
 /// Receives a message of the service itself.

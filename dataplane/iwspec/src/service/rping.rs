@@ -6,7 +6,7 @@ use crate::message::Kind;
 use crate::session::{Session, Stop};
 use crate::value::Arguments;
 
-use super::{receive, set_memory};
+use super::{receive, set_memory, set_permitted};
 
 /// Bytes of a buffer announcement.
 const ANNOUNCEMENT: usize = 16;
@@ -35,11 +35,7 @@ fn server(session: &mut Session<'_>) -> Result<(), Stop> {
     let length = request.field("size").unwrap_or(0);
     set_memory(session, "asks", sink, to, length);
     // The sink of its Reads is the buffer that an rping server registers for remote access, too.
-    if session.setup().open_buffer {
-        for name in ["write", "read", "both"] {
-            set_memory(session, name, sink, to, length);
-        }
-    }
+    set_permitted(session, sink, to, length);
     Ok(())
 }
 

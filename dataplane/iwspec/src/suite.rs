@@ -24,6 +24,8 @@ const MAX_LATENESS: Duration = Duration::from_millis(250);
 const MAX_LATENESS_OF_SILENCE: Duration = Duration::from_millis(100);
 /// Factor on times when a case is repeated.
 const REPETITION: u32 = 3;
+/// Time for all repetitions. Later cases without a certain verdict are inconclusive.
+const REPETITIONS: Duration = Duration::from_secs(120);
 
 /// Result of a case.
 #[derive(Clone, Debug)]
@@ -75,9 +77,12 @@ pub fn run(
         several(cases, setup, jobs, &clock, &results);
         let first = std::mem::take(&mut *results.lock().unwrap_or_else(PoisonError::into_inner));
         let mut reports = vec![];
+        let mut repeated = Duration::ZERO;
         for (case, outcome) in cases.iter().zip(first) {
-            let outcome =
-                finish(case, setup, outcome.unwrap_or_else(|| timed(case, setup, &clock)), &clock);
+            let outcome = outcome.unwrap_or_else(|| timed(case, setup, &clock));
+            let begin = Instant::now();
+            let outcome = finish(case, setup, outcome, &clock, repeated < REPETITIONS);
+            repeated += begin.elapsed();
             let failed = matches!(outcome.verdict, Verdict::Fail(_));
             let known = profile.explanation(&case.id).filter(|_| failed).cloned();
             let report = Report { case: case.clone(), outcome, known };
@@ -140,8 +145,23 @@ fn timed(case: &Case, setup: &Setup, clock: &Clock) -> Outcome {
 }
 
 /// Repeats a case without a certain verdict.
-fn finish(case: &Case, setup: &Setup, first: Outcome, clock: &Clock) -> Outcome {
+fn finish(
+    case: &Case,
+    setup: &Setup,
+    mut first: Outcome,
+    clock: &Clock,
+    time_left: bool,
+) -> Outcome {
     if matches!(first.verdict, Verdict::Pass | Verdict::NotApplicable(_)) {
+        return first;
+    }
+    if !time_left {
+        if let Verdict::Fail(failure) = &first.verdict {
+            first.verdict = Verdict::Inconclusive(format!(
+                "the time for repetitions is used up; once received {} instead of {}",
+                failure.received, failure.expected
+            ));
+        }
         return first;
     }
     let mut again = setup.with_scale(REPETITION, |setup| timed(case, setup, clock));

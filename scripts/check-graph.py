@@ -22,6 +22,7 @@ MAY_USE = {
     "sctp-lite": {"base", "wire", "ddp", "transport"},
     # Independent of the stack: the reference codec, and the conformance test above it.
     "oracle": set(),
+    "captures": {"oracle"},
     "iwspec": {"oracle"},
     "sim": {"base", "wire", "ddp", "ipsec", "link", "oracle", "tcp-lite", "sctp-lite"},
     "ipsec": {"base", "ipsec-mb"},

@@ -97,7 +97,8 @@ pub enum Command {
     /// Show events; ddpctl explain NAME explains a kind
     Events(Events),
     /// Capture the received and sent frames of a port as pcapng, until Ctrl-C or the limit. Drop reasons are comments
-    /// in the file; ddpctl explain NAME explains a reason
+    /// in the file; ddpctl explain NAME explains a reason. Wireshark and tshark decode iWARP with the option
+    /// -X lua_script:/usr/share/ddpd/wireshark/iwarp.lua
     Capture(Capture),
     /// Explain what happened to a stream, a job or a peer: which side ended it, why, and the remedy
     Why {

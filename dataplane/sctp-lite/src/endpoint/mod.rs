@@ -270,9 +270,12 @@ impl<M: RegionMemory> Endpoint<M> {
         Ok(session)
     }
 
-    /// Returns true if [`open_session`](Self::open_session) would find a free pair of streams.
+    /// Returns true if a new session should share the association: [`open_session`](Self::open_session) would find a
+    /// free pair of streams, and an established association has no unanswered retransmission or HEARTBEAT. A restarted
+    /// peer answers the INIT of a new association at once, but an old association only after its doubled T3-rtx.
     pub fn can_open(&self) -> bool {
-        self.is_open() && self.upper.can_open()
+        let is_answered = self.association.state().is_opening() || self.association.error_count() == 0;
+        self.is_open() && is_answered && self.upper.can_open()
     }
 
     fn is_open(&self) -> bool {

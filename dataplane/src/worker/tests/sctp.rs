@@ -225,6 +225,30 @@ fn connect_reopens_after_a_peer_restart() {
     write(&mut net, here, 5000);
 }
 
+/// An association with outstanding data waits for its doubled T3-rtx while the peer restarts. A new stream does not wait
+/// with it.
+#[test]
+fn connect_avoids_an_association_whose_peer_does_not_answer() {
+    let mut net = pair();
+    let (remote, shared) = ((v4(2), PORT).into(), api::EndpointConfig::from(config()));
+    let (old, _) = net.open_as(0, 0, 1, remote, shared.clone());
+    net.run_until_idle();
+    net.is_lost = Box::new(|_, _| true);
+    net.hosts[0].send(old, b"lost");
+    net.advance(Duration::from_secs(20));
+    net.is_lost = Box::new(|_, _| false);
+    net.hosts[1] = Host::new(&Plan::new(2));
+    net.hosts[1].listen_as(PORT, 200, 200, config());
+    let restarted = net.now;
+    let (here, _) = net.open_as(0, 0, 1, remote, shared.clone());
+    assert!(net.now - restarted < Duration::from_secs(1), "after {:?}", net.now - restarted);
+    assert_eq!(net.hosts[0].count("associations"), 2);
+    write(&mut net, here, 5000);
+    // The new association is shared again.
+    net.open_as(0, 0, 1, remote, shared);
+    assert_eq!(net.hosts[0].count("associations"), 2);
+}
+
 /// A connect beyond the listener's credits is refused with an answer, and leaves no state.
 #[test]
 fn session_without_listener_credit_is_refused() {

@@ -107,7 +107,7 @@ def main():
     for package in metadata["packages"]:
         name = package["name"]
         if package["id"] in used and package["source"] not in (None, CRATES_IO):
-            problems.append(f"{name} {package['version']}: {package['source']} is no source of deny.toml")
+            problems.append(f"{name} {package['version']}: {package['source']} is not listed in deny.toml")
         if package["id"] in members:
             wild = [d["name"] for d in package["dependencies"] if d["req"] == "*" and not d.get("path")]
             problems.extend(f"{name}: any version of {other} is taken: write one" for other in wild)

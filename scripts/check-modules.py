@@ -180,7 +180,7 @@ def main():
     crates, bad = {}, 0
     for place in places:
         if not place.is_dir():
-            sys.exit(f"check-modules: {place} is no directory")
+            sys.exit(f"check-modules: {place} is not a directory")
         src = place.resolve()
         while src.name != "src":
             src = src.parent

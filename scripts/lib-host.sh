@@ -86,7 +86,7 @@ start_ddpd() {
     in_a ip -br link show "$tap" | grep UP >/dev/null || die "the TAP is not up"
     [ "$(in_a cat "/sys/class/net/$tap/address")" = "$(in_a cat "/sys/class/net/$dev_a/address")" ] ||
         die "the TAP has another link-layer address than the port"
-    in_a nft list ruleset | grep "ddpd-$dev_a" >/dev/null || die "there is no table for $dev_a"
+    in_a nft list ruleset | grep "ddpd-$dev_a" >/dev/null || die "table for $dev_a not found"
 }
 
 stop_ddpd() { stop_pid "$ddpd_pid"; ddpd_pid=''; }

@@ -53,7 +53,7 @@ def idle_clients(on):
 @situation("a limit of descriptors that is too low for the configuration: a note; without a free descriptor no thread spins, and the appliance recovers")
 def no_descriptors(on):
     if not shutil.which("prlimit"):
-        raise LeftOut("there is no prlimit")
+        raise LeftOut("prlimit is not installed")
     directory = on.directory / "descriptors"
     with Ddpd(on, directory, {"a": text("a", 1), "b": text("b", 2)}, wrap=("prlimit", "--nofile=100:150")) as ddpd:
         notes = ddpd.json("a", "status")["notes"]

@@ -91,7 +91,7 @@ def killed(on, timeout, reason):
         with Ddpd(on, directory, client) as peer:
             peer.json("client", "connect", "tcp://10.79.0.1:7471")
             of = directory / "server"
-            expect(region(on, "inbox", of)["bound_to"], "nobody has the region")
+            expect(region(on, "inbox", of)["bound_to"], "no stream has the region")
             peer.kill()
             began = time.monotonic()
         until(lambda: region(on, "inbox", of)["bound_to"] is None, "the region is not free")

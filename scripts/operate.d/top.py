@@ -32,7 +32,7 @@ class Terminal:
         self.environment.pop("TMUX", None)
         self.gone = False
         self.tmux("-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", "-c", directory, "env", f"PS1={PROMPT} ", "sh")
-        until(lambda: PROMPT in self.lines()[0], "there is no shell")
+        until(lambda: PROMPT in self.lines()[0], "the shell does not start")
         self.before = self.modes()
 
     def __enter__(self):

@@ -246,7 +246,7 @@ static socklen_t parse_address(const char *text, int port, struct sockaddr_stora
 		four->sin_port = htons(port);
 		return sizeof *four;
 	}
-	if (inet_pton(AF_INET6, text, &six->sin6_addr) != 1) fail("%s is no address", text);
+	if (inet_pton(AF_INET6, text, &six->sin6_addr) != 1) fail("%s is not an address", text);
 	six->sin6_family = AF_INET6;
 	six->sin6_port = htons(port);
 	return sizeof *six;

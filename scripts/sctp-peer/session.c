@@ -75,7 +75,7 @@ static void begin(struct session *s)
 
 struct session *session_of(struct peer *p, int stream)
 {
-	if (stream < 0 || stream >= p->streams) fail("there is no stream %d", stream);
+	if (stream < 0 || stream >= p->streams) fail("stream %d does not exist", stream);
 	if (!p->sessions[stream]) begin(p->sessions[stream] = room(sizeof **p->sessions));
 	return p->sessions[stream];
 }

@@ -15,7 +15,7 @@ set -euo pipefail
 here=$repo/scripts/siw-guest
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/ddpd/siw-guest
 
-# What runs in the guest. The libraries that it needs are found among the packages' files.
+# Programs of the guest. Their libraries are found among the packages' files.
 programs=(ip rping udaddy ibv_devinfo rdma ss ib_write_bw ib_write_lat ib_read_bw ib_read_lat ib_send_bw ib_send_lat)
 guest_packages=(busybox-static rdma-core rdmacm-utils ibverbs-utils ibverbs-providers libibverbs1 librdmacm1
     libibumad3 libnl-3-200 libnl-route-3-200 perftest iproute2 libpci3 libc6 libmnl0 libbpf1 libelf1 libcap2
@@ -26,7 +26,7 @@ modules=(virtio_net 9p 9pnet_virtio ib_uverbs rdma_ucm rdma_cm iw_cm ib_core lib
     esp4 esp6 xfrm_user gcm ghash-generic ctr cbc seqiv echainiv authenc authencesn hmac sha1_generic sha256_generic
     aes_generic crypto_null chacha20poly1305 chacha_generic poly1305_generic cmac)
 
-# What initrd.ike has besides: charon with the plugins that it needs for IKEv2, swanctl, and what ddpd is linked with and loads.
+# Additional programs of initrd.ike: charon with its plugins for IKEv2, swanctl, and the libraries of ddpd.
 ike_packages=(strongswan-charon strongswan-libcharon strongswan-swanctl strongswan-pki libcharon-extra-plugins libstrongswan
     libstrongswan-standard-plugins
     libgmp10 libsystemd0 liblzma5 liblz4-1 libgcrypt20 libgpg-error0
@@ -214,7 +214,7 @@ if [ "$(cat "$cache/stamp" 2>/dev/null)" != "$stamp" ]; then
         [ -n "$version" ] || die "apt knows no linux-image-6.12-amd64 (Debian 12): run apt-get update"
         say "making the guest with kernel $version in $cache"
         rm -f stamp
-        # Nothing is kept of another kernel.
+        # Files of another kernel are removed.
         [ -e "kernel/.have/linux-image-$version" ] || rm -rf kernel build
         fetch kernel "linux-image-$version"
         fetch user "${guest_packages[@]}"

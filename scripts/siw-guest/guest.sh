@@ -37,7 +37,7 @@ guest_boot() {
 guest_start() {
     local ns=$1 tap=$2 address=$3 mtu=$4 image
     guest_args=("$@")
-    image=$("$repo/scripts/siw-guest/build.sh" "${GUEST_IMAGE:-initrd}") || die "there is no guest"
+    image=$("$repo/scripts/siw-guest/build.sh" "${GUEST_IMAGE:-initrd}") || die "the image of the guest cannot be built"
     guest_dir=$work/guest${guest_name:+-$guest_name}
     mkdir -p "$guest_dir/share"
     # Files of an earlier guest.

@@ -19,7 +19,7 @@
  *   recv:FILE        the next Send from the peer is the file
  *   put:N, get:N     one Write or Read of N bytes at the region's start
  *   gets:N           N Reads at once
- *   badput badget    STag that nobody has        pastput pastget    half behind the region
+ *   badput badget    unknown STag        pastput pastget    half behind the region
  *   ended:MS         the peer ends the connection within this time
  *   open:MS          the connection stands for this time
  *

@@ -202,6 +202,24 @@ def check_experts(directory):
     return len(wanted)
 
 
+def check_preferences(directory):
+    """Each preference changes what is shown."""
+    def values(name, preference, key):
+        found = [field for line in messages(directory / f"{name}.pcap", "-o", preference) for field in line.split(" ")]
+        return {field for field in found if field.startswith(key + "=")}
+
+    cases = [
+        ("marked.after-5", "iwarp.markers:no markers", "mpa.ulpdu_length", set()),
+        ("unmarked.after-5", "iwarp.crc:not used", "mpa.crc.status", {"mpa.crc.status=2"}),
+        ("marked", "iwarp.verify:FALSE", "mpa.crc.status", {"mpa.crc.status=3"}),
+        ("marked", "iwarp.upper:bare DDP", "ddp.rsvd_ulp", {"ddp.rsvd_ulp=40"}),
+    ]
+    for name, preference, key, wanted in cases:
+        got = values(name, preference, key)
+        assert got == wanted, f"{preference}: {got}, expected {wanted}"
+    return len(cases)
+
+
 def main():
     program, generated = sys.argv[1], pathlib.Path(sys.argv[2])
     peers = sorted(path for directory in sys.argv[3:] for path in pathlib.Path(directory).glob("*.pcap"))
@@ -223,6 +241,7 @@ def main():
     jobs["unordered"] = (compare_unordered, program, generated)
     jobs["snapped"] = (compare_snapped, generated)
     jobs["expert items"] = (check_experts, generated)
+    jobs["preferences"] = (check_preferences, generated)
     damaged = ("startup", "messages", "sctp", "bare", "flaws", "unmarked")
     jobs["damaged"] = (compare_damaged, generated, damaged, together / "damaged.pcap")
     failed, total = 0, 0

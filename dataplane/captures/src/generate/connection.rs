@@ -36,6 +36,8 @@ pub(super) struct Setup {
     pub(super) crc: bool,
     pub(super) reject: bool,
     pub(super) private_data: Vec<u8>,
+    /// True if FPDUPTR counts from the marker in front of an FPDU, as senders by the first draft may do.
+    pub(super) draft_pointers: bool,
     /// Initial sequence number of the initiator.
     pub(super) isn: u32,
     /// Port of the initiator.
@@ -50,6 +52,7 @@ impl Setup {
             crc: true,
             reject: false,
             private_data: Vec::new(),
+            draft_pointers: false,
             isn: 1000,
             port,
         }
@@ -138,12 +141,15 @@ impl Connection {
         for (ulpdu, flaw) in ulpdus {
             let before = stream.len();
             stream.fpdu(ulpdu, *flaw);
-            let fpdu = &stream.bytes()[before..];
+            let mut fpdu = stream.bytes()[before..].to_vec();
+            if self.setup.draft_pointers && before.is_multiple_of(512) {
+                count_from_first_marker(&mut fpdu);
+            }
             match (cut, segments.last_mut()) {
                 (Cut::Packed(size), Some(last)) if last.len() + fpdu.len() <= size => {
                     last.extend(fpdu)
                 }
-                _ => segments.push(fpdu.to_vec()),
+                _ => segments.push(fpdu),
             }
         }
         match cut {
@@ -151,4 +157,14 @@ impl Connection {
             Cut::Aligned | Cut::Packed(_) => segments,
         }
     }
+}
+
+/// Adds the length of the marker that starts `fpdu` to the FPDUPTR of the others.
+fn count_from_first_marker(fpdu: &mut [u8]) {
+    for at in (512..fpdu.len()).step_by(512) {
+        let pointer = u16::from_be_bytes([fpdu[at + 2], fpdu[at + 3]]) + 4;
+        fpdu[at + 2..at + 4].copy_from_slice(&pointer.to_be_bytes());
+    }
+    let (covered, field) = fpdu.split_at_mut(fpdu.len() - 4);
+    field.copy_from_slice(&oracle::crc32c(covered).to_le_bytes());
 }

@@ -85,6 +85,9 @@ fn markers() -> Vec<Vec<u8>> {
         let sends = [messages::sweep(&lengths), messages::sweep(&lengths)];
         frames.extend(Connection::new(setup).play(&sends, Cut::Aligned));
     }
+    let form = Form::Revision(0);
+    let setup = Setup { form, markers: [true, false], draft_pointers: true, ..Setup::new(42003) };
+    frames.extend(Connection::new(setup).play(&[messages::sweep(&lengths), vec![]], Cut::Aligned));
     // FPDUs with several markers, and several FPDUs between two markers.
     let setup = Setup { markers: [true, false], isn: 0xffff_f000, ..Setup::new(42010) };
     let large: Vec<usize> = (0..20).map(|n| 1000 + 97 * n).chain((0..60).map(|n| n % 40)).collect();
@@ -204,7 +207,7 @@ mod tests {
             let found = first.iter().find(|capture| capture.name == name).expect("a capture");
             crate::listing::list(&found.frames).len()
         };
-        assert_eq!(count("markers"), 3 * (2 + 2 * 129) + 2 + 80);
+        assert_eq!(count("markers"), 3 * (2 + 2 * 129) + (2 + 129) + 2 + 80);
         assert_eq!(count("segments"), 10 * (2 + 50 + 2) - 2 * 38);
         // Reordering and duplicates lose nothing.
         assert_eq!(count("unmarked"), 2 + 80);

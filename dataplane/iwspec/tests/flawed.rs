@@ -127,6 +127,10 @@ fn judge(case: &Case) -> Vec<String> {
 #[test]
 fn every_case_detects_its_flaws_and_passes_a_right_peer() {
     let mut catalogue = Catalogue::built_in().expect("good files");
+    // IWSPEC_ADD=FILE,FILE: more cases, without a new build.
+    for file in std::env::var("IWSPEC_ADD").iter().flat_map(|files| files.split(',')) {
+        catalogue.add_file(std::path::Path::new(file)).expect("a good file");
+    }
     // IWSPEC_CASES=ID,ID: only these.
     if let Ok(some) = std::env::var("IWSPEC_CASES") {
         catalogue.select(&some.split(',').map(String::from).collect::<Vec<_>>()).expect("cases");
@@ -135,7 +139,7 @@ fn every_case_detects_its_flaws_and_passes_a_right_peer() {
     let next = AtomicUsize::new(0);
     let wrong = Mutex::new(vec![]);
     std::thread::scope(|scope| {
-        for _ in 0..8 {
+        for _ in 0..24 {
             scope.spawn(|| {
                 while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let found = judge(case);

@@ -200,6 +200,9 @@ impl<'a> Connection<'a> {
         if revision == 2 && reply.reserved & 0x10 == 0 && self.makes("reply-enhanced") {
             return Err(End::Error);
         }
+        if self.behaves("ignore-replies") {
+            return self.idle();
+        }
         self.operate_with(reply.markers, reply.crc || self.config.crc);
         self.first_fpdu = true;
         if revision == 2 {
@@ -239,6 +242,9 @@ impl<'a> Connection<'a> {
                 let length = usize::from(u16::from_be_bytes([length[0], length[1]]));
                 if length > MAX_PRIVATE_DATA && self.makes("private-data-length") {
                     return Err(End::Error);
+                }
+                if self.behaves("early-reply") {
+                    self.input.resize(20 + length, 0);
                 }
             }
             if let Some((frame, length)) = start_frame(&self.input) {
@@ -303,7 +309,7 @@ impl<'a> Connection<'a> {
             return Ok(());
         }
         let (layer, etype, code) = self.config.flaws.error(check, error);
-        if self.first_fpdu {
+        if self.first_fpdu || self.behaves("terminate-early") {
             self.terminate(layer, etype, code);
         }
         self.flush()?;

@@ -53,6 +53,15 @@ pub const CHECKS: &[&str] = &[
     "invalidate",
     "response",
     "terminate",
+    "atomic-length",
+    "atomic-reserved-is-ignored",
+    "atomic-code",
+    "atomic-stag",
+    "atomic-access",
+    "atomic-bounds",
+    "atomic-alignment",
+    "immediate-length",
+    "marker-low-bits-are-ignored",
 ];
 
 /// Other deviations.
@@ -82,6 +91,17 @@ pub const BEHAVIOURS: &[(&str, &str)] = &[
     ("reorder", "answers two requests of one burst in reverse order"),
     ("after-terminate", "sends a Send after its Terminate"),
     ("answer-after-error", "answers requests behind a wrong segment"),
+    ("ignore-replies", "does not go on behind a Reply, and keeps the connection open"),
+    ("deliver-partial", "answers an FPDU that is not complete"),
+    ("answer-writes", "answers a Write by a Send"),
+    ("answer-terminate", "answers a Terminate by a Terminate"),
+    ("terminate-early", "sends a Terminate before it has received a valid FPDU"),
+    ("increasing-only", "rejects untagged segments in another order than that of their MO"),
+    ("deliver-segments", "takes each untagged segment for a message"),
+    ("one-counter", "counts the messages of all untagged queues together"),
+    ("lose-later-segments", "does not place the segments of a Write behind the first"),
+    ("atomic-without-masks", "ignores the masks of atomic operations"),
+    ("always-swap", "swaps also if the comparison fails"),
     ("continue-after-terminate", "continues after a received Terminate"),
 ];
 

@@ -26,13 +26,35 @@ pub(super) fn initial_memory() -> Bytes {
     REGIONS.iter().map(|r| crate::value::pattern(r.base, r.length)).collect()
 }
 
+/// An untagged message that is being received, its segments in any order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Partial {
+    pub(super) data: Vec<u8>,
+    /// Bytes received so far.
+    pub(super) bytes: usize,
+}
+
+impl Partial {
+    /// Copies the payload of a segment to its MO.
+    pub(super) fn place(&mut self, from: usize, payload: &[u8]) {
+        let end = from + payload.len();
+        if self.data.len() < end {
+            self.data.resize(end, 0);
+        }
+        self.data[from..end].copy_from_slice(payload);
+        self.bytes += payload.len();
+    }
+}
+
 /// Queues of one connection.
 #[derive(Debug)]
 pub(super) struct Queues {
     /// Next MSN of each queue.
     pub(super) msn: [u32; 4],
     /// Message of each queue that is being received: its bytes so far.
-    pub(super) partial: [Vec<u8>; 4],
+    pub(super) partial: [Partial; 4],
+    /// True behind a tagged segment that is not the last of its message.
+    pub(super) within_write: bool,
     /// Sink STag, TO and bytes left of our Read Request.
     pub(super) reading: Option<(u32, u64, u32)>,
     pub(super) rounds: u32,
@@ -40,6 +62,12 @@ pub(super) struct Queues {
 
 impl Default for Queues {
     fn default() -> Queues {
-        Queues { msn: [1; 4], partial: Default::default(), reading: None, rounds: 0 }
+        Queues {
+            msn: [1; 4],
+            partial: Default::default(),
+            within_write: false,
+            reading: None,
+            rounds: 0,
+        }
     }
 }

@@ -15,6 +15,8 @@ const MULPDU: usize = 1024;
 const PING: u64 = 64;
 /// Longest Send.
 const BUFFER: usize = 4096;
+/// Highest MO that is placed, also by a peer that ignores errors.
+const MAX_OFFSET: usize = 1 << 20;
 
 impl Connection<'_> {
     /// Handles the segment in `current`.
@@ -67,7 +69,9 @@ impl Connection<'_> {
             }
             self.check("bounds", !inside, (1, 1, 1))?;
             self.rdmap(s, matches!(s.opcode(), 0 | 2))?;
-            if !self.behaves("lose-writes") {
+            let behind = std::mem::replace(&mut self.queues.within_write, !s.last);
+            let lost = behind && self.behaves("lose-later-segments");
+            if !self.behaves("lose-writes") && !lost {
                 self.place(at, to.wrapping_add(u64::from(self.behaves("misplace"))), &s.payload);
             }
         } else {
@@ -78,12 +82,14 @@ impl Connection<'_> {
         }
         if response {
             self.response(s, stag, to)?;
+        } else if self.behaves("answer-writes") {
+            self.hold(Kind::Send, "len=4".into());
         }
         Ok(())
     }
 
     /// TO behind the last byte of a region.
-    fn limit(&self, region: usize) -> u64 {
+    pub(super) fn limit(&self, region: usize) -> u64 {
         let length = match self.config.service {
             Service::Rping => PING as usize,
             _ => REGIONS[region].length,
@@ -136,24 +142,37 @@ impl Connection<'_> {
         let ahead = msn.wrapping_sub(self.queues.msn[queue]);
         self.check("buffer", (1..1 << 16).contains(&ahead), (1, 2, 2))?;
         self.check("msn", ahead != 0, (1, 2, 3))?;
-        let have = self.queues.partial[queue].len();
+        let (from, have) = (mo as usize, self.queues.partial[queue].bytes);
         self.check("too-long", have + s.payload.len() > BUFFER, (1, 2, 5))?;
-        self.check("mo", mo as usize != have, (1, 2, 4))?;
-        let allowed = matches!((qn, s.opcode()), (0, 3..=6) | (1, 1) | (2, 7));
+        let early = from != have && self.behaves("increasing-only");
+        let hole = s.last && from.saturating_add(s.payload.len()) != have + s.payload.len();
+        self.check("mo", hole || early || from > MAX_OFFSET, (1, 2, 4))?;
+        let allowed = matches!((qn, s.opcode()), (0, 3..=6 | 8 | 9) | (1, 1 | 10) | (2, 7));
         self.rdmap(s, allowed)?;
         let partial = &mut self.queues.partial[queue];
-        partial.extend(&s.payload);
-        if !s.last {
+        partial.place(from.min(MAX_OFFSET), &s.payload);
+        if !s.last && !self.config.flaws.behaves("deliver-segments") {
             return Ok(());
         }
-        let message = std::mem::take(partial);
-        self.queues.msn[queue] = msn.wrapping_add(1);
+        let message = std::mem::take(partial).data;
+        let counter = if self.behaves("one-counter") { 0..4 } else { queue..queue + 1 };
+        self.queues.msn[counter].fill(msn.wrapping_add(1));
         match s.opcode() {
             1 => self.read_request(&message),
-            7 => match self.behaves("continue-after-terminate") {
-                true => Ok(()),
-                false => Err(End::Error),
-            },
+            10 => self.atomic(&message),
+            8 | 9 => {
+                self.check("immediate-length", message.len() != 8, (0, 2, 7))?;
+                self.deliver(&message);
+                Ok(())
+            }
+            7 if self.behaves("continue-after-terminate") => Ok(()),
+            7 => {
+                if self.behaves("answer-terminate") {
+                    self.send(Kind::Terminate, "layer=0 type=2 code=7");
+                    self.flush()?;
+                }
+                Err(End::Error)
+            }
             opcode => {
                 if invalidate != 0
                     && matches!(opcode, 3 | 5)
@@ -204,7 +223,7 @@ impl Connection<'_> {
     }
 
     /// Queues the frames of an answer, one per line, until the input is processed.
-    fn hold(&mut self, kind: Kind, frames: String) {
+    pub(super) fn hold(&mut self, kind: Kind, frames: String) {
         self.held.push((kind, frames));
     }
 
@@ -222,10 +241,7 @@ impl Connection<'_> {
     /// Gives a Send to the service.
     fn deliver(&mut self, message: &[u8]) {
         match self.config.service {
-            Service::Echo => {
-                let digits: String = message.iter().map(|b| format!("{b:02x}")).collect();
-                self.hold(Kind::Send, format!("data=hex:{digits}"));
-            }
+            Service::Echo => self.echo(message),
             Service::Rping => self.rping(message),
             Service::Perftest => self.perftest(message),
             Service::Region | Service::Sink => {}
@@ -242,6 +258,19 @@ impl Connection<'_> {
         }
         let digits: String = answer.iter().map(|b| format!("{b:02x}")).collect();
         self.hold(Kind::Send, format!("data=hex:{digits}"));
+    }
+
+    /// Answers with the same bytes, in as many segments as needed.
+    fn echo(&mut self, message: &[u8]) {
+        let chunks: Vec<&[u8]> =
+            if message.is_empty() { vec![&[]] } else { message.chunks(MULPDU).collect() };
+        let mut frames = String::new();
+        for (index, chunk) in chunks.iter().enumerate() {
+            let digits: String = chunk.iter().map(|b| format!("{b:02x}")).collect();
+            let last = u8::from(index + 1 == chunks.len());
+            frames += &format!("mo={} last={last} data=hex:{digits}\n", index * MULPDU);
+        }
+        self.hold(Kind::Send, frames);
     }
 
     fn rping(&mut self, message: &[u8]) {

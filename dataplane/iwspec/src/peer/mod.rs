@@ -3,6 +3,7 @@
 //! It shares with the tester only the codec. Left out: everything that no case needs, such as performance, several
 //! streams that share memory, and SCTP.
 
+mod atomics;
 mod connection;
 pub mod flaws;
 mod memory;

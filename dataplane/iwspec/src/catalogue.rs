@@ -16,10 +16,22 @@ const FILES: &[(&str, &str)] = files![
     "mpa/enhanced",
     "mpa/draft",
     "mpa/framing",
+    "mpa/markers",
+    "mpa/private-data",
+    "mpa/teardown",
+    "mpa/unseen",
     "ddp/tagged",
     "ddp/untagged",
+    "ddp/messages",
+    "ddp/errors",
+    "ddp/unseen",
     "rdmap/operations",
     "rdmap/terminate",
+    "rdmap/messages",
+    "rdmap/reads",
+    "rdmap/atomics",
+    "rdmap/immediate",
+    "rdmap/unseen",
 ];
 
 /// Cases and the requirements without a case.

@@ -4,6 +4,8 @@
 A row is a table line; its last cell holds tests as `crate: path::to::test` (several, separated by
 commas), a script as `scripts/NAME ...`, or a reason that starts with "Not met:", "Not ours:" or "ULP:".
 
+`iwspec: ID` is a case of iwspec, or a requirement that its case files name as not observable (`unseen`).
+
 A test has its whole path: modules and function, as `cargo test` prints it; for a file in `tests/` preceded
 by the file's name. The function has `#[test]`, or is generated with it by a macro of the same file. A
 dialogue of `sim` has the name of its file, with the directory (`rfc5681-recovery::name`) where the file's
@@ -37,6 +39,7 @@ CRATES = {
     "ddpd": "control/ddpd",
     "xfrm": "control/xfrm",
 }
+CASES = "dataplane/iwspec/cases"
 REASONS = ("Not met:", "Not ours:", "ULP:", "Out of scope:")
 
 # Comments, strings and characters, which may contain braces or `fn`. A lifetime ('a) is not a character.
@@ -136,12 +139,22 @@ def dialogues(root):
     return named | {name for name in alone if alone.count(name) == 1}
 
 
+def spec_cases(root, cache={}):
+    """Returns the identifiers of all cases and of all requirements without one in the case files of iwspec."""
+    if root not in cache:
+        files = pathlib.Path(root).rglob("*.case")
+        cache[root] = {found for path in files for found in re.findall(r"^(?:case|unseen) (\S+)", path.read_text(), re.M)}
+    return cache[root]
+
+
 def problem_with(name):
     """Returns the error in a test's or script's name, or None."""
     if name.startswith("scripts/"):
         return None if pathlib.Path(name.split()[0]).exists() else f"{name} does not exist"
     crate, _, test = name.partition(":")
     test = test.strip()
+    if crate == "iwspec":
+        return None if test in spec_cases(CASES) else f"no case {test} in {CASES}"
     if crate not in CRATES or not test:
         return f"cannot read {name!r}"
     known = crate_tests(CRATES[crate])
@@ -159,7 +172,7 @@ def main():
         sys.exit(__doc__.strip().splitlines()[-1])
     directory = pathlib.Path(sys.argv[1])
     files = sorted(path for path in directory.glob("*.md") if path.name != "README.md")
-    listed = set(re.findall(r"\]\(([^)]+\.md)\)", (directory / "README.md").read_text()))
+    listed = set(re.findall(r"\]\(([^)/]+\.md)\)", (directory / "README.md").read_text()))
     problems, rows, tests = [], 0, 0
     for name in sorted(listed ^ {path.name for path in files}):
         problems.append(f"{directory}/README.md: {name} is {'missing' if name in listed else 'not listed'}")

@@ -337,8 +337,9 @@ fn action(word: &str, rest: &str) -> Result<Action, String> {
         "reset" => alone(Action::Reset),
         "start" => {
             let arguments = arguments()?;
-            arguments
-                .check(&["rev", "markers", "crc", "ird", "ord", "enhanced", "flags", "draft"])?;
+            arguments.check(&[
+                "rev", "markers", "crc", "ird", "ord", "enhanced", "flags", "draft", "mss",
+            ])?;
             Ok(Action::Start(arguments))
         }
         "require" => Ok(Action::Require(arguments()?)),

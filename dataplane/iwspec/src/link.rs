@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use socket2::SockRef;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 /// Pause between two attempts to connect or accept.
 const RETRY: Duration = Duration::from_millis(20);
@@ -103,6 +103,8 @@ pub enum Received {
 #[derive(Debug)]
 pub struct Link {
     stream: Option<TcpStream>,
+    /// TCP maximum segment size to announce, bytes. `None`: that of the path.
+    pub mss: Option<u32>,
     /// Events so far.
     pub transcript: Transcript,
     ended: Option<Received>,
@@ -110,7 +112,7 @@ pub struct Link {
 
 impl Default for Link {
     fn default() -> Link {
-        Link { stream: None, transcript: Transcript::new(), ended: None }
+        Link { stream: None, mss: None, transcript: Transcript::new(), ended: None }
     }
 }
 
@@ -121,7 +123,7 @@ impl Link {
     /// One sentence with the reason why there is no connection.
     pub fn open(&mut self, target: &Target, deadline: Instant) -> Result<(), String> {
         let stream = match target {
-            Target::Connect(address) => connect(*address, deadline)?,
+            Target::Connect(address) => connect(*address, self.mss, deadline)?,
             Target::Listen(listener) => accept(listener, deadline)?,
         };
         let addresses = || Ok::<_, std::io::Error>((stream.local_addr()?, stream.peer_addr()?));
@@ -199,16 +201,29 @@ impl Link {
     }
 }
 
-fn connect(address: SocketAddr, deadline: Instant) -> Result<TcpStream, String> {
+fn connect(address: SocketAddr, mss: Option<u32>, deadline: Instant) -> Result<TcpStream, String> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        match TcpStream::connect_timeout(&address, left) {
+        match connect_once(address, mss, left) {
             Ok(stream) => return Ok(stream),
             // A server of one connection, such as ib_write_bw, is started again.
             Err(_) if Instant::now() + RETRY < deadline => std::thread::sleep(RETRY),
             Err(e) => return Err(format!("no connection to {address}: {e}")),
         }
     }
+}
+
+fn connect_once(
+    address: SocketAddr,
+    mss: Option<u32>,
+    time: Duration,
+) -> std::io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if let Some(mss) = mss {
+        socket.set_tcp_mss(mss)?;
+    }
+    socket.connect_timeout(&address.into(), time)?;
+    Ok(socket.into())
 }
 
 fn accept(listener: &Mutex<TcpListener>, deadline: Instant) -> Result<TcpStream, String> {

@@ -31,6 +31,14 @@ pub fn start(session: &mut Session<'_>, arguments: &Arguments, needs: &[Need]) -
 
 /// Opens a connection and does a correct start-up.
 fn connect(session: &mut Session<'_>, arguments: &Arguments) -> Result<(), Stop> {
+    if arguments.get("mss").is_some() {
+        if session.role() == Role::Initiator {
+            return Err(Stop::NotApplicable(
+                "the MSS is only set for connections to the device".into(),
+            ));
+        }
+        session.link.mss = Some(session.number(arguments, "mss", 0)? as u32);
+    }
     session.open()?;
     if arguments.get("draft").is_some() {
         return start_draft(session, arguments);

@@ -71,6 +71,8 @@ pub const BEHAVIOURS: &[(&str, &str)] = &[
     ("short-region", "rejects the last byte of a region"),
     ("reject-long", "rejects private data of more than 256 bytes"),
     ("whole-frames", "ignores a start frame that is not within one read"),
+    ("big-fpdus", "makes FPDUs that do not fit into a TCP segment"),
+    ("tiny-fpdus", "makes FPDUs with ULPDUs of 64 bytes"),
     (
         "ready-to-ulp",
         "hands a Send of no bytes that only says ready to the ULP, which ends the stream",

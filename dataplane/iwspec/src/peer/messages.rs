@@ -209,17 +209,30 @@ impl Connection<'_> {
             let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
             data = memory[at].iter().copied().skip(from).take(r.size as usize).collect();
         }
+        let room = self.payload_room();
         let chunks: Vec<&[u8]> =
-            if data.is_empty() { vec![&[]] } else { data.chunks(MULPDU).collect() };
+            if data.is_empty() { vec![&[]] } else { data.chunks(room).collect() };
         let mut frames = String::new();
         for (index, chunk) in chunks.iter().enumerate() {
             let digits: String = chunk.iter().map(|b| format!("{b:02x}")).collect();
-            let to = r.sink_to.wrapping_add((index * MULPDU) as u64);
+            let to = r.sink_to.wrapping_add((index * room) as u64);
             let last = u8::from(index + 1 == chunks.len());
             frames += &format!("stag={} to={to} last={last} data=hex:{digits}\n", r.sink_stag);
         }
         self.hold(Kind::Response, frames);
         Ok(())
+    }
+
+    /// Bytes of payload per tagged segment: MULPDU by RFC 5044 §4.5, without the header.
+    fn payload_room(&self) -> usize {
+        let emss = socket2::SockRef::from(&self.stream).tcp_mss().unwrap_or(1460) as usize;
+        let mulpdu = match (self.behaves("big-fpdus"), self.behaves("tiny-fpdus")) {
+            (true, _) => MULPDU,
+            (_, true) => 64,
+            // Length, CRC, pad, and room for markers and TCP options.
+            _ => emss.saturating_sub(32).clamp(128, MULPDU),
+        };
+        mulpdu - TAGGED_HEADER
     }
 
     /// Queues the frames of an answer, one per line, until the input is processed.

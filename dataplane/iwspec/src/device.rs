@@ -54,6 +54,8 @@ pub struct Setup {
     pub timing: Timing,
     /// Part of shared memory for the cases that run at the same time: index and number of parts.
     pub lane: (u64, u64),
+    /// MPA revision of a start-up whose case names none, 1 or 2.
+    pub revision: u64,
     /// Operations that the device permits, as [`crate::startup::probe`] finds out.
     pub permits: Permits,
 }

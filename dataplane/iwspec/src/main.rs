@@ -170,8 +170,14 @@ fn test(cli: &Cli, catalogue: &Catalogue, profile: &Profile) -> Result<ExitCode,
         service: cli.service,
         timing: suite::timing(cli.slow),
         lane: (0, 1),
+        revision: 1,
         permits: Permits::default(),
     };
+    // Without the enhanced data of revision 2 some devices permit no Reads.
+    setup.revision = 2;
+    if suite::control(&setup).is_err() {
+        setup.revision = 1;
+    }
     suite::control(&setup).map_err(|e| (3, format!("the device cannot be tested: {e}")))?;
     startup::probe(&mut setup);
     let about = About {

@@ -26,6 +26,12 @@ pub fn start(session: &mut Session<'_>, arguments: &Arguments, needs: &[Need]) -
         session.companion = Some(Box::new(control));
     }
     connect(session, arguments)?;
+    // Read Requests that the device accepts at a time. Without the enhanced data it is a matter of its program.
+    let depth = match session.variables.get("peer.enhanced") {
+        Some(1) => session.variables.get("peer.ird").copied().unwrap_or(0),
+        _ => service.read_depth(),
+    };
+    session.set("depth", depth);
     service.prepare(session, needs)
 }
 
@@ -64,7 +70,7 @@ fn start_draft(session: &mut Session<'_>, arguments: &Arguments) -> Result<(), S
 }
 
 fn start_responder(session: &mut Session<'_>, arguments: &Arguments) -> Result<(), Stop> {
-    let rev = session.number(arguments, "rev", 1)?;
+    let rev = session.number(arguments, "rev", session.setup().revision)?;
     let mut frame = format!(
         "rev={rev} markers={} crc={}",
         session.number(arguments, "markers", 0)?,

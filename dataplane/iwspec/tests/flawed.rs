@@ -69,6 +69,7 @@ fn verdict(case: &Case, role: Role, config: &Config) -> Verdict {
         service: config.service,
         timing,
         lane: (0, 1),
+        revision: 1,
         permits: Permits::default(),
     };
     let outcome = execute(case, &setup);

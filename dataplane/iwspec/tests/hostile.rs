@@ -106,8 +106,14 @@ fn hostile_devices_are_survived_in_time() {
         std::thread::scope(|scope| {
             for service in [Service::Region, Service::Rping, Service::Perftest, Service::Echo] {
                 let target = Arc::new(Target::Connect(address));
-                let setup =
-                    Setup { target, service, timing, lane: (0, 1), permits: Permits::default() };
+                let setup = Setup {
+                    target,
+                    service,
+                    timing,
+                    lane: (0, 1),
+                    revision: 1,
+                    permits: Permits::default(),
+                };
                 let (cases, next) = (&cases, &next);
                 for _ in 0..8 {
                     let setup = setup.clone();

@@ -75,7 +75,13 @@ impl Catalogue {
             }
             self.cases.push(case);
         }
-        self.unseen.extend(file.unseen);
+        for unseen in file.unseen {
+            let same = |id: &String| *id == unseen.id;
+            if self.cases.iter().any(|c| same(&c.id)) || self.unseen.iter().any(|u| same(&u.id)) {
+                return Err(format!("{} is the id of two entries", unseen.id));
+            }
+            self.unseen.push(unseen);
+        }
         Ok(())
     }
 

@@ -59,8 +59,8 @@ impl NoiseMonitor {
         self.copies.last().copied()
     }
 
-    /// Returns true if the copy rate `copied`, GB/s, is too low relative to the best rate so far. The end of a run
-    /// repeats this check for all repetitions, because early checks may have known only the rate of a shared core.
+    /// Returns true if the copy rate `copied`, GB/s, is too low relative to the best rate so far. The check
+    /// is repeated for all repetitions at the end of a run, because the best rate may have been measured late.
     pub fn is_below_best(&self, copied: f64) -> bool {
         copied < self.best_copy * NOISY_COPY_SHARE
     }

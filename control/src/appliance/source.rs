@@ -124,7 +124,8 @@ impl SourceFile {
     }
 }
 
-/// Returns the bytes of memory for a put of a source with this length. `None`: the source is read to its end.
+/// Returns the size of the memory window through which a put sends a source of `len` bytes: the whole source if it is
+/// short. `None`: the length is unknown, as of a pipe.
 pub fn window_len(len: Option<u64>) -> u64 {
     len.map_or(SLOTS * PIECE, |len| len.min(SLOTS * PIECE)).max(1)
 }

@@ -49,8 +49,8 @@ const MEMORY_MESSAGE_LEN: usize = 56;
 const VERSION_MESSAGE_LEN: usize = 16;
 /// Alignment of perftest's data buffers, bytes. Its credit counter is not aligned to it.
 const PAGE: u64 = 4096;
-/// Maximum number of answers in flight in the write latency test. A client waits for each answer before it writes
-/// again, and its Write acknowledges the answer.
+/// Maximum number of unacknowledged answers in the write latency test. perftest waits for each answer before it writes
+/// again, so it never has more than one.
 const MAX_ANSWERING: u32 = 4;
 
 /// All perftest streams of one listener.

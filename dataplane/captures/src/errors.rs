@@ -54,7 +54,7 @@ const TYPES: [(u8, u8, &str); 8] = [
 
 /// Returns the name of an error; `None` if it is not registered.
 pub fn name(layer: u8, etype: u8, code: u8) -> Option<&'static str> {
-    // RFC 6580 §3.1: 0x0/0x0/ALL
+    // RFC 6580 §3.1: layer 0, type 0 (local catastrophic error) is registered for all codes.
     let code = if (layer, etype) == (0, 0) { 0 } else { code };
     ERRORS.iter().find(|e| (e.0, e.1, e.2) == (layer, etype, code)).map(|e| e.3)
 }

@@ -10,11 +10,12 @@ use crate::{Engine, MAX_INSERTING_LEN, MIN_CLMUL_LEN, Sum, update, update_number
 /// Packed into one `u64`, so that store-to-load forwarding works. A load that spans several stores stalls until these
 /// have left the store buffer. Stores leave it in order, so they wait behind earlier stores, for example to a packet's
 /// cache lines, which another core may own.
+///
+/// Bits 0–31 are the CRC, 32–47 the sum, 48 [`ODD`], and 49 [`SUMMED`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Digest(u64);
 
-/// Set if a sum was requested and covers an odd number of bytes. Layout: bits 0–31 CRC, 32–47 sum, 48 `ODD`, 49
-/// [`SUMMED`].
+/// Set if a sum was requested and covers an odd number of bytes.
 const ODD: u64 = 1 << 48;
 /// Set if a sum was requested.
 const SUMMED: u64 = 1 << 49;

@@ -147,8 +147,8 @@ impl Vhost {
         let changes = self.changes.load(Ordering::Acquire);
         if kick.changes_seen != changes {
             // SAFETY: the lock keeps the frontend valid. DPDK may close the descriptor after it has reported a change.
-            // If the number belongs to another descriptor by then, the duplicate signals spuriously until the worker
-            // sees the change.
+            // If the number was reused by then, the duplicate refers to another file. It can only cause spurious
+            // wake-ups, until the worker sees the change.
             let fd = frontend.and_then(|frontend| unsafe { duplicate(frontend.id, queue) });
             kick.replace(&queue_state.epoll, fd, changes);
         }

@@ -18,7 +18,7 @@ pub enum Service {
     Region,
     /// `service = "echo"` of ddpd: each Send is answered
     Echo,
-    /// `service = "sink"` of ddpd: each Send is taken
+    /// `service = "sink"` of ddpd: each Send is received and discarded
     Sink,
     /// `ib_write_bw -R`, `ib_read_bw -R` or `ib_send_bw -R`, as server or client
     Perftest,

@@ -71,8 +71,8 @@ impl Link {
             .then_some(self.payload)
     }
 
-    /// Returns true for the protocols besides IP that pass without IPsec: ARP, LLDP and EAPOL, in which Linux never
-    /// finds an IP packet. Any other EtherType may contain one: stacked tags, PPPoE, MPLS, MACsec, batman-adv, HSR.
+    /// Returns true for the EtherTypes to which IPsec policies do not apply: ARP, LLDP and EAPOL. Linux never finds an
+    /// IP packet in them. Any other EtherType may contain one: stacked tags, PPPoE, MPLS, MACsec, batman-adv, HSR.
     pub fn passes_policies(&self) -> bool {
         matches!(self.protocol, EthernetProtocol::Arp | EthernetProtocol::Unknown(LLDP | EAPOL))
     }

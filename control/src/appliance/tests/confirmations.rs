@@ -21,7 +21,7 @@ fn queue(path: &str) -> Bench {
     bench
 }
 
-/// Returns a bench whose region `own` is backed by a file, and an established stream.
+/// Returns a bench with an established stream and a region `own` that is backed by a file.
 fn region(fsync: &str) -> Bench {
     let own = format!("name = \"own\"\npath = \"DIR/region\"\nfsync = \"{fsync}\"");
     let mut bench = bench_with(&BASIC.replace("name = \"own\"", &own));

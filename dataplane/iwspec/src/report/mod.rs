@@ -9,7 +9,7 @@ pub mod terminal;
 use crate::run::Verdict;
 use crate::suite::Report;
 
-/// What the reports are about.
+/// The tested device and its service, for the heading of each report.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct About {
     /// Address of the device, or of our listener.

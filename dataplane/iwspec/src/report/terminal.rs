@@ -33,7 +33,7 @@ pub fn case(report: &Report, verbose: bool) -> String {
     out
 }
 
-/// Returns the last line.
+/// Returns the report's last line: the number of each verdict.
 pub fn summary(s: &Summary) -> String {
     format!(
         "{} passed, {} failed, {} known deviations, {} inconclusive, {} not applicable\n",

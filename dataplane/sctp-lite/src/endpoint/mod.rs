@@ -274,7 +274,8 @@ impl<M: RegionMemory> Endpoint<M> {
     /// free pair of streams, and an established association has no unanswered retransmission or HEARTBEAT. A restarted
     /// peer answers the INIT of a new association at once, but an old association only after its doubled T3-rtx.
     pub fn can_open(&self) -> bool {
-        let is_answered = self.association.state().is_opening() || self.association.error_count() == 0;
+        let is_answered =
+            self.association.state().is_opening() || self.association.error_count() == 0;
         self.is_open() && is_answered && self.upper.can_open()
     }
 

@@ -539,8 +539,8 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// Returns false if [`poll_event`](Self::poll_event) would return `None`. The queue of sessions is then emptied, as
-    /// by that call. With several sessions in the queue, returns true without checking them.
+    /// Returns false only if [`poll_event`](Self::poll_event) would return `None`. Then also empties the queue of
+    /// sessions, as `poll_event` does. Returns true without a check if several sessions are queued.
     #[inline]
     pub(super) fn may_have_events(&mut self) -> bool {
         if !self.events.is_empty() || self.event_queue.len() > 1 {

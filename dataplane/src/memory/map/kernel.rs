@@ -65,7 +65,8 @@ impl CopyKernel {
 }
 
 impl Mapping {
-    /// Copies `bytes` to offset `at` with `kernel`. Panics as [`Mapping::write`] does, and if the CPU lacks the kernel.
+    /// Copies `bytes` to offset `at` with `kernel`. Panics as [`Mapping::write`] does, and if the CPU lacks the
+    /// instructions of `kernel`.
     pub(in crate::memory) fn write_with(&self, kernel: CopyKernel, at: usize, bytes: &[u8]) {
         assert!(bytes.len() <= self.len && at <= self.len - bytes.len());
         assert!(kernel.is_available());

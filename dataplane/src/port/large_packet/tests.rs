@@ -1,4 +1,4 @@
-//! Tests that a device which cuts a large packet produces the merged segments again. The device is modelled by
+//! Tests that a device which segments a large packet reproduces the merged frames. The device is modelled by
 //! [`segment`], which implements segmentation offload independently of [`plan_large_packet`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

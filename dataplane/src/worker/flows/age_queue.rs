@@ -1,5 +1,5 @@
-//! Eviction by age when the table of streams or associations is full. The candidates are streams in TIME-WAIT, which
-//! RFC 9293 §3.4.2 would keep, and associations that are shutting down.
+//! Eviction by age when the table of streams or associations is full. The candidates are streams in TIME-WAIT, which are
+//! removed before 2 MSL have passed (RFC 9293 §3.6.1, MUST-13), and associations that are shutting down.
 
 use std::collections::VecDeque;
 

@@ -7,7 +7,7 @@
 //!
 //! | attack | attacker | test |
 //! |---|---|---|
-//! | blind resets, SYNs, text | off-path, knows ports and window | [`blind`] |
+//! | blind resets, SYNs, data | off-path, knows ports and window | [`blind`] |
 //! | challenge ACKs exhausted | off-path, knows the window | `blind::exhausted_challenge_acks_leave_other_streams_theirs` |
 //! | acknowledgements of data never sent | off-path, knows the window | `blind::blind_optimistic_acks_are_dropped` |
 //! | SYN flood: half-open streams, cookies | any host, forged addresses | [`floods`] |

@@ -41,7 +41,7 @@ pub(super) enum Rss {
     None,
 }
 
-/// Function that returns a device's verdict on the checksum above IP in a frame.
+/// Function that returns a device's verdict on the transport checksum of a frame.
 type VerdictFn = Box<dyn FnMut(&[u8]) -> RxChecksum>;
 
 /// A host: workers on one port with one interface.

@@ -88,7 +88,7 @@ impl<'a> Sack<'a> {
 }
 
 /// Writes a SACK chunk at the front of `out` and returns its length. Entries that do not fit are omitted: duplicates
-/// first, then the blocks furthest from the cumulative TSN (RFC 9260 §6.5). Returns `None` if not even the fixed fields
+/// first, then the blocks furthest from the cumulative TSN (RFC 9260 §6.7). Returns `None` if not even the fixed fields
 /// fit.
 pub(super) fn emit(
     header: SackHeader,

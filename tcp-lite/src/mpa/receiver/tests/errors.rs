@@ -266,8 +266,8 @@ fn length_into_located_fpdu_is_error_when_gap_closes() {
     );
 }
 
-/// Beyond a gap, a length that extends into a located FPDU may be damaged, so the segment is dropped. Its
-/// retransmission in order is an error.
+/// Beyond a gap, a length that extends into a located FPDU may be damaged, so the segment is dropped. The
+/// same bytes received in order are an error.
 #[test]
 fn length_into_located_fpdu_beyond_a_gap_is_dropped() {
     let mut stream = stream(true, &[1000, 1000, 40, 1000]);

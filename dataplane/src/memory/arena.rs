@@ -100,10 +100,8 @@ impl Arena {
             }
             total = total.saturating_add(end - start);
         }
-        let len = checked_len(total)?;
-        if len >= free_thread::MIN_DEFERRED_BYTES {
-            free_thread::start_thread();
-        }
+        checked_len(total)?;
+        free_thread::start_thread();
         let permit = maps.permit(parts.len() as u64)?;
         let mapping = Mapping::view(self.file.as_fd(), parts, config.writable)?.with_permit(permit);
         let mut statements = Vec::new();
@@ -123,6 +121,7 @@ impl Arena {
             shared: None,
             locked,
             huge: false,
+            is_deferred: true,
             statements,
             charge: OnceLock::new(),
         })))

@@ -1,18 +1,26 @@
-//! Frees large memory on a dedicated thread. Unmapping several GiB takes about a second, and the last handle may be
-//! dropped by a worker or by the control thread, neither of which may block that long.
+//! Frees large memory, and all memory of local programs, on a dedicated thread. Unmapping several GiB takes about a
+//! second, and the last handle may be dropped by a worker or by the control thread, neither of which may block that long.
+//! A program decides how often its memory is freed: each time, an unmapping on a worker would take some microseconds from
+//! other programs.
 
 use std::any::Any;
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
 
 use super::map::Mapping;
 
-/// Memory of at least this many bytes is freed on the free thread.
+/// Memory of at least this many bytes is freed on the free thread, whatever it is used for.
 pub(super) const MIN_DEFERRED_BYTES: usize = 64 << 20;
 
 /// Channel to the process's free thread. `None` if the thread could not be started.
-static FREE_THREAD: OnceLock<Option<Sender<MemoryResources>>> = OnceLock::new();
+static FREE_THREAD: OnceLock<Option<Sender<Job>>> = OnceLock::new();
+
+enum Job {
+    Free(MemoryResources),
+    /// Reports that all earlier jobs are done.
+    Report(SyncSender<()>),
+}
 
 /// All resources of one [`Memory`](super::Memory).
 pub(super) struct MemoryResources {
@@ -31,11 +39,17 @@ impl MemoryResources {
     }
 }
 
-/// Starts the free thread unless it runs. Called when large memory is prepared, never on a worker.
+/// Starts the free thread unless it runs. Called when memory to be freed there is prepared, never on a worker.
 pub(super) fn start_thread() {
     FREE_THREAD.get_or_init(|| {
-        let (outbox, inbox) = channel::<MemoryResources>();
-        let run = move || inbox.into_iter().for_each(MemoryResources::free);
+        let (outbox, inbox) = channel::<Job>();
+        let run = move || {
+            inbox.into_iter().for_each(|job| match job {
+                Job::Free(resources) => resources.free(),
+                // The send fails if the caller has ended.
+                Job::Report(done) => drop(done.send(())),
+            });
+        };
         std::thread::Builder::new().name("free".into()).spawn(run).ok().map(|_| outbox)
     });
 }
@@ -43,10 +57,19 @@ pub(super) fn start_thread() {
 /// Frees the resources on the free thread, or on the calling thread if the free thread does not run.
 pub(super) fn free_deferred(resources: MemoryResources) {
     match FREE_THREAD.get() {
-        Some(Some(inbox)) => match inbox.send(resources) {
-            Ok(()) => {}
-            Err(returned) => returned.0.free(),
-        },
+        // The thread ends with the process: the send does not fail.
+        Some(Some(inbox)) => drop(inbox.send(Job::Free(resources))),
         _ => resources.free(),
+    }
+}
+
+/// Waits until all memory is free whose last handle was dropped before.
+pub(super) fn wait() {
+    let (report, done) = sync_channel(1);
+    if let Some(Some(inbox)) = FREE_THREAD.get()
+        && inbox.send(Job::Report(report)).is_ok()
+    {
+        // The receive fails if the thread has ended.
+        let _ = done.recv();
     }
 }

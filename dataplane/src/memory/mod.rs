@@ -208,6 +208,8 @@ struct Inner {
     locked: bool,
     /// True if the mapping is in reserved hugepages.
     huge: bool,
+    /// True if the memory is freed on the free thread.
+    is_deferred: bool,
     statements: Vec<String>,
     /// Value of the caller that is dropped after the mapping; see [`Memory::with_charge`].
     charge: OnceLock<Box<dyn Any + Send + Sync>>,
@@ -232,6 +234,7 @@ impl Memory {
             shared: None,
             locked: false,
             huge: false,
+            is_deferred: false,
             statements: Vec::new(),
             charge: OnceLock::new(),
         }))
@@ -282,6 +285,7 @@ impl Memory {
             shared,
             locked,
             huge,
+            is_deferred: len >= free_thread::MIN_DEFERRED_BYTES,
             statements,
             charge: OnceLock::new(),
         })))
@@ -356,6 +360,12 @@ impl Memory {
     }
 }
 
+/// Waits until all memory is free whose last handle was dropped before. Blocks. For tests and fuzz targets.
+#[doc(hidden)]
+pub fn wait_for_frees() {
+    free_thread::wait();
+}
+
 impl Inner {
     /// Takes the resources to be freed and leaves an empty mapping.
     fn take_resources(&mut self) -> MemoryResources {
@@ -367,7 +377,7 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         // The last handle may be dropped by a worker or by the control thread.
-        if self.mapping.len() >= free_thread::MIN_DEFERRED_BYTES {
+        if self.is_deferred {
             free_thread::free_deferred(self.take_resources());
         }
     }

@@ -17,6 +17,7 @@ use verbs_layout::version::VERSION;
 use verbs_layout::work::Completion;
 use verbs_layout::{CapacityError, Units, Word};
 
+use super::free_thread::{self, MemoryResources};
 use super::map::Mapping;
 use super::{Maps, MemoryError};
 
@@ -27,6 +28,14 @@ pub struct QueueArea(Arc<Inner>);
 
 struct Inner {
     mapping: Mapping,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // The last queue of the area may be dropped by a worker.
+        let mapping = std::mem::replace(&mut self.mapping, Mapping::empty());
+        free_thread::free_deferred(MemoryResources { mapping, shared: None, charge: None });
+    }
 }
 
 /// Reason why an area cannot have a queue at an offset.
@@ -55,6 +64,7 @@ impl QueueArea {
         maps: &Maps,
     ) -> Result<(QueueArea, OwnedFd), MemoryError> {
         let len = super::checked_len(bytes)?;
+        free_thread::start_thread();
         let permit = maps.permit(1)?;
         let (mapping, fd) = Mapping::shared(name, len)?;
         let mapping = mapping.with_permit(permit);

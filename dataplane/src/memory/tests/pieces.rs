@@ -131,3 +131,22 @@ fn explicitly_freed_large_memory_is_free_at_once() {
     assert_eq!(bytes_of_calls(&take_calls(), KernelCall::Unmap), free_thread::MIN_DEFERRED_BYTES);
     assert!(drops.try_recv().is_ok());
 }
+
+#[test]
+fn memory_of_a_program_is_freed_on_thread_whatever_its_size() {
+    let (dropped, drops) = channel();
+    let page = rustix::param::page_size() as u64;
+    let arena = Arena::create("arena", page).unwrap();
+    let options = ViewConfig { writable: true, lock: false };
+    let whole = 0..page;
+    let view = arena.view(std::slice::from_ref(&whole), options, &Maps::default(), &mut |_| true);
+    let view = view.unwrap().with_charge(Charge(dropped));
+    let (area, _) = QueueArea::create("area", page, &Maps::default()).unwrap();
+    let doorbells = area.doorbells(128).unwrap();
+    take_calls();
+    drop((view, area));
+    assert_eq!(drops.recv().unwrap(), "free");
+    drop(doorbells);
+    assert_eq!(bytes_of_calls(&take_calls(), KernelCall::Unmap), 0, "on this thread");
+    wait_for_frees();
+}

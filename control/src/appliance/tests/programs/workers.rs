@@ -61,6 +61,7 @@ impl Rig {
     /// Handles calls and commands until none are pending.
     pub(super) fn settle(&mut self) {
         loop {
+            dataplane::memory::wait_for_frees();
             while self.bench.core.handle_programs(self.bench.now) {}
             self.bench.core.finish_turn(self.bench.now);
             let mut is_idle = true;

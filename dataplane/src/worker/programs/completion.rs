@@ -132,6 +132,12 @@ impl CompletionQueues {
         std::mem::take(&mut self.failed)
     }
 
+    /// Returns true if the CQ has failed.
+    pub(super) fn has_failed(&self, number: u32) -> bool {
+        let queue = self.queues.get(number as usize).and_then(Option::as_ref);
+        queue.is_some_and(|queue| queue.failed)
+    }
+
     fn get(&mut self, number: u32) -> Option<&mut CompletionQueue> {
         self.queues.get_mut(number as usize)?.as_mut()
     }

@@ -133,24 +133,29 @@ impl<Io: PortIo> Core<Io> {
         *quota == 0
     }
 
-    /// Reports CQs that have failed, and fails the QPs that use them.
+    /// Reports CQs that have failed, and fails the QPs that use them. Visits each QP once, whatever the number of CQs.
     fn fail_pairs_of_failed_queues(&mut self, program: &mut Program, now: Instant) {
-        for (number, reason) in program.completions.take_failed() {
-            let program_id = program.id;
-            let event = ProgramEvent::CompletionQueueFailed { program: program_id, number, reason };
+        let failed = program.completions.take_failed();
+        if failed.is_empty() {
+            return;
+        }
+        let Program { id, pairs, completions, .. } = program;
+        for (number, reason) in failed {
+            let event = ProgramEvent::CompletionQueueFailed { program: *id, number, reason };
             self.env.control.send(Event::Program(event));
-            for pair in program.pairs.iter_mut().flatten() {
-                if !pair.completion_queues().contains(&number) || pair.ended {
-                    continue;
+        }
+        for pair in pairs.iter_mut().flatten() {
+            let has_failed = |number: u32| completions.has_failed(number);
+            if pair.ended || !pair.completion_queues().into_iter().any(has_failed) {
+                continue;
+            }
+            match pair.stream.and_then(|stream| self.find(stream)) {
+                Some((mut stream, env)) => {
+                    let reason = QueuePairError::CompletionQueue;
+                    env.fail_pair(pair, &mut stream, reason, now);
+                    env.make_ready(&mut stream);
                 }
-                match pair.stream.and_then(|stream| self.find(stream)) {
-                    Some((mut stream, env)) => {
-                        let reason = QueuePairError::CompletionQueue;
-                        env.fail_pair(pair, &mut stream, reason, now);
-                        env.make_ready(&mut stream);
-                    }
-                    None => pair.ended = true,
-                }
+                None => pair.ended = true,
             }
         }
     }

@@ -36,7 +36,8 @@ section! {
         /// Maximum number of memory regions of a program. A region that joins several parts of the program's memory
         /// counts once for each part.
         memory_regions: u32 = integer_rule(1, 1_000_000), or 4096;
-        /// Maximum size of all memory regions and queues of a program, bytes. They also count under `limits.memory`.
+        /// Maximum size of all memory regions, queues and incomplete posts of a program, bytes. They also count under
+        /// `limits.memory`.
         memory: u64 = size_rule(64 << 10, 64 * TIB), or 1 << 30;
         /// Size of the address space for a program's memory, bytes, rounded up to whole pages. Only pages in use take
         /// memory.

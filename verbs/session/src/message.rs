@@ -317,7 +317,7 @@ pub struct Limits {
     pub completion_queues: u32,
     /// Number of parts of memory regions: a region counts once for each of its parts.
     pub memory_regions: u32,
-    /// Size of all memory regions and queues together, bytes.
+    /// Size of all memory regions, queues and incomplete posts together, bytes.
     pub memory_bytes: u64,
     /// Number of incomplete posts of a send queue, and of a receive queue.
     pub posts: u32,

@@ -31,6 +31,9 @@ const MAX_NAME: usize = 64;
 const MIN_UNITS: u32 = 8;
 /// Ring units per post: of a send queue, of a receive queue. A descriptor has at most 5 units; most have fewer.
 const UNITS_PER_POST: (u32, u32) = (3, 2);
+/// Memory of a worker for an incomplete post: of a send queue (an operation for each SGE, inline data), of a receive
+/// queue (its SGEs), bytes. Upper bounds.
+const STATE_PER_POST: (u64, u64) = (512, 256);
 
 /// Next key of a memory region. The control thread receives the key when the memory of the region is free.
 static NEXT_KEY: AtomicU64 = AtomicU64::new(1);
@@ -276,7 +279,9 @@ impl Preparer {
             capacity: capacity(max_receives, UNITS_PER_POST.1),
         };
         let bytes = receives.offset + bytes_of(receives);
-        let hold = self.share.take(&self.shared.budget, bytes, 0)?;
+        let state =
+            u64::from(max_sends) * STATE_PER_POST.0 + u64::from(max_receives) * STATE_PER_POST.1;
+        let hold = self.share.take(&self.shared.budget, bytes + state, 0)?;
         let (area, descriptor) = QueueArea::create("ddpd-queues", bytes, self.shared.budget.maps())
             .map_err(no_memory)?;
         let end = |ring: Ring| area.ring(ring.offset, ring.capacity as usize).map_err(internal);

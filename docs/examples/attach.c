@@ -67,7 +67,7 @@ static int connect_to(const char *path)
 	return fd;
 }
 
-/* Requests the object, and receives the reply and three descriptors: region, ring, eventfd. */
+/* Requests the object, and receives the reply and three descriptors: region, ring, wake-ups. */
 static struct attached attach_to(const char *path, const char *object)
 {
 	struct attached a = { .connection = connect_to(path) };
@@ -178,9 +178,9 @@ int main(int argc, char **argv)
 			{ .fd = a.connection, .events = POLLIN },
 		};
 
-		/* The eventfd is reset before the ring is read, so that later completions set it again. */
+		/* A wake-up is consumed before the ring is read, so that later completions send another. */
 		if (read(a.event, &wakes, sizeof wakes) < 0 && errno != EAGAIN)
-			fail("eventfd");
+			fail("wake-up");
 		while (seen < count
 		       && next < (head = atomic_load_explicit(shared(&a, HEAD), memory_order_acquire))) {
 			oldest = head > a.capacity ? head - a.capacity : 0;

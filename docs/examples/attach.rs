@@ -49,7 +49,7 @@ fn run(socket: &str, object: &str, count: u64) -> io::Result<()> {
     let mut next = attached.head().saturating_sub(attached.capacity);
     let mut seen = 0;
     loop {
-        // The eventfd is reset before the ring is read, so that completions published later wake the next wait.
+        // A wake-up is consumed before the ring is read, so that completions published later wake the next wait.
         let mut wakes = [0; 8];
         let _ = rustix::io::read(&attached.event, &mut wakes);
         while seen < count && next < attached.head() {
@@ -81,7 +81,7 @@ struct Record {
     stream: u64,
 }
 
-/// The mapped region, the mapped ring of completions, and the eventfd, received from `ddpd`.
+/// The mapped region, the mapped ring of completions, and the socket of wake-ups, received from `ddpd`.
 struct Attached {
     connection: UnixStream,
     region: Mapping,

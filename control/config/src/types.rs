@@ -99,7 +99,7 @@ pub enum Backing {
     Anonymous,
     /// Hugepages; opening the region fails if too few are free.
     Hugepages,
-    /// A shared-memory object that local programs map, with a completion ring and an eventfd.
+    /// A shared-memory object that local programs map, with a completion ring and a socket for wake-ups.
     SharedMemory {
         /// Name of the object, `[A-Za-z0-9._-]`.
         object: String,

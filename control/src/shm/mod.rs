@@ -2,7 +2,8 @@
 //!
 //! A program connects to the appliance's attach socket, and names a shared-memory object. It receives three
 //! descriptors: the region (a sealed memory file), its completion ring ([`dataplane::memory::ring`]) and a separate
-//! eventfd. `docs/shared-memory.md` describes every byte. The program is attached until the connection closes.
+//! socket for wake-ups. `docs/shared-memory.md` describes every byte. The program is attached until the connection
+//! closes.
 //! End-of-file means that the region or the appliance has ended.
 //!
 //! All calls run on the control thread, which is the only producer of completion rings. They never block. Connections
@@ -11,6 +12,7 @@
 mod message;
 #[cfg(test)]
 mod tests;
+mod wakeup;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
@@ -21,7 +23,6 @@ use std::time::{Duration, Instant};
 
 use dataplane::memory::Memory;
 use dataplane::memory::ring::{Completion, Producer};
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{
@@ -32,12 +33,13 @@ use rustix::net::{
 use api::accept::Backoff;
 
 pub use self::message::{AttachReply, MAX_REQUEST, REPLY_LEN, Status};
+use self::wakeup::WakeUp;
 
 /// Slots of a completion ring, 64 bytes each.
 pub const RING_CAPACITY: u64 = 1024;
 /// Maximum number of open connections, attached or not.
 pub const MAX_CONNECTIONS: usize = 64;
-/// Descriptors of a connection: its socket, and its program's eventfd.
+/// Descriptors of a connection: its socket, and that of its program's wake-ups.
 pub const DESCRIPTORS_PER_CONNECTION: usize = 2;
 /// Time-out of a program's request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -94,8 +96,8 @@ struct Connection {
 enum Phase {
     /// The received part of the request, and its deadline.
     Requesting { request: Vec<u8>, deadline: Instant },
-    /// Name of the object, the program's eventfd, and the received part of a report of lost completions (8 bytes).
-    Attached { object: String, event: OwnedFd, report: Vec<u8> },
+    /// Name of the object, the program's wake-ups, and the received part of a report of lost completions (8 bytes).
+    Attached { object: String, wake_up: WakeUp, report: Vec<u8> },
 }
 
 /// Result of serving a connection.
@@ -169,14 +171,10 @@ impl Server {
             return;
         }
         for connection in self.connections.values() {
-            if let Phase::Attached { object, event, .. } = &connection.phase
+            if let Phase::Attached { object, wake_up, .. } = &connection.phase
                 && self.unsignalled.contains(object)
             {
-                match rustix::io::write(event, &1u64.to_ne_bytes()) {
-                    // EAGAIN: the counter is at its maximum; the program has a pending wake-up.
-                    Ok(_) | Err(Errno::AGAIN) => {}
-                    Err(error) => tracing::warn!("cannot signal a program of {object}: {error}"),
-                }
+                wake_up.send();
             }
         }
         self.unsignalled.clear();
@@ -321,9 +319,9 @@ impl Server {
             return Next::Close;
         };
         match send_descriptors(&connection.socket, object) {
-            Ok(event) => {
+            Ok(wake_up) => {
                 self.counters.attached += 1;
-                connection.phase = Phase::Attached { object: name, event, report: Vec::new() };
+                connection.phase = Phase::Attached { object: name, wake_up, report: Vec::new() };
                 Next::Keep
             }
             Err(error) => {
@@ -363,13 +361,13 @@ impl Drop for Server {
     }
 }
 
-/// Sends the reply with the three descriptors. Returns this end's handle of the eventfd.
-fn send_descriptors(socket: &OwnedFd, object: &Object) -> io::Result<OwnedFd> {
+/// Sends the reply with the three descriptors. Returns this end of the program's wake-ups.
+fn send_descriptors(socket: &OwnedFd, object: &Object) -> io::Result<WakeUp> {
     let region = object.memory.shared_fd().ok_or_else(|| {
         io::Error::new(io::ErrorKind::InvalidInput, "the region is not a shared-memory object")
     })?;
-    let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-    let fds = [region, object.ring.fd(), event.as_fd()];
+    let (wake_up, theirs) = WakeUp::pair()?;
+    let fds = [region, object.ring.fd(), theirs.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
@@ -385,5 +383,5 @@ fn send_descriptors(socket: &OwnedFd, object: &Object) -> io::Result<OwnedFd> {
     if sent != reply.len() {
         return Err(io::Error::other("the reply did not fit into the socket"));
     }
-    Ok(event)
+    Ok(wake_up)
 }

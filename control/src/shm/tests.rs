@@ -98,7 +98,7 @@ fn program_sees_data_before_its_completion() {
 }
 
 #[test]
-fn each_program_has_its_own_eventfd_and_both_see_every_record() {
+fn each_program_has_its_own_wake_ups_and_both_see_every_record() {
     let mut fixture = fixture();
     fixture.server.export("in", object(4096));
     let (_a, _, a) = attach(&mut fixture, "in\n");

@@ -62,8 +62,8 @@ pub struct FileStats {
 /// Reports to the control thread.
 #[derive(Debug)]
 pub enum Report {
-    /// The message is in the file. With [`Fsync::Message`] it is also durable, unless a failure of the file's job is
-    /// reported as well.
+    /// The message is in the file. With [`Fsync::Message`] it is also durable: after a failed sync the report waits for
+    /// a successful one.
     Appended {
         /// The tag passed to [`Writer::append`].
         tag: u64,
@@ -230,6 +230,7 @@ impl<M: RegionMemory + Send + 'static> Writer<M> {
             fsync,
             dirty: Ranges::default(),
             appends: VecDeque::new(),
+            unsynced_appends: Vec::new(),
             writing: false,
             unsynced: false,
             unsynced_bytes: 0,
@@ -313,6 +314,8 @@ struct Slot<M> {
     fsync: Fsync,
     dirty: Ranges,
     appends: VecDeque<(Vec<u8>, u64)>,
+    /// Tags of messages in the file that wait for a sync before they are reported.
+    unsynced_appends: Vec<u64>,
     /// Tags of flushes that wait for the data queued so far.
     flushes: Vec<u64>,
     /// True if the name must be resolved even without bytes to write.
@@ -391,6 +394,10 @@ impl<M: RegionMemory> Slot<M> {
         }
         done.unwritten_appends.append(&mut self.appends);
         self.appends = std::mem::take(&mut done.unwritten_appends);
+        self.unsynced_appends.append(&mut done.appended);
+        if done.synced || self.fsync != Fsync::Message {
+            std::mem::swap(&mut done.appended, &mut self.unsynced_appends);
+        }
         let wrote = done.written_bytes + done.appended_bytes > 0;
         self.writing = false;
         self.unsynced = !done.synced && (self.unsynced || wrote);

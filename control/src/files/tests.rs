@@ -194,6 +194,25 @@ fn full_disk_is_reported_with_bytes_lost_at_close() {
     assert_eq!((stats.appended, stats.errors), (0, 2));
 }
 
+/// Writes to `/proc/self/comm` succeed, and syncs fail.
+#[test]
+fn message_whose_sync_fails_is_not_reported_as_appended() {
+    let path = PathBuf::from("/proc/self/comm");
+    let open = || File::options().write(true).open(&path).unwrap();
+    let mut writer = writer();
+    let id = writer.open_log(path.clone(), open(), Fsync::Message);
+    assert!(writer.append(id, b"test".to_vec(), 7));
+    let first = report(&writer);
+    assert!(matches!(first, Report::Failed { durable: true, .. }), "{first:?}");
+    writer.close(id);
+    let last = report(&writer);
+    assert!(matches!(last, Report::Closed { result: Err(_), .. }), "{last:?}");
+    // Without syncs, the message is reported.
+    let id = writer.open_log(path.clone(), open(), Fsync::Never);
+    assert!(writer.append(id, b"test".to_vec(), 8));
+    assert!(matches!(report(&writer), Report::Appended { tag: 8 }));
+}
+
 #[test]
 fn failed_range_is_retried_without_delaying_other_files() {
     let dir = tempfile::tempdir().unwrap();

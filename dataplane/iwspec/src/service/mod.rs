@@ -8,7 +8,7 @@ mod rping;
 
 use std::time::Duration;
 
-use crate::case::{CAPABILITIES, Need, Role};
+use crate::case::{CAPABILITIES, Need};
 use crate::device::Service;
 use crate::message::Kind;
 use crate::session::{Failure, Session, Stop};
@@ -47,11 +47,8 @@ impl Service {
         let variables = &session.variables;
         let has = match name {
             "alive" => session.setup().permits.empty_reads,
-            // An rping server may have a larger buffer than it was asked to fill.
-            "exact" => {
-                self == Service::Region
-                    || self == Service::Rping && session.role() == Role::Initiator
-            }
+            // Programs may announce a part of what they have registered, as `ddpctl ping` does.
+            "exact" => self == Service::Region,
             "shared" => self == Service::Region,
             "send" => matches!(self, Service::Sink | Service::Echo),
             "echo" => self == Service::Echo,

@@ -1,6 +1,7 @@
 //! Good peers, whose transfers must continue during every attack. Three of them (tcp, sctp, verbs) continuously write
 //! to a stream that stays open; verbs also reads the bytes back. The fourth (kernel) opens a stream over the kernel's
-//! TCP for each file. Each transfer is compared byte by byte.
+//! TCP for each file. The fifth (program) is a local program at each appliance, if they serve programs. Each transfer is
+//! compared byte by byte.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -19,10 +20,13 @@ use api::{
 use config::Transport;
 use serde::Serialize;
 
+use crate::programs::pair::ProgramPair;
 use crate::testbed::{self, REGION_LEN, Testbed};
 
 /// Names of the good peers.
-pub(crate) const NAMES: [&str; 4] = ["tcp", "sctp", "verbs", "kernel"];
+pub(crate) const NAMES: [&str; 5] = ["tcp", "sctp", "verbs", "kernel", PROGRAM];
+/// Name of the good peer that is a local program.
+const PROGRAM: &str = "program";
 
 /// Time without a completed transfer after which a good peer has stalled, milliseconds. An attack continues until each
 /// peer has completed two transfers or stalled. Rates are reported but not judged: a busy machine also lowers them.
@@ -105,13 +109,18 @@ impl GoodPeers {
             threads: Vec::new(),
             tcp: tcp.clone(),
         };
-        let streams = [Some(tcp), Some(sctp), Some(verbs), None];
+        let streams = [Some(tcp), Some(sctp), Some(verbs), None, None];
         for (index, (name, stream)) in NAMES.into_iter().zip(streams).enumerate() {
+            let programs = if name == PROGRAM { connect_programs(bed)? } else { None };
+            if name == PROGRAM && programs.is_none() {
+                continue;
+            }
             let progress = Arc::new(Progress::default());
             good.peers.push((name, progress.clone()));
             let work = GoodPeer {
                 name,
                 stream,
+                programs,
                 peer: Client::new(&bed.peer.socket)?,
                 target: Client::new(&bed.target.socket)?,
                 ddpctl: ddpctl.to_owned(),
@@ -186,6 +195,17 @@ impl GoodPeers {
     }
 }
 
+/// Attaches a good program to each appliance; `None` if the appliances serve no programs.
+fn connect_programs(bed: &Testbed) -> Result<Option<ProgramPair>> {
+    let [client, server] = [&bed.peer, &bed.target].map(testbed::programs_socket);
+    if !server.exists() {
+        return Ok(None);
+    }
+    let local = testbed::target_address(testbed::PROGRAM_PORT);
+    let pair = ProgramPair::connect(&client, &server, local, REGION_LEN, TRANSFER_TIMEOUT);
+    pair.context("the good programs").map(Some)
+}
+
 impl Drop for GoodPeers {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
@@ -200,6 +220,7 @@ impl Drop for GoodPeers {
 struct GoodPeer {
     name: &'static str,
     stream: Option<StreamInfo>,
+    programs: Option<ProgramPair>,
     peer: Client,
     target: Client,
     ddpctl: PathBuf,
@@ -242,6 +263,9 @@ impl GoodPeer {
     fn transfer(&mut self) -> Result<u64> {
         let mut bytes = vec![0; REGION_LEN];
         self.random.fill(&mut bytes);
+        if let Some(programs) = &self.programs {
+            return programs.transfer(&bytes, TRANSFER_TIMEOUT);
+        }
         std::fs::write(&self.file, &bytes)?;
         match self.stream.as_ref().map(|stream| stream.id) {
             Some(id) => {

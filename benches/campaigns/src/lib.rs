@@ -16,6 +16,7 @@ mod good_peers;
 mod guarded_target;
 mod listener_section;
 mod lossy_cable;
+pub mod programs;
 mod raw_sctp;
 mod raw_tcp;
 pub mod red_team;

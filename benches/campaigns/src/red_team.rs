@@ -103,6 +103,8 @@ impl Totals {
     }
 }
 
+/// Number of the attacker's ports for each attack, from 20,000 on.
+const PORTS_PER_ATTACK: usize = 490;
 /// Minimum duration of the phase without attack, which measures the good peers' rates. The phase also requires two
 /// completed transfers of each peer.
 const BASELINE_TIME: Duration = Duration::from_secs(3);
@@ -191,8 +193,8 @@ fn run_attack(
             random: fastrand::Rng::with_seed(seed.wrapping_add(results.rows.len() as u64)),
             findings: Vec::new(),
             attempts: 0,
-            // Each attack has its own range of 500 ports.
-            last_port: 20_000 + 500 * index as u16,
+            // Each attack has its own range of ports.
+            last_port: 20_000 + (PORTS_PER_ATTACK * index) as u16,
         };
         let row = scene.attack(attack, &mut context, arguments.seconds, &guards)?;
         print_progress(&row);
@@ -443,7 +445,7 @@ mod tests {
         // Port ranges of attacks on one target do not overlap.
         for setting in [TargetSetting::Plain, TargetSetting::Guarded] {
             let count = all.iter().filter(|attack| attack.setting == setting).count();
-            assert!(20_000 + 500 * count <= 65_000, "{count} attacks");
+            assert!(20_000 + PORTS_PER_ATTACK * count <= 65_000, "{count} attacks");
         }
     }
 

@@ -48,6 +48,11 @@ pub(crate) const VICTIM_VERBS_SCTP_PORT: u16 = 7486;
 /// TCP port under attack: RDMAP; the listener discards the payloads of Sends.
 pub(crate) const VICTIM_SINK_PORT: u16 = 7487;
 
+/// TCP port of the good program at the target.
+pub(crate) const PROGRAM_PORT: u16 = 7495;
+/// TCP port of the program at the peer that hostile programs connect to.
+pub(crate) const PARTNER_PORT: u16 = 7496;
+
 /// Length of each region, bytes.
 pub(crate) const REGION_LEN: usize = 256 << 10;
 /// Maximum number of out-of-order bytes that the target's worker holds, for all streams together.
@@ -157,6 +162,20 @@ impl Testbed {
     }
 }
 
+/// Returns the path of an appliance's socket for programs.
+pub(crate) fn programs_socket(appliance: &Appliance) -> PathBuf {
+    appliance.socket.with_extension("programs")
+}
+
+/// Returns the section for local programs of the appliance `name`, with low limits.
+pub(crate) fn programs_section(directory: &Path, name: &str) -> String {
+    format!(
+        "[programs]\nsocket = \"{}/{name}.programs\"\nprograms = 8\nqueue_pairs = 128\n\
+         completion_queues = 64\nmemory_regions = 64\nmemory = \"16 MiB\"\narena = \"16 MiB\"\n",
+        directory.display(),
+    )
+}
+
 fn parse_mac(text: &str) -> Option<Mac> {
     let bytes: Result<Vec<u8>, _> =
         text.split(':').map(|part| u8::from_str_radix(part, 16)).collect();
@@ -177,7 +196,7 @@ const COMMON: &str = "[memory]\nhugepages = \"never\"\n[workers]\ncount = 1\nidl
 
 fn target_config(place: &Environment<'_>, setting: TargetSetting) -> Result<String> {
     let (front, sctp, more) = match setting {
-        TargetSetting::Plain => ("", String::new(), String::new()),
+        TargetSetting::Plain => ("", String::new(), programs_section(place.directory, "target")),
         TargetSetting::Guarded => {
             ensure!(
                 Path::new("/dev/net/tun").exists(),
@@ -269,8 +288,9 @@ fn peer_config(place: &Environment<'_>) -> String {
          [management]\nsocket = \"{directory}/peer.sock\"\nlog = \"info\"\nbench = true\n\
          [[port]]\nname = \"wire\"\nkind = \"af_packet\"\ndevice = \"{}\"\n\
          [[interface]]\nname = \"lan\"\nport = \"wire\"\naddresses = [\"{PEER_V4}/24\", \"fd77::3/64\"]\n\
-         [[region]]\nname = \"back\"\nsize = {REGION_LEN}\naccess = \"none\"\nshared = true\n",
+         [[region]]\nname = \"back\"\nsize = {REGION_LEN}\naccess = \"none\"\nshared = true\n{programs}",
         place.device,
         directory = place.directory.display(),
+        programs = programs_section(place.directory, "peer"),
     )
 }

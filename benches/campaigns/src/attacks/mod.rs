@@ -6,6 +6,7 @@ mod icmp;
 mod ip;
 mod ipsec;
 mod mpa;
+mod programs;
 mod sctp;
 mod sessions;
 mod tcp;
@@ -72,6 +73,7 @@ pub(crate) fn attacks() -> Vec<Attack> {
         ddp::ATTACKS,
         ipsec::ATTACKS,
         denied::ATTACKS,
+        programs::ATTACKS,
     ]
     .into_iter()
     .flatten()

@@ -5,10 +5,20 @@
 
 use std::process::ExitCode;
 
+use campaigns::programs;
 use campaigns::red_team::{Arguments, run};
 use clap::Parser as _;
 
 fn main() -> ExitCode {
+    if std::env::args().nth(1).is_some_and(|word| word == programs::SUBCOMMAND) {
+        return match programs::main() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{error:#}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     match run(&Arguments::parse()) {
         Ok(report) => {
             println!("{}", report.text);

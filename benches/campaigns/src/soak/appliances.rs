@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::Result;
 use load::testbed::Appliance;
 
-use crate::testbed::{Environment, PEER_V4, REGION_LEN, TARGET_V4, TARGET_V6};
+use crate::testbed::{self, Environment, PEER_V4, REGION_LEN, TARGET_V4, TARGET_V6};
 
 /// Port of bare DDP with markers and CRC.
 pub(crate) const MARKERS_PORT: u16 = 7471;
@@ -20,6 +20,11 @@ pub(crate) const SCTP_PORT: u16 = 7474;
 pub(crate) const VERBS_SCTP_PORT: u16 = 7475;
 /// First port of the listeners that are created and removed at run time, one for each thread.
 pub(crate) const CHURN_PORT: u16 = 7480;
+
+/// First port of the programs at the target, one for each thread.
+pub(crate) const PROGRAM_PORT: u16 = 7490;
+/// First port of the peers of killed programs, one for each thread.
+pub(crate) const PARTNER_PORT: u16 = 7495;
 
 /// Number of threads that open streams. Each thread has its own region at the target and at the peer.
 pub(crate) const THREADS: usize = 4;
@@ -43,7 +48,8 @@ pub(crate) fn start_target(place: &Environment<'_>) -> Result<Appliance> {
 pub(crate) fn start_peer(place: &Environment<'_>) -> Result<Appliance> {
     let config = appliance_config("peer", place.device, place.directory, 512)
         + &format!("addresses = [\"{PEER_V4}/24\", \"fd77::3/64\"]\n")
-        + &service_sections();
+        + &service_sections()
+        + &testbed::programs_section(place.directory, "peer");
     let peer = Appliance::start(place.ddpd, place.directory, "peer", &config)?;
     peer.wait_for_links()?;
     Ok(peer)
@@ -54,6 +60,7 @@ pub(crate) fn target_config(place: &Environment<'_>, streams: u32) -> String {
     appliance_config("target", place.target_device, place.directory, streams)
         + &format!("addresses = [\"{TARGET_V4}/24\", \"{TARGET_V6}/64\"]\n")
         + &service_sections()
+        + &testbed::programs_section(place.directory, "target")
 }
 
 /// Returns a configuration file without services. Its last section is the interface, to which the caller appends the

@@ -10,6 +10,7 @@ mod appliances;
 mod explain;
 mod faults;
 mod ops;
+mod programs;
 mod resources;
 
 use std::collections::BTreeMap;
@@ -26,7 +27,7 @@ use self::faults::FaultInjector;
 use self::ops::{Kind, Worker};
 use self::resources::Resources;
 use crate::lossy_cable::LossyCable;
-use crate::testbed::LocationArgs;
+use crate::testbed::{self, LocationArgs};
 
 /// Command-line arguments of `ddp-soak`.
 #[derive(clap::Parser)]
@@ -131,11 +132,13 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
         violations: Mutex::default(),
     };
     let sockets = (peer.socket.clone(), target.socket.clone());
+    let programs = [&peer, &target].map(testbed::programs_socket);
     let worker = |thread: usize| -> Result<Worker> {
         Ok(Worker {
             thread,
             peer: Client::new(&sockets.0)?,
             target: Client::new(&sockets.1)?,
+            programs: programs.clone(),
             ddpctl: arguments.location.ddpctl.clone(),
             file: directory.path().join(format!("file{thread}.bin")),
             random: fastrand::Rng::with_seed(arguments.seed.wrapping_add(thread as u64)),

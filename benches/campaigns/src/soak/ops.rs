@@ -23,7 +23,7 @@ use crate::socket::Attacker;
 use crate::testbed::{self, PEER_V4, REGION_LEN};
 
 /// Time-out of a transfer.
-const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -49,11 +49,15 @@ pub(crate) enum Kind {
     Interrupted,
     /// A region and a listener that are created, used, and removed during a transfer.
     Churn,
+    /// Writes, Sends and Reads between programs at the peer and the target.
+    Programs,
+    /// A program at the target that is killed at a step of its session.
+    KilledProgram,
 }
 
 impl Kind {
     /// All kinds.
-    pub(crate) const ALL: [Kind; 10] = [
+    pub(crate) const ALL: [Kind; 12] = [
         Kind::Kernel,
         Kind::Tcp,
         Kind::Sctp,
@@ -64,6 +68,8 @@ impl Kind {
         Kind::SlowReader,
         Kind::Interrupted,
         Kind::Churn,
+        Kind::Programs,
+        Kind::KilledProgram,
     ];
 }
 
@@ -73,6 +79,8 @@ pub(crate) struct Worker {
     pub(crate) thread: usize,
     pub(crate) peer: Client,
     pub(crate) target: Client,
+    /// Sockets for programs of the peer and of the target.
+    pub(crate) programs: [PathBuf; 2],
     pub(crate) ddpctl: PathBuf,
     pub(crate) file: PathBuf,
     pub(crate) random: fastrand::Rng,
@@ -102,6 +110,8 @@ impl Worker {
             Kind::SlowReader => self.read_slowly(),
             Kind::Interrupted => self.interrupt_transfer(),
             Kind::Churn => self.churn_objects(),
+            Kind::Programs => self.run_programs(),
+            Kind::KilledProgram => self.kill_program(),
         }
         .with_context(|| format!("{kind:?}"))
     }

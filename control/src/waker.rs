@@ -26,7 +26,7 @@ impl Waker {
     }
 
     /// Clears the pending wake-up, if any.
-    pub(crate) fn reset(&self) {
+    pub fn reset(&self) {
         // EAGAIN: no wake-up was pending.
         let _ = rustix::io::read(&*self.0, &mut [0; 8]);
     }

@@ -6,6 +6,10 @@
 mod esp;
 #[cfg(feature = "frames")]
 mod frame;
+#[cfg(feature = "frames")]
+mod hostile_program;
+#[cfg(feature = "services")]
+mod program_session;
 mod protocol;
 mod rdmap;
 mod sctp;
@@ -47,6 +51,10 @@ pub const TARGETS: &[Target] = &[
     Target { name: "reassembly", run: frame::reassembly },
     #[cfg(feature = "frames")]
     Target { name: "control_message", run: frame::control_message },
+    #[cfg(feature = "frames")]
+    Target { name: "hostile_program", run: hostile_program::hostile_program },
     #[cfg(feature = "services")]
     Target { name: "service", run: service::service },
+    #[cfg(feature = "services")]
+    Target { name: "program_session", run: program_session::program_session },
 ];

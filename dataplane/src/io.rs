@@ -80,6 +80,20 @@ pub trait PortIo {
         self.send(frame);
     }
 
+    /// Returns how many frames [`loop_back`](Self::loop_back) accepts now. The default is 0, for queues without
+    /// loopback.
+    #[inline]
+    fn free_loopback_slots(&self) -> usize {
+        0
+    }
+
+    /// Queues a frame to be received by this worker in a later turn. Requires a slot:
+    /// [`free_loopback_slots`](Self::free_loopback_slots) above 0. The default drops the frame.
+    #[inline]
+    fn loop_back(&mut self, frame: Self::Frame) {
+        drop(frame);
+    }
+
     /// Passes queued frames to the device before the next [`flush`](Self::flush), until the device accepts no more.
     fn offer(&mut self) {}
 

@@ -10,6 +10,9 @@ impl Strength {
     /// No protection.
     pub const CLEAR: Strength = Strength(0);
 
+    /// The greatest strength: that of packets which leave no port.
+    pub const MAX: Strength = Strength(u8::MAX);
+
     /// Returns the strength of integrity plus encryption with keys of at least `bits` bits (0: integrity alone). More
     /// than 2032 bits count as 2032.
     pub const fn from_bits(bits: u16) -> Strength {

@@ -82,7 +82,9 @@ counters! {
         tx_frames: Counter,
         /// Bytes sent, Ethernet headers included.
         tx_bytes: Counter Bytes,
-        /// Times that streams had to wait because a port's transmit ring was full.
+        /// Frames between two addresses of the appliance, which leave no port. Also counted as sent and received.
+        looped_frames: Counter,
+        /// Times that streams had to wait because a port's transmit ring or loopback queue was full.
         tx_stalls: Counter,
         /// Times that a port had no packet buffer for sending.
         tx_no_buffer: Counter,

@@ -13,8 +13,7 @@ pub enum ConnectError {
     /// The interface does not exist, or this worker has no queue of its port.
     #[error("the interface is not served by this worker")]
     NoInterface,
-    /// The peer's address cannot belong to another host: multicast, limited broadcast, unspecified, loopback, an
-    /// address of the interface, or port 0.
+    /// The address cannot be that of a peer: multicast, limited broadcast, unspecified, loopback, or port 0.
     #[error("the peer's address is not that of another host")]
     BadPeer,
     /// The interface has no route to the peer, or no address of the peer's family.

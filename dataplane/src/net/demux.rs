@@ -125,6 +125,51 @@ pub fn demux(
     slow_path(frame, port, check, interfaces)
 }
 
+/// Classifies a frame that a stream of this worker has sent to an address of its own interface. The checksums are not
+/// verified.
+///
+/// # Errors
+/// The drop reason.
+#[cold]
+pub fn demux_looped(
+    frame: &[u8],
+    port: usize,
+    interfaces: &[Interface],
+) -> Result<Packet, DropReason> {
+    let link = Link::read(frame)?;
+    let index = link.find_interface(port, interfaces).ok_or(DropReason::Vlan)?;
+    let (interface, at) = (&interfaces[index], link.payload);
+    let (source, destination, protocol, payload) = match link.protocol {
+        EthernetProtocol::Ipv4 => {
+            let ip = Ipv4Packet::new_checked(&frame[at..]).map_err(|_| DropReason::Truncated)?;
+            if ip.more_frags() || ip.frag_offset() != 0 {
+                return Err(DropReason::Fragment);
+            }
+            let payload = at + usize::from(ip.header_len())..at + usize::from(ip.total_len());
+            (ip.src_addr().into(), ip.dst_addr().into(), ip.next_header(), payload)
+        }
+        EthernetProtocol::Ipv6 => {
+            let ip = Ipv6Packet::new_checked(&frame[at..]).map_err(|_| DropReason::Truncated)?;
+            let begin = at + ip.header_len();
+            let payload = begin..begin + usize::from(ip.payload_len());
+            (ip.src_addr().into(), ip.dst_addr().into(), ip.next_header(), payload)
+        }
+        _ => return Err(DropReason::EtherType),
+    };
+    if !interface.has_address(destination) {
+        return Err(DropReason::NotOurAddress);
+    }
+    let addresses = Addresses { source, destination };
+    let kind = match protocol {
+        IpProtocol::Tcp => parse_tcp(frame, addresses, payload, L4Check::Good)?,
+        SCTP => parse_sctp(frame, addresses, payload)?,
+        IpProtocol::Udp => parse_udp(frame, addresses, payload, interface)?,
+        IpProtocol::Ipv6Frag => return Err(DropReason::Fragment),
+        _ => return Err(DropReason::IpProtocol),
+    };
+    Ok(Packet { interface: index, source_mac: link.source, kind })
+}
+
 /// Returns the offset of the IP packet if IPsec policies apply to the frame, otherwise `None`. Policies apply if an
 /// interface has the frame's VLAN, the destination is that interface's link-layer address or a group, and the IP header
 /// is intact ([`is_intact`]).

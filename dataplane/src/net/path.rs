@@ -54,8 +54,8 @@ pub struct TxChecksum {
     pub ip_by_device: bool,
     /// Site that computes TCP's checksum.
     pub tcp: ChecksumSite,
-    /// Site that computes SCTP's checksum, unless SCTP is encapsulated in UDP. `Skipped` only in the result of
-    /// [`for_tcp`](Self::for_tcp).
+    /// Site that computes SCTP's checksum, unless SCTP is encapsulated in UDP. `Skipped` only in
+    /// [`LOOPBACK`](Self::LOOPBACK) and in the result of [`for_tcp`](Self::for_tcp).
     pub sctp: ChecksumSite,
 }
 
@@ -66,6 +66,10 @@ impl TxChecksum {
         tcp: ChecksumSite::Software,
         sctp: ChecksumSite::Software,
     };
+
+    /// No checksums but IPv4's, for packets that stay in the worker.
+    pub const LOOPBACK: TxChecksum =
+        TxChecksum { ip_by_device: false, tcp: ChecksumSite::Skipped, sctp: ChecksumSite::Skipped };
 
     /// Returns the sites for TCP segments, with SCTP's as `Skipped`: a frame can request the checksum of one protocol
     /// only.
@@ -151,8 +155,8 @@ impl Path {
         Path::via(index, interface, local.ip(), remote.ip(), next_hop)
     }
 
-    /// Creates a path as [`new`](Self::new) does, through the neighbour `next_hop` instead of a route. Returns `None`
-    /// if the address families differ.
+    /// Creates a path as [`new`](Self::new) does, through the neighbour `next_hop` instead of a route. The path to an
+    /// address of the interface is a loopback path, whatever the next hop. Returns `None` if the address families differ.
     pub fn via(
         index: usize,
         interface: &Interface,
@@ -167,6 +171,12 @@ impl Path {
             IpAddr::V4(_) => EthernetProtocol::Ipv4,
             IpAddr::V6(_) => EthernetProtocol::Ipv6,
         };
+        // The unspecified address marks a loopback path.
+        let (next_hop, mac) = match interface.has_address(destination) {
+            true if source.is_ipv4() => (Ipv4Addr::UNSPECIFIED.into(), interface.mac),
+            true => (Ipv6Addr::UNSPECIFIED.into(), interface.mac),
+            false => (next_hop, [0; 6]),
+        };
         let mut headers = match next_hop {
             IpAddr::V4(next_hop) if source.is_ipv4() => {
                 Headers::V4 { next_hop, bytes: [0; V4_HEADERS] }
@@ -177,7 +187,7 @@ impl Path {
             IpAddr::V4(_) | IpAddr::V6(_) => return None,
         };
         let bytes = headers.bytes_mut();
-        let l3 = write_ethernet(bytes, interface, [0; 6], protocol);
+        let l3 = write_ethernet(bytes, interface, mac, protocol);
         let ip = IpRepr::new(source.into(), destination.into(), IpProtocol::Tcp, 0, HOP_LIMIT);
         ip.emit(&mut bytes[l3..], &ChecksumCapabilities::default());
         let mut path = Path {
@@ -252,7 +262,16 @@ impl Path {
         self.port.into()
     }
 
-    /// Returns the address of the next hop.
+    /// Returns true if the destination is an address of the interface itself: packets are looped back in the worker.
+    #[inline]
+    pub fn is_loopback(&self) -> bool {
+        match &self.headers {
+            Headers::V4 { next_hop, .. } => next_hop.is_unspecified(),
+            Headers::V6(headers) => headers.next_hop.is_unspecified(),
+        }
+    }
+
+    /// Returns the address of the next hop; unspecified for a loopback path.
     pub fn next_hop(&self) -> IpAddr {
         match &self.headers {
             Headers::V4 { next_hop, .. } => (*next_hop).into(),

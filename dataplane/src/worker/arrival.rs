@@ -114,6 +114,9 @@ pub(in crate::worker) enum Forwarding {
     Allowed,
     /// Another worker has forwarded the packet to this worker.
     Done,
+    /// A stream of this worker has sent the packet to an own address. The stream at the other end belongs to this
+    /// worker, too, and checksums are not verified.
+    Looped,
 }
 
 /// A received TCP segment or SCTP packet between the stages of a burst.

@@ -120,7 +120,7 @@ impl Network {
         now: Instant,
     ) -> u16 {
         let mtu = self.interface(path.interface()).mtu;
-        if self.guard.is_none() {
+        if self.guard.is_none() || path.is_loopback() {
             return mtu;
         }
         self.guarded_mtu(path, protocol, ports, now)
@@ -187,7 +187,7 @@ impl Network {
     }
 
     /// Returns true if a packet has enough IPsec protection to open a stream at a listener. Either the listener
-    /// requires none, or both the flow and the packet have at least the required strength. For SCTP in UDP, `udp` has
+    /// requires none, or both the flow and the packet have at least the required strength, or the packet is looped back. For SCTP in UDP, `udp` has
     /// the UDP ports of the flow.
     #[inline]
     pub(super) fn satisfies_listener(
@@ -197,7 +197,7 @@ impl Network {
         udp: Option<UdpPorts>,
         packet: Strength,
     ) -> bool {
-        if listener.require.is_none() {
+        if listener.require.is_none() || self.is_loopback(flow) {
             return true;
         }
         let (min_strength, transport) = (listener.min_strength(), listener.endpoint.transport());
@@ -205,8 +205,14 @@ impl Network {
             && self.strength(transport, flow, udp).is_some_and(|has| has >= min_strength)
     }
 
+    /// Returns true if both ends of a flow are addresses of its interface. Only frames that were looped back have such
+    /// a flow: received ones are dropped ([`DropReason::BadSource`]).
+    fn is_loopback(&self, flow: &FlowKey) -> bool {
+        self.interface(flow.interface.into()).has_address(flow.remote.ip())
+    }
+
     /// Returns true if no packet of a flow can pass with less than `min_strength` ([`Guard::guarantees`]). Returns
-    /// false without IPsec. For SCTP in UDP, `udp` has the UDP ports of the flow.
+    /// false without IPsec, and true for a loopback flow. For SCTP in UDP, `udp` has the UDP ports of the flow.
     pub(super) fn ensures_strength(
         &mut self,
         transport: Transport,
@@ -214,8 +220,9 @@ impl Network {
         udp: Option<UdpPorts>,
         min_strength: Strength,
     ) -> bool {
+        let is_loopback = self.is_loopback(flow);
         let flow = policy_flow(transport, flow, udp);
-        self.guard.as_mut().is_some_and(|guard| guard.guarantees(&flow, min_strength))
+        self.guard.as_mut().is_some_and(|g| is_loopback || g.guarantees(&flow, min_strength))
     }
 
     /// Returns the minimum IPsec protection of a locally opened stream. If policies protect the flow now, any
@@ -309,6 +316,9 @@ impl Network {
     /// Returns the link-layer address of a path's next hop. Solicits the address if necessary.
     #[inline]
     pub(super) fn resolve(&mut self, path: &Path, now: Instant) -> Resolution {
+        if path.is_loopback() {
+            return Resolution::Known(self.stack.interfaces[path.interface()].mac);
+        }
         self.stack.resolve(path.interface(), path.next_hop(), now, &mut self.outbox)
     }
 

@@ -78,11 +78,11 @@ impl<Io: PortIo> Ports<Io> {
         self.0.iter_mut().flatten().map(|slot| slot.io.queues_mut())
     }
 
-    /// Receives frames from all ports for the next turn. Returns true if there are any.
+    /// Receives frames from all ports for the next turn. Returns true if there are any, looped ones included.
     pub(super) fn receive_all(&mut self, now: Instant) -> bool {
         let mut received = false;
         for slot in self.0.iter_mut().flatten() {
-            received |= slot.receive(now);
+            received |= slot.receive(now) || slot.io.looped() > 0;
         }
         received
     }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use api::{ApiError, ConnectSpec};
 use base::address;
-use config::InterfaceSection;
+use config::{InterfaceSection, PortKind};
 use dataplane::InterfaceId;
 use ipnet::IpNet;
 
@@ -101,6 +101,12 @@ fn find_route(
     }
     // The longest prefix is preferred; among equal prefixes, the first interface.
     let best = reached.iter().max_by_key(|(_, at, reach)| (reach.prefix_len, Reverse(at.0)));
+    let owner = reached.iter().find(|(section, ..)| has_address(section, ip));
+    // The other end of a `ring` has its address in this appliance, too, and is reached over the ring.
+    let best = match (best, owner) {
+        (Some(best), Some(owner)) if !is_on_ring(facts, best.0) => Some(owner),
+        (best, _) => best,
+    };
     let Some(&(section, interface, reach)) = best else {
         return Err(ApiError::bad_request(match named {
             Some(InterfaceId(at)) => {
@@ -111,7 +117,8 @@ fn find_route(
         }));
     };
     check_peer(section, ip)?;
-    match links.refusal(facts, interface) {
+    // Packets to an own address leave no port, so the link need not be up.
+    match links.refusal(facts, interface).filter(|_| !has_address(section, ip)) {
         Some(refusal) => Err(refusal),
         None => Ok((reach.on_link, Candidate { remote, interface })),
     }
@@ -140,20 +147,26 @@ fn route_to(interface: &InterfaceSection, remote: IpAddr) -> Option<Route> {
     Some(Route { prefix_len, on_link: direct.is_some() })
 }
 
-/// Refuses a peer address that is the interface's own, or the broadcast address of one of its networks.
+fn has_address(interface: &InterfaceSection, ip: IpAddr) -> bool {
+    interface.addresses.iter().any(|net| net.addr() == ip)
+}
+
+/// Returns true if the interface's port is one end of a `ring`.
+fn is_on_ring(facts: &Context, interface: &InterfaceSection) -> bool {
+    let port = facts.config.ports.iter().find(|port| port.name == interface.port);
+    port.is_some_and(|port| matches!(port.kind, PortKind::Ring { .. }))
+}
+
+/// Refuses the broadcast address of one of the interface's networks.
 fn check_peer(interface: &InterfaceSection, remote: IpAddr) -> Result<(), ApiError> {
     let name = &interface.name;
-    let refused = |sentence| Err(ApiError::bad_request(sentence));
     for net in &interface.addresses {
-        if net.addr() == remote {
-            return refused(format!("{remote} is interface `{name}`'s own address"));
-        }
         let has_broadcast = net.addr().is_ipv4() && net.prefix_len() < 31;
         if has_broadcast && net.broadcast() == remote {
             let net = net.trunc();
-            return refused(format!(
+            return Err(ApiError::bad_request(format!(
                 "{remote} is the broadcast address of {net}, interface `{name}`"
-            ));
+            )));
         }
     }
     Ok(())

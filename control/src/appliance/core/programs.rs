@@ -146,12 +146,6 @@ impl Core {
         let checked = self.programs.check_unconnected(id, *pair, *depths, private_data)?;
         self.check_new_stream()?;
         let remote_ip = remote.ip().to_canonical();
-        if self.interface_of_address(remote_ip).is_some() {
-            let sentence = format!(
-                "{remote_ip} is an address of this appliance, to which its programs cannot connect yet"
-            );
-            return Err(refusal(RefusalKind::Unreachable, sentence));
-        }
         let local = local.map(|ip| ip.to_canonical()).filter(|ip| !ip.is_unspecified());
         let spec = self.pair_spec(&call, SocketAddr::new(remote_ip, remote.port()), local)?;
         check_spec(&spec).map_err(|error| refusal(RefusalKind::Invalid, error.message))?;

@@ -208,6 +208,26 @@ fn ambiguous_link_local_address_requires_interface() {
 }
 
 #[test]
+fn own_addresses_are_reached_through_their_interface() {
+    let mut bench = bench_with(TWO);
+    for (address, interface) in [("10.0.0.1:7", 0), ("[fd01::1]:7", 1)] {
+        assert_eq!(attempts(&mut bench, connect_spec(&[address])).0, [(address.into(), interface)]);
+    }
+    // The other end of a ring is reached over the ring, unless its interface is named.
+    let peers = TWO.replace("\"m\"", "\"l\"").replace("10.1.0.1/24", "10.0.0.3/24");
+    let mut ring = bench_with(&peers);
+    let own = "10.0.0.3:7";
+    assert_eq!(attempts(&mut ring, connect_spec(&[own])).0, [(own.to_owned(), 0)]);
+    let named = ConnectSpec { interface: Some("back".into()), ..connect_spec(&[own]) };
+    assert_eq!(attempts(&mut ring, named).0, [(own.to_owned(), 1)]);
+    // Other ports lead to other networks.
+    let wire = peers.replace("kind = \"ring\"\nlink = \"l\"", "kind = \"tap\"\ndevice = \"t\"");
+    let wire = wire.replacen("\"t\"", "\"u\"", 1);
+    let mut wire = bench_with(&wire);
+    assert_eq!(attempts(&mut wire, connect_spec(&[own])).0, [(own.to_owned(), 1)]);
+}
+
+#[test]
 fn addresses_of_no_remote_host_are_refused_with_reason() {
     let mut bench = bench_with(TWO);
     for (address, sentence) in [
@@ -220,7 +240,6 @@ fn addresses_of_no_remote_host_are_refused_with_reason() {
         ),
         ("255.255.255.255:7", "255.255.255.255 is the broadcast address, not that of one host"),
         ("10.0.0.255:7", "10.0.0.255 is the broadcast address of 10.0.0.0/24, interface `front`"),
-        ("[fd01::1]:7", "fd01::1 is interface `back`'s own address"),
         ("10.0.0.9:0", "the peer's port is 0: it is 1 to 65535"),
     ] {
         let (tried, error) = attempts(&mut bench, connect_spec(&[address]));

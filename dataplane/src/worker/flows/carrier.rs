@@ -265,8 +265,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
 
     /// Queues the carrier until the transmit ring of its port has free space.
     pub(in crate::worker) fn block(&mut self, slot: u32, schedule: &mut Schedule) {
-        let port = self.ip_path().port();
-        schedule.block(slot, &mut self.membership, port);
+        schedule.block(slot, &mut self.membership, self.path.as_ref());
     }
 
     /// Queues the carrier until the link-layer address of its next hop is resolved.
@@ -466,7 +465,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
             network.unpin(self.ip_path());
         }
         let scheduled = core::mem::take(&mut self.membership);
-        schedule.remove(slot, scheduled, self.ip_path().port(), self.next_hop());
+        schedule.remove(slot, scheduled, self.ip_path());
     }
 }
 

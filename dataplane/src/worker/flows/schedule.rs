@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use base::{Instant, MaybeInstant};
 use hashbrown::HashMap;
 
+use crate::net::path::Path;
 use crate::timer::TimerWheel;
 
 /// Interface index and address of the next hop.
@@ -95,7 +96,8 @@ pub(in crate::worker) enum Queue {
 pub(in crate::worker) struct Schedule {
     /// Carriers that may have something to send, without duplicates, in the order of service.
     ready: VecDeque<u32>,
-    /// Carriers that found the transmit ring full, for each port, without duplicates, in the order of service.
+    /// Carriers that found the transmit ring full, for each port, without duplicates, in the order of service. The last
+    /// queue has the carriers that found a loopback queue full.
     blocked: Vec<VecDeque<u32>>,
     /// Carriers that wait for the link-layer address of their next hop.
     waiting: HashMap<NextHop, Vec<u32>>,
@@ -147,7 +149,7 @@ impl Schedule {
     fn new(ports: usize, now: Instant) -> Self {
         Schedule {
             ready: VecDeque::new(),
-            blocked: vec![VecDeque::new(); ports],
+            blocked: vec![VecDeque::new(); ports + 1],
             waiting: HashMap::new(),
             wheel: TimerWheel::new(now),
             last_served: 0,
@@ -167,16 +169,17 @@ impl Schedule {
         }
     }
 
-    /// Queues a carrier until the transmit ring of `port` has free space, unless it is already blocked.
+    /// Queues a carrier until the transmit ring of its path has free space, unless it is already blocked.
     pub(in crate::worker) fn block(
         &mut self,
         slot: u32,
         carrier: &mut QueueMembership,
-        port: usize,
+        path: &Path,
     ) {
         if !carrier.blocked {
             carrier.blocked = true;
-            self.blocked[port].push_back(slot);
+            let queue = self.blocked_queue(path);
+            self.blocked[queue].push_back(slot);
         }
     }
 
@@ -216,28 +219,34 @@ impl Schedule {
         self.last_served
     }
 
+    /// Returns the number of queues of blocked carriers: one per port, and that of loopback paths.
     #[inline]
-    pub(in crate::worker) fn ports(&self) -> usize {
+    pub(in crate::worker) fn blocked_queues(&self) -> usize {
         self.blocked.len()
     }
 
-    /// Returns the carriers blocked at a port, in the order of service.
-    #[inline]
-    pub(in crate::worker) fn blocked(&self, port: usize) -> &VecDeque<u32> {
-        &self.blocked[port]
+    /// Returns the index of the queue of blocked carriers that `path` belongs to.
+    fn blocked_queue(&self, path: &Path) -> usize {
+        if path.is_loopback() { self.blocked.len() - 1 } else { path.port() }
     }
 
-    /// Removes and returns the first carrier blocked at a port.
+    /// Returns the carriers of a queue of blocked carriers, in the order of service.
     #[inline]
-    pub(in crate::worker) fn take_blocked(&mut self, port: usize) -> Option<u32> {
-        self.blocked[port].pop_front()
+    pub(in crate::worker) fn blocked(&self, queue: usize) -> &VecDeque<u32> {
+        &self.blocked[queue]
     }
 
-    /// Moves the last carrier blocked at a port to the front. Called after the first carrier was served and queued
+    /// Removes and returns the first carrier of a queue of blocked carriers.
+    #[inline]
+    pub(in crate::worker) fn take_blocked(&mut self, queue: usize) -> Option<u32> {
+        self.blocked[queue].pop_front()
+    }
+
+    /// Moves the last carrier of a queue of blocked carriers to the front. Called after the first carrier was served and queued
     /// again because the ring was still full.
-    pub(in crate::worker) fn restore_first(&mut self, port: usize) {
-        if let Some(slot) = self.blocked[port].pop_back() {
-            self.blocked[port].push_front(slot);
+    pub(in crate::worker) fn restore_first(&mut self, queue: usize) {
+        if let Some(slot) = self.blocked[queue].pop_back() {
+            self.blocked[queue].push_front(slot);
         }
     }
 
@@ -272,18 +281,12 @@ impl Schedule {
         self.wheel.clear(slot);
     }
 
-    /// Removes a carrier from the wheel and from all queues. `port` and `next_hop` belong to its path.
-    pub(in crate::worker) fn remove(
-        &mut self,
-        slot: u32,
-        carrier: QueueMembership,
-        port: usize,
-        next_hop: NextHop,
-    ) {
+    /// Removes a carrier with this path from the wheel and from all queues.
+    pub(in crate::worker) fn remove(&mut self, slot: u32, carrier: QueueMembership, path: &Path) {
         self.wheel.clear(slot);
         let is_other = |&other: &u32| other != slot;
         if carrier.waiting
-            && let Some(slots) = self.waiting.get_mut(&next_hop)
+            && let Some(slots) = self.waiting.get_mut(&(path.interface(), path.next_hop()))
         {
             slots.retain(is_other);
         }
@@ -291,7 +294,8 @@ impl Schedule {
             self.ready.retain(is_other);
         }
         if carrier.blocked {
-            self.blocked[port].retain(is_other);
+            let queue = self.blocked_queue(path);
+            self.blocked[queue].retain(is_other);
         }
     }
 }

@@ -8,15 +8,20 @@ use arrayvec::ArrayVec;
 use base::Instant;
 use ipsec::strength::Strength;
 
-use crate::capture::Tap;
-use crate::io::{BURST, PortIo};
+use crate::capture::{Direction, Fate, Tap};
+use crate::io::{BURST, Frame, PortIo};
 
 /// Maximum number of held frames per port. [`PortIo::free_tx_slots`] returns 0 when it is reached.
 const MAX_HELD: usize = 1024;
 
-/// A worker's queues of one port, and the frames that are held for IPsec.
+/// Maximum number of frames per port in the loopback queue.
+const MAX_LOOPED: usize = 512;
+
+/// A worker's queues of one port, the frames that are held for IPsec, and those between addresses of the appliance.
 pub(crate) struct PortQueues<Io: PortIo> {
     io: Io,
+    /// Loopback queue: frames to own addresses, oldest first, in buffers of this port.
+    looped: VecDeque<Io::Frame>,
     /// Held frames, oldest first, each with the minimum protection that it requires. `None` if frames are not held.
     held: Option<VecDeque<(Io::Frame, Strength)>>,
 }
@@ -24,7 +29,7 @@ pub(crate) struct PortQueues<Io: PortIo> {
 impl<Io: PortIo> PortQueues<Io> {
     /// Wraps a port's queues. Frames are not held until [`hold`](Self::hold).
     pub(in crate::worker) fn new(io: Io) -> Self {
-        PortQueues { io, held: None }
+        PortQueues { io, looped: VecDeque::new(), held: None }
     }
 
     pub(in crate::worker) fn hold(&mut self) {
@@ -39,6 +44,18 @@ impl<Io: PortIo> PortQueues<Io> {
     /// Sends a frame that was sealed or passes in clear, without holding it.
     pub(in crate::worker) fn send_now(&mut self, frame: Io::Frame) {
         self.io.send(frame);
+    }
+
+    /// Returns the number of frames in the loopback queue.
+    #[inline]
+    pub(in crate::worker) fn looped(&self) -> usize {
+        self.looped.len()
+    }
+
+    /// Removes and returns the oldest frames of the loopback queue, at most `max`.
+    pub(in crate::worker) fn take_looped(&mut self, max: usize) -> ArrayVec<Io::Frame, BURST> {
+        let count = self.looped.len().min(max).min(BURST);
+        self.looped.drain(..count).collect()
     }
 
     pub(in crate::worker) fn queues(&self) -> &Io {
@@ -83,6 +100,19 @@ impl<Io: PortIo> PortIo for PortQueues<Io> {
             None => self.io.send(frame),
             Some(held) => held.push_back((frame, min_strength)),
         }
+    }
+
+    #[inline]
+    fn free_loopback_slots(&self) -> usize {
+        MAX_LOOPED.saturating_sub(self.looped.len())
+    }
+
+    #[cold]
+    fn loop_back(&mut self, frame: Io::Frame) {
+        if let Some(tap) = self.io.tap() {
+            tap.record(Direction::Out, Fate::Passed, frame.bytes());
+        }
+        self.looped.push_back(frame);
     }
 
     #[inline]

@@ -156,6 +156,7 @@ impl<Io: PortIo> Core<Io> {
         let interface = usize::from(arrival.flow.interface);
         self.env.host.is_shared(interface)
             && !self.env.is_our_port(transport, interface, arrival.flow.local)
+            && !self.env.network.interface(interface).has_address(arrival.flow.remote.ip())
     }
 
     /// Returns the recipient of a demultiplexed packet other than TCP and SCTP.

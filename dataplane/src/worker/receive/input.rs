@@ -34,7 +34,7 @@ const MAX_BURSTS: usize = 4;
 const MIN_MATCHED: usize = BURST / 4;
 
 impl<Io: PortIo> Core<Io> {
-    /// Receives a burst from each port, and further bursts from a flooded port. The cost of serving a stream once per
+    /// Receives a burst from each port, further bursts from a flooded port, and looped frames. The cost of serving a stream once per
     /// turn is then shared by several of its frames. Returns true if there were any frames.
     pub(in crate::worker) fn receive_frames(&mut self, now: Instant) -> bool {
         let mut busy = false;
@@ -55,6 +55,7 @@ impl<Io: PortIo> Core<Io> {
                     break;
                 }
             }
+            busy |= self.receive_looped(port, now);
         }
         busy
     }
@@ -286,7 +287,7 @@ impl<Io: PortIo> Core<Io> {
 
     /// Appends a demultiplexed TCP segment to the arrivals, or forwards it to the worker that owns its flow.
     #[inline]
-    fn classify_segment(
+    pub(super) fn classify_segment(
         &mut self,
         port: usize,
         found: &demux::Packet,
@@ -458,7 +459,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Processes the unmatched packets of a burst, in the order of arrival.
-    fn input_unmatched(&mut self, unmatched: &Arrivals<Io::Frame>, now: Instant) {
+    pub(super) fn input_unmatched(&mut self, unmatched: &Arrivals<Io::Frame>, now: Instant) {
         for arrival in unmatched {
             self.input_unmatched_arrival(arrival, now);
         }

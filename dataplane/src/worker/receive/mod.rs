@@ -11,6 +11,7 @@ pub(super) mod capture_input;
 pub(super) mod host;
 pub(super) mod icmp;
 pub(super) mod input;
+pub(super) mod looped;
 pub(super) mod partial_checksums;
 pub(super) mod peer_admission;
 pub(super) mod unmatched_budget;

@@ -64,8 +64,11 @@ impl<Io: PortIo> Core<Io> {
         let Received { packet: frame, strength } = received;
         let Some(slot) = self.env.ports.get(port) else { return };
         // Devices verify the SCTP checksum neither of packets in UDP nor of reassembled packets.
-        let verifier =
-            if udp.is_some() { ChecksumSite::Software } else { slot.facts.rx_sctp_checksum };
+        let verifier = match forwarding {
+            Forwarding::Looped => ChecksumSite::Skipped,
+            _ if udp.is_some() => ChecksumSite::Software,
+            _ => slot.facts.rx_sctp_checksum,
+        };
         let Some(check) = frame.l4_check(verifier) else {
             return self.env.control.counters().drops.count_sctp(Refused::BadChecksum);
         };

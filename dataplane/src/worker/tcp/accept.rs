@@ -259,7 +259,7 @@ impl<Io: PortIo> Core<Io> {
             return Err(ConnectError::NoInterface);
         }
         let remote = connect.remote;
-        if !is_valid_remote(remote) || interface.has_address(remote.ip()) {
+        if !is_valid_remote(remote) {
             return Err(ConnectError::BadPeer);
         }
         let local = match connect.local {
@@ -267,6 +267,7 @@ impl<Io: PortIo> Core<Io> {
                 return Err(ConnectError::NoSuchAddress);
             }
             Some(local) => local,
+            None if interface.has_address(remote.ip()) => remote.ip(),
             None => interface.source_for(remote.ip()).ok_or(ConnectError::NoRoute)?,
         };
         let ip = connect.ip;
@@ -339,7 +340,9 @@ impl<Io: PortIo> Core<Io> {
                 Transport::Sctp => steering.owner_by_ports(remote, local),
             };
             let ours = owner.0 == self.env.index;
-            (ours && flows.candidate(flows.hash(&flow)).is_none()).then_some(local)
+            // A connection to an own address has two different ends.
+            let is_free = local != remote && flows.candidate(flows.hash(&flow)).is_none();
+            (ours && is_free).then_some(local)
         })
     }
 

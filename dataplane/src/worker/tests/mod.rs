@@ -20,6 +20,7 @@ mod ipsec_paths;
 mod ipsec_requirements;
 mod keep_budget;
 mod load;
+mod loopback;
 mod mesh;
 mod outages;
 mod paths;

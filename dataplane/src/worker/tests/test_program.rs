@@ -61,6 +61,7 @@ impl Default for PairPlan {
 
 /// A program with one QP, whose queues share a CQ, and one memory region.
 pub(super) struct TestProgram {
+    program: ProgramId,
     pub(super) number: u32,
     pub(super) area: &'static QueueArea,
     pub(super) sends: ring::Producer<'static>,
@@ -78,8 +79,19 @@ pub(super) struct TestProgram {
 }
 
 impl TestProgram {
-    /// Registers a program with its queues at the first worker of a host.
+    /// Registers the program [`PROGRAM`] with its queues at the first worker of a host.
     pub(super) fn attach(net: &mut Net, host: usize, plan: PairPlan) -> TestProgram {
+        TestProgram::attach_as(net, host, plan, PROGRAM)
+    }
+
+    /// Registers a program with its queues at the first worker of a host.
+    pub(super) fn attach_as(
+        net: &mut Net,
+        host: usize,
+        plan: PairPlan,
+        program: ProgramId,
+    ) -> TestProgram {
+        let program_id = program;
         let align = |words: usize| (words as u64 * 8).next_multiple_of(LINE);
         let bells_at = LINE;
         let sends_at = bells_at + align(doorbell::WORDS);
@@ -92,16 +104,16 @@ impl TestProgram {
         let (wake, program_wake) = Signal::pair().unwrap();
         let (channel, program_channel) = Signal::pair().unwrap();
         let number = 3;
-        let id = QueuePairId { program: PROGRAM, number };
+        let id = QueuePairId { program: program_id, number };
         let ring = |at| area.ring(at, plan.units).unwrap();
         let program = ProgramConfig {
-            id: PROGRAM,
+            id: program_id,
             doorbells: area.doorbells(bells_at).unwrap(),
             wake,
             budget: plan.budget,
         };
         let queue = CompletionQueueConfig {
-            program: PROGRAM,
+            program: program_id,
             number: 5,
             queue: area.completion_queue(completions_at, plan.completions).unwrap(),
             channel: Some(Arc::new(channel)),
@@ -132,9 +144,10 @@ impl TestProgram {
         let words = part(completions_at, completion::words(plan.completions));
         let completions = completion::Consumer::new(words, plan.completions).unwrap();
         let bells = Ringer::new(part(bells_at, doorbell::WORDS)).unwrap();
-        let stag = Stag(0x5000 + host as u32);
+        let stag = Stag(0x5000 + host as u32 + 0x100 * (program_id.0 - PROGRAM.0));
         let memory = register(net, host, stag, true);
         TestProgram {
+            program: program_id,
             number,
             area,
             sends: ring(sends_at),
@@ -150,7 +163,7 @@ impl TestProgram {
     }
 
     pub(super) fn id(&self) -> QueuePairId {
-        QueuePairId { program: PROGRAM, number: self.number }
+        QueuePairId { program: self.program, number: self.number }
     }
 
     /// Returns an SGE of the program's region.
@@ -343,7 +356,7 @@ pub(super) fn ulp() -> UlpConfig {
     rdmap::Config { ird: 4, ord: 4, ..rdmap::Config::default() }.into()
 }
 
-fn endpoint(transport: Transport) -> api::EndpointConfig {
+pub(super) fn endpoint(transport: Transport) -> api::EndpointConfig {
     match transport {
         Transport::Tcp => {
             let mpa = mpa::Config { initiate: Revision::Two, ..mpa::Config::default() };

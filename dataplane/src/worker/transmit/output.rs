@@ -51,8 +51,8 @@ impl<Io: PortIo> Core<Io> {
         let before = self.env.control.counters().frames.tx_frames.get();
         self.env.schedules.set_carriers(self.streams.len() + self.associations.len());
         let mut busy = false;
-        for port in 0..self.env.schedules.get(kind).ports() {
-            for _ in 0..self.env.schedules.get(kind).blocked(port).len() {
+        for queue in 0..self.env.schedules.get(kind).blocked_queues() {
+            for _ in 0..self.env.schedules.get(kind).blocked(queue).len() {
                 busy = true;
                 if self.env.control.counters().frames.tx_frames.get() - before
                     >= MAX_FRAMES_PER_PASS
@@ -60,11 +60,13 @@ impl<Io: PortIo> Core<Io> {
                     return true;
                 }
                 if kind == CarrierKind::Connection {
-                    self.streams.prefetch_next(self.env.schedules.get(kind).blocked(port));
+                    self.streams.prefetch_next(self.env.schedules.get(kind).blocked(queue));
                 }
-                let Some(slot) = self.env.schedules.get_mut(kind).take_blocked(port) else { break };
+                let Some(slot) = self.env.schedules.get_mut(kind).take_blocked(queue) else {
+                    break;
+                };
                 if self.serve(kind, slot, Queue::Blocked, now) == ServeOutcome::Blocked {
-                    self.env.schedules.get_mut(kind).restore_first(port);
+                    self.env.schedules.get_mut(kind).restore_first(queue);
                     break;
                 }
             }

@@ -19,7 +19,7 @@ use crate::port::ChecksumSite;
 use crate::worker::flows::carrier::{CarrierEndpoint, Refusal, TransmitContext, TransmitOutcome};
 use crate::worker::flows::flow_info::path_mtu;
 use crate::worker::flows::schedule::CarrierKind;
-use crate::worker::transmit::segment_batch::reserve_payload;
+use crate::worker::transmit::segment_batch::{free_slots, reserve_payload};
 
 /// Batch of one association's packets, written into a port's transmit queue while the association is served.
 pub(in crate::worker) struct PacketBatch<'a, Io: PortIo> {
@@ -42,6 +42,8 @@ pub(in crate::worker) struct PacketBatch<'a, Io: PortIo> {
     shared: bool,
     /// Minimum IPsec protection of the packets.
     min_strength: Strength,
+    /// True if the packets are looped back.
+    looped: bool,
     refused: Option<Refusal>,
 }
 
@@ -54,7 +56,11 @@ impl<'a, Io: PortIo> PacketBatch<'a, Io> {
         quota: usize,
         counters: &'a Counters,
     ) -> Self {
-        let checksum = path.checksum_offload(checksum);
+        let looped = path.path.is_loopback();
+        let checksum = match looped {
+            true => TxChecksum::LOOPBACK,
+            false => path.checksum_offload(checksum),
+        };
         let (frame, ids, probe) = (None, None, false);
         let (whole, sent, keep_limit, refused) = (usize::MAX, 0, u64::MAX, None);
         PacketBatch {
@@ -71,6 +77,7 @@ impl<'a, Io: PortIo> PacketBatch<'a, Io> {
             keep_limit,
             shared: false,
             min_strength: Strength::CLEAR,
+            looped,
             refused,
         }
     }
@@ -90,6 +97,16 @@ impl<'a, Io: PortIo> PacketBatch<'a, Io> {
     /// Returns true if a packet was sent.
     pub(in crate::worker) fn has_sent(&self) -> bool {
         self.sent > 0
+    }
+
+    fn send(&mut self, frame: Io::Frame) {
+        match self.looped {
+            false => self.io.send_protected(frame, self.min_strength),
+            true => {
+                self.io.loop_back(frame);
+                self.counters.frames.looped_frames.add(1);
+            }
+        }
     }
 
     /// Returns the maximum number of frames for a packet of `len` bytes: one, unless it is fragmented. Fragment lengths
@@ -116,7 +133,7 @@ impl<'a, Io: PortIo> PacketBatch<'a, Io> {
         let whole = frame.bytes();
         let mtu = self.path.mtu_overhead() + self.max_unfragmented;
         for piece in fragment::fragments(path, whole.len() - path.header_len(), mtu) {
-            let room = self.io.free_tx_slots() > 0;
+            let room = free_slots(self.io, self.looped) > 0;
             let len = fragment::frame_len(path, &piece);
             let Some(mut out) = room.then(|| self.io.allocate(len)).flatten() else {
                 return self.counters.frames.tx_no_buffer.add(1);
@@ -124,7 +141,7 @@ impl<'a, Io: PortIo> PacketBatch<'a, Io> {
             fragment::emit(path, whole, &piece, id, out.bytes_mut());
             self.counters.frames.tx_frames.add(1);
             self.counters.frames.tx_bytes.add(len as u64);
-            self.io.send_protected(out, self.min_strength);
+            self.send(out);
         }
         self.counters.ip.tx_cut.add(1);
     }
@@ -136,7 +153,7 @@ impl<Io: PortIo> TxBatch for PacketBatch<'_, Io> {
             self.refused = Some(Refusal::Quota);
             return None;
         }
-        if self.io.free_tx_slots() < self.max_frames(len) {
+        if free_slots(self.io, self.looped) < self.max_frames(len) {
             self.refused = Some(Refusal::RingFull);
             return None;
         }
@@ -154,7 +171,7 @@ impl<Io: PortIo> TxBatch for PacketBatch<'_, Io> {
     }
 
     fn needs_checksum(&self) -> bool {
-        self.checksum.sctp != ChecksumSite::Device
+        self.checksum.sctp == ChecksumSite::Software
     }
 
     fn is_shared(&self) -> bool {
@@ -184,7 +201,7 @@ impl<Io: PortIo> TxBatch for PacketBatch<'_, Io> {
         self.counters.frames.tx_frames.add(1);
         self.counters.frames.tx_bytes.add(frame.bytes().len() as u64);
         self.sent += 1;
-        self.io.send_protected(frame, self.min_strength);
+        self.send(frame);
     }
 }
 

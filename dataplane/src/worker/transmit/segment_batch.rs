@@ -36,6 +36,8 @@ pub(in crate::worker) struct SegmentBatch<'a, Io: PortIo> {
     shared: bool,
     /// Minimum IPsec protection of the segments.
     min_strength: Strength,
+    /// True if the segments are looped back.
+    looped: bool,
     refused: Option<Refusal>,
 }
 
@@ -53,6 +55,12 @@ pub(in crate::worker) fn reserve_payload<'f, Io: PortIo>(
     Some(&mut frame.as_mut()?.bytes_mut()[header..header + len])
 }
 
+/// Returns the free slots of the transmit ring, or of the loopback queue if `looped`.
+#[inline]
+pub(in crate::worker) fn free_slots<Io: PortIo>(io: &mut Io, looped: bool) -> usize {
+    if looped { io.free_loopback_slots() } else { io.free_tx_slots() }
+}
+
 impl<'a, Io: PortIo> SegmentBatch<'a, Io> {
     /// Creates a batch of at most `quota` segments along `path`.
     pub(in crate::worker) fn new(
@@ -62,7 +70,8 @@ impl<'a, Io: PortIo> SegmentBatch<'a, Io> {
         quota: usize,
         counters: &'a Counters,
     ) -> Self {
-        let checksum = checksum.for_tcp();
+        let looped = path.is_loopback();
+        let checksum = if looped { TxChecksum::LOOPBACK } else { checksum.for_tcp() };
         let (frame, ect, keep_limit, refused) = (None, false, u64::MAX, None);
         let (shared, last, offers) = (false, false, false);
         SegmentBatch {
@@ -78,6 +87,7 @@ impl<'a, Io: PortIo> SegmentBatch<'a, Io> {
             keep_limit,
             shared,
             min_strength: Strength::CLEAR,
+            looped,
             refused,
         }
     }
@@ -89,7 +99,7 @@ impl<Io: PortIo> TxBatch for SegmentBatch<'_, Io> {
             self.refused = Some(Refusal::Quota);
             return None;
         }
-        if self.io.free_tx_slots() == 0 {
+        if free_slots(self.io, self.looped) == 0 {
             self.refused = Some(Refusal::RingFull);
             return None;
         }
@@ -139,7 +149,13 @@ impl<Io: PortIo> TxBatch for SegmentBatch<'_, Io> {
             frame.offload(self.checksum, l2, l3, self.path.is_v6());
         }
         let bytes = frame.bytes().len();
-        self.io.send_protected(frame, self.min_strength);
+        match self.looped {
+            false => self.io.send_protected(frame, self.min_strength),
+            true => {
+                self.io.loop_back(frame);
+                self.counters.frames.looped_frames.add(1);
+            }
+        }
         if self.last && self.offer_last {
             self.io.offer();
         }

@@ -167,6 +167,8 @@ pub(super) struct PairConnect {
     pub serial: u64,
     pub interface: InterfaceId,
     pub pd: PdId,
+    /// True if the peer needs a delay before the first FPDU.
+    pub settles: bool,
 }
 
 /// Streams and associations listed by the workers.
@@ -235,6 +237,8 @@ pub(super) enum Purpose {
     /// A client keeps the stream.
     Keep(Responder),
     Task(Task),
+    /// A local program connects a QP.
+    Program,
 }
 
 /// An operation of an API client, by its number.

@@ -5,7 +5,7 @@
 //! ping_pong SOCKET connect ADDRESS:PORT [COUNT]
 //! ```
 //!
-//! SOCKET is the appliance's socket for programs. The two sides use different appliances.
+//! SOCKET is the appliance's socket for programs. The two sides may use the same appliance.
 
 use std::error::Error;
 use std::io::Write;

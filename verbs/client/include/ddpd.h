@@ -201,16 +201,28 @@ int ddpd_post_receive(const ddpd_qp *qp, const struct ddpd_receive *receive);
 
 enum ddpd_transport { DDPD_TCP = 0, DDPD_SCTP = 1 };
 
-/* Options of a connect, and of an accept, which has no address and transport. NULL: TCP, depths of 16, ten seconds. The
- * fields of a structure have no defaults: with `ord` 0 no Read or atomic can be posted. */
+/* Kinds of peers, by their deviations from the specifications. */
+enum ddpd_peer {
+    DDPD_PEER_STANDARD = 0,
+    DDPD_PEER_SIW = 1,   /* Linux's soft iWARP. The connect takes 50 ms longer: siw may not process data before */
+    DDPD_PEER_CXGB4 = 2, /* Chelsio's adapters */
+    DDPD_PEER_IRDMA = 3, /* Intel's adapters */
+    DDPD_PEER_SMB_DIRECT = 4
+};
+
+/* Options of a connect, and of an accept, which has no address, transport, peer and peer_to_peer. NULL: TCP, a standard
+ * peer, depths of 16, ten seconds. The fields of a structure have no defaults: with `ord` 0 no Read or atomic can be
+ * posted. */
 struct ddpd_connect_options {
     const char *local_address; /* without a port; NULL: the appliance chooses */
     const void *private_data;
-    uint32_t private_data_len; /* at most 508 */
+    uint32_t private_data_len; /* at most 508; for siw and cxgb4 252 */
     uint32_t timeout_ms;       /* at least 1 */
     uint32_t transport;        /* enum ddpd_transport */
     uint16_t ird;              /* Reads and atomics of the peer in flight, at most that of the limits */
     uint16_t ord;              /* Reads and atomics of this side in flight, likewise */
+    uint32_t peer;             /* enum ddpd_peer */
+    uint32_t peer_to_peer;     /* 1: the peer may send first, after a message that the appliance sends (RFC 6581 §9); else 0 */
 };
 
 /* Of a request: the peer's depths, 0 if it sent none, and its private data. Else: the depths in effect, and the private data

@@ -121,5 +121,6 @@ pub use verbs_layout::work::{
     Payload, ReceiveWork, Remote, SendWork, Sge, SgeList, Status, WindowAccess, WindowBind,
 };
 pub use verbs_session::message::{
-    Depths, Device, Limits, MAX_PRIVATE_DATA, MemoryAccess, Refusal, RefusalKind, Transport,
+    Depths, Device, Limits, MAX_PRIVATE_DATA, MemoryAccess, PeerKind, Refusal, RefusalKind,
+    StartUp, Transport,
 };

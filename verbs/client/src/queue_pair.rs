@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use verbs_layout::work::{ReceiveWork, SendWork};
 use verbs_layout::{doorbell, ring};
 use verbs_session::message::{
-    Answer, Call, Depths, Event as Report, MAX_PRIVATE_DATA, Ring, Transport,
+    Answer, Call, Depths, Event as Report, MAX_PRIVATE_DATA, Ring, StartUp, Transport,
 };
 
 use crate::completion_queue::CompletionQueue;
@@ -64,20 +64,25 @@ pub struct ConnectOptions {
     pub local: Option<IpAddr>,
     /// Lower layer protocol.
     pub transport: Transport,
+    /// Kind of the peer, and the model of the start-up.
+    pub start_up: StartUp,
     /// Depths that this side offers: IRD and ORD (RFC 6581 §9).
     pub depths: Depths,
-    /// Private data for the peer, at most [`MAX_PRIVATE_DATA`] bytes.
+    /// Private data for the peer, at most [`MAX_PRIVATE_DATA`] bytes; at most 252 for [`PeerKind::Siw`](crate::PeerKind::Siw)
+    /// and [`PeerKind::Cxgb4`](crate::PeerKind::Cxgb4).
     pub private_data: Vec<u8>,
     /// Time until the connect fails, at least 1 ms.
     pub timeout: Duration,
 }
 
 impl Default for ConnectOptions {
-    /// Returns TCP, depths of 16, no private data and a time-out of ten seconds.
+    /// Returns TCP, a standard peer that does not send first, depths of 16, no private data and a time-out of ten
+    /// seconds.
     fn default() -> ConnectOptions {
         ConnectOptions {
             local: None,
             transport: Transport::Tcp,
+            start_up: StartUp::default(),
             depths: DEFAULT_DEPTHS,
             private_data: Vec::new(),
             timeout: Duration::from_secs(10),
@@ -309,6 +314,7 @@ impl QueuePair {
             local: options.local,
             remote,
             transport: options.transport,
+            start_up: options.start_up,
             depths: options.depths,
             private_data: options.private_data.clone(),
             timeout,

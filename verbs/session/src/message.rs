@@ -127,9 +127,12 @@ pub enum Call {
         remote: SocketAddr,
         /// Lower layer protocol.
         transport: Transport,
+        /// Kind of the peer, and the model of the start-up.
+        #[serde(default)]
+        start_up: StartUp,
         /// Depths that this side offers (RFC 6581 §9).
         depths: Depths,
-        /// Private data, at most [`MAX_PRIVATE_DATA`] bytes.
+        /// Private data, at most [`MAX_PRIVATE_DATA`] bytes; fewer for some kinds of peers.
         private_data: Vec<u8>,
         /// Time-out in milliseconds, at least 1.
         timeout: u32,
@@ -210,6 +213,48 @@ pub enum Transport {
     Tcp,
     /// SCTP (RFC 5043).
     Sctp,
+}
+
+/// Options of the start-up of a connection.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StartUp {
+    /// Kind of the peer.
+    pub peer: PeerKind,
+    /// True to offer the peer-to-peer model of RFC 6581 §9: after a ready-to-receive (RTR) message of this side, the peer
+    /// may send first.
+    pub peer_to_peer: bool,
+}
+
+/// Kind of the peer's RDMA implementation, by its known deviations from the specifications.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PeerKind {
+    /// A peer that follows the specifications.
+    #[default]
+    Standard,
+    /// Linux's soft iWARP. [`Event::Established`] is delayed by 50 ms, because a responding siw does not process an
+    /// FPDU that follows its reply immediately. At most 252 bytes of private data.
+    Siw,
+    /// Chelsio's adapters (T-series). At most 252 bytes of private data.
+    Cxgb4,
+    /// Intel's adapters.
+    Irdma,
+    /// SMB Direct over revision 1.
+    SmbDirect,
+}
+
+impl PeerKind {
+    /// Returns the name, as in configurations and in messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            PeerKind::Standard => "standard",
+            PeerKind::Siw => "siw",
+            PeerKind::Cxgb4 => "cxgb4",
+            PeerKind::Irdma => "irdma",
+            PeerKind::SmbDirect => "smb-direct",
+        }
+    }
 }
 
 /// A message from the appliance to the program.
@@ -368,7 +413,7 @@ pub enum RefusalKind {
     NoMemory,
     /// The program may not attach, or the appliance cannot serve it.
     NotAllowed,
-    /// There is no route to the peer, the local address does not exist, or the peer's address is the appliance's own.
+    /// There is no route to the peer, or the local address does not exist.
     Unreachable,
     /// The two sides support no common version of the shared-memory layout.
     Version,

@@ -266,6 +266,8 @@ impl Core {
     pub(super) fn refuse_connect(&mut self, purpose: Purpose, error: ApiError, now: Instant) {
         match purpose {
             Purpose::Keep(answer) => answer.send(Err(error)),
+            // The end of the stream is reported to the program.
+            Purpose::Program => {}
             Purpose::Task(task) => {
                 self.with_jobs(now, |jobs, _, out| jobs.on_refused(task, error, now, out));
             }
@@ -380,6 +382,7 @@ impl Core {
             }
             Purpose::Keep(answer) => self.list_streams(StreamsQuery::One(id, answer)),
             Purpose::Task(task) => self.begin_task(id, task, now),
+            Purpose::Program => self.programs.on_settled(id),
         }
     }
 }

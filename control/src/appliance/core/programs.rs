@@ -13,19 +13,19 @@ use dataplane::{
 use ddp::lifecycle::CloseReason as Ended;
 use ddp::{StreamId, UlpKind, advert};
 use tcp_lite::mpa::Revision;
-use verbs_session::message::{Call, Depths, Refusal, RefusalKind, Transport};
+use verbs_session::message::{Call, Depths, Refusal, RefusalKind, StartUp, Transport};
 
 use super::Core;
 use super::address_selection::order_addresses;
 use super::connect::check_spec;
 use crate::appliance::endpoints::{listener_config, program_ulp};
 use crate::appliance::env::api_id;
-use crate::appliance::pending::{PairConnect, ProgramStep};
+use crate::appliance::pending::{PairConnect, ProgramStep, Purpose};
 use crate::appliance::programs::{
     ConnectFailure, IncomingRequest, Input, InputKind, MAX_BACKLOG, OpenedPair, Prepared,
     StreamAction, refusal,
 };
-use crate::appliance::streams::StreamAddresses;
+use crate::appliance::streams::{StreamAddresses, needs_settling};
 
 /// Maximum number of session inputs and freed memory regions handled in one turn of the control thread.
 const BATCH: usize = 256;
@@ -38,6 +38,7 @@ struct ConnectCall {
     local: Option<IpAddr>,
     remote: SocketAddr,
     transport: Transport,
+    start_up: StartUp,
     depths: Depths,
     private_data: Vec<u8>,
     timeout: u32,
@@ -69,12 +70,22 @@ impl Core {
                 return self.programs.attach(&mut self.env, id, request, *attachment);
             }
             Prepared::Plain(call) => match *call {
-                Call::Connect { pair, local, remote, transport, depths, private_data, timeout } => {
+                Call::Connect {
+                    pair,
+                    local,
+                    remote,
+                    transport,
+                    start_up,
+                    depths,
+                    private_data,
+                    timeout,
+                } => {
                     let call = ConnectCall {
                         pair,
                         local,
                         remote,
                         transport,
+                        start_up,
                         depths,
                         private_data,
                         timeout,
@@ -174,6 +185,7 @@ impl Core {
             timeout: std::time::Duration::from_millis(call.timeout.into()),
         });
         let target = (call.pair, call.depths);
+        let connect = (connect, needs_settling(&spec));
         self.programs.connect(&mut self.env, id, request, target, worker, connect)
     }
 
@@ -195,7 +207,9 @@ impl Core {
             }
         };
         let Depths { ird, ord } = call.depths;
-        let rdmap = RdmapChoice { ird, ord, retry_revision_1: true, ..RdmapChoice::default() };
+        let StartUp { peer, peer_to_peer } = call.start_up;
+        let peer = peer.name().to_owned();
+        let rdmap = RdmapChoice { ird, ord, peer, peer_to_peer, retry_revision_1: true };
         Ok(ConnectSpec {
             interface,
             transport: transport_of(call.transport),
@@ -239,22 +253,45 @@ impl Core {
         }
         self.env.tally.connected += 1;
         self.streams.insert_of_program(stream, ends, connect.pd, connect.program, None);
-        self.on_program_stream(stream, params, (local, remote), private_data, now);
+        let opened = self.open_program_stream(stream, params, (local, remote), private_data, now);
+        match opened {
+            Some(opened) if connect.settles => {
+                self.programs.settle(opened);
+                self.streams.settle(stream, Purpose::Program, now);
+            }
+            Some(opened) => self.programs.on_established(opened),
+            None => {}
+        }
     }
 
-    /// Records the parameters of an established stream of a QP, and reports it to the program.
+    /// Handles the establishment of a connection that a program has accepted.
     pub(super) fn on_program_stream(
+        &mut self,
+        stream: StreamId,
+        params: StreamParams,
+        ends: (SocketAddr, SocketAddr),
+        private_data: Vec<u8>,
+        now: Instant,
+    ) {
+        let opened = self.open_program_stream(stream, params, ends, private_data, now);
+        if let Some(opened) = opened {
+            self.programs.on_established(opened);
+        }
+    }
+
+    /// Records the parameters of an established stream of a QP. Returns the report to the program.
+    fn open_program_stream(
         &mut self,
         stream: StreamId,
         params: StreamParams,
         (local, remote): (SocketAddr, SocketAddr),
         private_data: Vec<u8>,
         now: Instant,
-    ) {
+    ) -> Option<OpenedPair> {
         let depths = negotiated_depths(&params);
         if self.streams.on_established(stream, params, now).is_none() {
             self.env.tally.unexpected_events += 1;
-            return;
+            return None;
         }
         let (id, peer) = (api_id(stream), remote.to_string());
         self.env.log.push(api::EventKind::StreamEstablished {
@@ -262,8 +299,7 @@ impl Core {
             listener: None,
             remote: peer,
         });
-        let opened = OpenedPair { stream, local, remote, depths, private_data };
-        self.programs.on_established(opened);
+        Some(OpenedPair { stream, local, remote, depths, private_data })
     }
 
     /// Reports to a program why its connection could not be opened.

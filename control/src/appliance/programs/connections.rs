@@ -80,7 +80,8 @@ impl Programs {
         self.connects
     }
 
-    /// Registers a checked QP at `worker`, which then opens the connection.
+    /// Registers a checked QP at `worker`, which then opens the connection. `settles`: the peer needs a delay before the
+    /// first FPDU.
     pub(in crate::appliance) fn connect(
         &mut self,
         env: &mut Env,
@@ -88,9 +89,9 @@ impl Programs {
         request: u32,
         (number, depths): (u32, Depths),
         worker: WorkerId,
-        connect: Box<Connect>,
+        (connect, settles): (Box<Connect>, bool),
     ) -> Result<(), Refusal> {
-        let start = Start::Connect(connect);
+        let start = Start::Connect { connect, settles };
         self.start(env, id, request, (number, depths), worker, start)
     }
 
@@ -153,11 +154,12 @@ impl Programs {
         let PairState::Starting { start, request } = before else { return actions };
         let Some(worker) = pair.worker else { return actions };
         match (start, result) {
-            (Start::Connect(mut connect), Ok(())) => {
+            (Start::Connect { mut connect, settles }, Ok(())) => {
                 pair.state = PairState::Connecting;
                 program.reply(request, Ok(Answer::Done));
                 let (interface, pd) = (connect.interface, connect.pd);
-                let pair = PairConnect { program: id, pair: number, serial, interface, pd };
+                let pair =
+                    PairConnect { program: id, pair: number, serial, interface, pd, settles };
                 connect.ticket = env.issue(Continuation::ProgramConnect(pair));
                 env.send_command(worker.0, Command::Connect(connect));
             }
@@ -196,6 +198,18 @@ impl Programs {
         pair.state = PairState::Accepting(stream);
         self.streams.insert(stream, StreamUse::Pair { program: id, pair: number });
         true
+    }
+
+    /// Delays the report of an established connection until [`on_settled`](Self::on_settled).
+    pub(in crate::appliance) fn settle(&mut self, opened: OpenedPair) {
+        self.settling.insert(opened.stream, opened);
+    }
+
+    /// Reports an established connection to its program, unless the connection has ended meanwhile.
+    pub(in crate::appliance) fn on_settled(&mut self, stream: StreamId) {
+        if let Some(opened) = self.settling.remove(&stream) {
+            self.on_established(opened);
+        }
     }
 
     /// Reports to the program that the connection of its QP is established. Ignores streams without a QP.
@@ -253,6 +267,7 @@ impl Programs {
         graceful: bool,
         message: &str,
     ) {
+        self.settling.remove(&stream);
         match self.streams.remove(&stream) {
             None => {}
             Some(StreamUse::Request { program, request }) => {

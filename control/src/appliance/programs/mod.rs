@@ -77,6 +77,8 @@ pub(super) struct Programs {
     keys: HashMap<u64, (ProgramId, Stag)>,
     /// Streams of QPs and connection requests.
     streams: HashMap<StreamId, StreamUse>,
+    /// Established connections that are not reported yet, because their peers need a delay.
+    settling: HashMap<StreamId, OpenedPair>,
     /// Listeners of programs, by their numbers at the workers.
     listeners: HashMap<ListenerId, (ProgramId, u32)>,
     domains: DomainIds,

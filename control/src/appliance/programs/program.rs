@@ -143,8 +143,17 @@ pub(super) enum PairState {
 
 /// Next step after the worker has added a QP.
 pub(super) enum Start {
-    Connect(Box<Connect>),
-    Accept { stream: StreamId, listener: ListenerId, private_data: Vec<u8>, ulp: UlpConfig },
+    /// `settles`: the peer needs a delay before the first FPDU.
+    Connect {
+        connect: Box<Connect>,
+        settles: bool,
+    },
+    Accept {
+        stream: StreamId,
+        listener: ListenerId,
+        private_data: Vec<u8>,
+        ulp: UlpConfig,
+    },
 }
 
 /// A listener of a program. It has one worker listener for each address.

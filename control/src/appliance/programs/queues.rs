@@ -213,7 +213,7 @@ impl Programs {
         let before = std::mem::replace(&mut pair.state, PairState::Removing);
         if let PairState::Starting { start, request } = before {
             let sentence = match start {
-                Start::Connect(_) => "the QP was removed before its connection was opened",
+                Start::Connect { .. } => "the QP was removed before its connection was opened",
                 Start::Accept { .. } => "the QP was removed before the connection was accepted",
             };
             program.reply(request, Err(super::invalid(sentence)));

@@ -223,6 +223,7 @@ unsafe fn connect_options(options: *const CConnectOptions) -> Result<ConnectOpti
     Ok(ConnectOptions {
         local: local.map_err(|_| Error::Argument("the local address is not one"))?,
         transport: transport(options.transport)?,
+        start_up: options.start_up()?,
         depths: Depths { ird: options.ird, ord: options.ord },
         // SAFETY: the structure comes from the C caller, whose contract covers its pointers.
         private_data: unsafe { private_data(options) }?,

@@ -85,7 +85,7 @@ fn header_compiles_with_the_sizes_of_the_library() {
         "ddpd_sge" CSge { address length lkey }
         "ddpd_send" CSend { wr_id opcode flags sges sge_count rkey remote_address compare_add swap immediate invalidate reserved }
         "ddpd_receive" CReceive { wr_id sges sge_count reserved }
-        "ddpd_connect_options" CConnectOptions { local_address private_data private_data_len timeout_ms transport ird ord }
+        "ddpd_connect_options" CConnectOptions { local_address private_data private_data_len timeout_ms transport ird ord peer peer_to_peer }
         "ddpd_connection" CConnection { local remote ird ord worker private_data_len private_data }
         "ddpd_event" CEvent { kind number flag reserved request connection message }
     };

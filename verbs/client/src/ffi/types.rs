@@ -6,7 +6,9 @@ use verbs_layout::work::{
     AtomicResult, Carried, Completed, Completion, Inline, Operation, Payload, Remote, SendWork,
     Sge, SgeList,
 };
-use verbs_session::message::{Depths, MAX_PRIVATE_DATA, MemoryAccess, Transport};
+use verbs_session::message::{
+    Depths, MAX_PRIVATE_DATA, MemoryAccess, PeerKind, StartUp, Transport,
+};
 
 use super::{copy_text, elements};
 use crate::error::Error;
@@ -78,6 +80,8 @@ pub(super) struct CConnectOptions {
     pub(super) transport: u32,
     pub(super) ird: u16,
     pub(super) ord: u16,
+    pub(super) peer: u32,
+    pub(super) peer_to_peer: u32,
 }
 
 #[repr(C)]
@@ -133,6 +137,23 @@ pub(super) fn transport(number: u32) -> Result<Transport, Error> {
         0 => Ok(Transport::Tcp),
         1 => Ok(Transport::Sctp),
         _ => Err(Error::Argument("a transport is not defined")),
+    }
+}
+
+impl CConnectOptions {
+    pub(super) fn start_up(&self) -> Result<StartUp, Error> {
+        let peer = match self.peer {
+            0 => PeerKind::Standard,
+            1 => PeerKind::Siw,
+            2 => PeerKind::Cxgb4,
+            3 => PeerKind::Irdma,
+            4 => PeerKind::SmbDirect,
+            _ => return Err(Error::Argument("a kind of peer is not defined")),
+        };
+        match self.peer_to_peer {
+            0 | 1 => Ok(StartUp { peer, peer_to_peer: self.peer_to_peer == 1 }),
+            _ => Err(Error::Argument("peer_to_peer is 0 or 1")),
+        }
     }
 }
 

@@ -95,6 +95,68 @@ fn failed_connects_are_events_of_their_kind() {
 }
 
 #[test]
+fn own_address_is_reached_through_its_interface() {
+    let mut rig = Rig::new(PROGRAMS);
+    let mut client = Client::attach(&mut rig, 1);
+    let pair = client.create_pair(&mut rig);
+    let mut call = connect(pair);
+    if let Call::Connect { remote, .. } = &mut call {
+        *remote = "[::ffff:10.0.0.1]:7471".parse().unwrap();
+    }
+    assert_eq!(client.call(&mut rig, call), Ok(Answer::Done));
+    let (_, opened) = &rig.connects[0];
+    assert_eq!((opened.interface, opened.local), (InterfaceId(0), None));
+    assert_eq!(opened.remote, "10.0.0.1:7471".parse().unwrap());
+    client.hang_up(&mut rig);
+    rig.assert_empty();
+}
+
+/// Returns the connect of a QP to a siw that may send first.
+fn connect_to_siw(pair: u32) -> Call {
+    let mut call = connect(pair);
+    if let Call::Connect { start_up, .. } = &mut call {
+        *start_up = StartUp { peer: PeerKind::Siw, peer_to_peer: true };
+    }
+    call
+}
+
+#[test]
+fn connect_to_siw_uses_its_profile_and_is_reported_after_its_settling_time() {
+    let mut rig = Rig::new(PROGRAMS);
+    let mut client = Client::attach(&mut rig, 1);
+    let pair = client.create_pair(&mut rig);
+    assert_eq!(client.call(&mut rig, connect_to_siw(pair)), Ok(Answer::Done));
+    let dataplane::EndpointConfig::Tcp(endpoint) = &rig.connects[0].1.endpoint else { panic!() };
+    let mpa = &endpoint.mpa;
+    assert_eq!((mpa.peer, mpa.enhanced.peer_to_peer), (tcp_lite::mpa::Peer::Siw, true));
+    assert_eq!(mpa.initiate, Revision::Two);
+    rig.establish_connect(5);
+    assert_eq!(client.take_events(), []);
+    rig.bench.advance(Duration::from_millis(49));
+    assert_eq!(client.take_events(), []);
+    rig.bench.advance(Duration::from_millis(1));
+    assert!(matches!(client.take_events()[..], [ProgramEvent::Established { pair: 0, .. }]));
+    client.hang_up(&mut rig);
+    rig.assert_empty();
+}
+
+#[test]
+fn connection_that_ends_in_its_settling_time_has_failed() {
+    let mut rig = Rig::new(PROGRAMS);
+    let mut client = Client::attach(&mut rig, 1);
+    let pair = client.create_pair(&mut rig);
+    client.call(&mut rig, connect_to_siw(pair)).unwrap();
+    let stream = rig.establish_connect(5);
+    rig.end_stream(stream.0, CloseReason::PeerShutdown);
+    rig.settle();
+    assert!(matches!(client.take_events()[..], [ProgramEvent::ConnectFailed { pair: 0, .. }]));
+    rig.bench.advance(Duration::from_secs(1));
+    assert_eq!(client.take_events(), []);
+    client.hang_up(&mut rig);
+    rig.assert_empty();
+}
+
+#[test]
 fn impossible_connects_are_refused() {
     let mut rig = Rig::new(PROGRAMS);
     let mut client = Client::attach(&mut rig, 1);
@@ -114,8 +176,6 @@ fn impossible_connects_are_refused() {
     };
     for (call, kind) in [
         (connect(2), RefusalKind::NotFound),
-        // An address of the appliance itself, and an address without a route.
-        (remote("10.0.0.1:7471"), RefusalKind::Unreachable),
         (remote("192.0.2.1:7471"), RefusalKind::Unreachable),
         (remote("10.0.0.9:0"), RefusalKind::Invalid),
         (remote("127.0.0.1:1"), RefusalKind::Invalid),

@@ -14,8 +14,8 @@ use api::AttachedProcess;
 use dataplane::ProgramId;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use verbs_session::message::{
-    Answer, Call, Depths, Event as ProgramEvent, MemoryAccess, Message, Refusal, RefusalKind,
-    Reply, Request as ProgramRequest, Transport, Welcome,
+    Answer, Call, Depths, Event as ProgramEvent, MemoryAccess, Message, PeerKind, Refusal,
+    RefusalKind, Reply, Request as ProgramRequest, StartUp, Transport, Welcome,
 };
 use verbs_session::socket::{SessionSocket, SocketError};
 
@@ -224,6 +224,7 @@ fn connect(pair: u32) -> Call {
         local: None,
         remote: "10.0.0.9:7471".parse().unwrap(),
         transport: Transport::Tcp,
+        start_up: StartUp::default(),
         depths: DEPTHS,
         private_data: b"hello".to_vec(),
         timeout: 1000,

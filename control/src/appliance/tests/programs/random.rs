@@ -70,7 +70,17 @@ fn call() -> impl Strategy<Value = Call> {
                     unreachable!()
                 };
                 let remote = if is_known { remote } else { LOCAL.parse().unwrap() };
-                Call::Connect { pair, local, remote, transport, depths, private_data, timeout }
+                let start_up = StartUp::default();
+                Call::Connect {
+                    pair,
+                    local,
+                    remote,
+                    transport,
+                    start_up,
+                    depths,
+                    private_data,
+                    timeout,
+                }
             }
         ),
         3 => prop_oneof![Just(4000), Just(0), any::<u16>()].prop_map(listen),

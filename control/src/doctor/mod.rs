@@ -19,6 +19,7 @@ mod numa;
 mod offloads;
 mod pci;
 mod process;
+mod programs;
 mod report;
 mod sockets;
 mod subject;
@@ -86,6 +87,8 @@ pub fn examine(host: &Host, subject: &Subject) -> Vec<Finding> {
     interfaces::addresses(host, subject, &mut found);
     sockets::management(host, subject, &mut found);
     sockets::listen(host, subject, &mut found);
+    programs::socket(host, subject, &mut found);
+    programs::memory(host, subject, &mut found);
     disk::space(host, subject, &mut found);
     found
 }

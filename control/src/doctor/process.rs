@@ -99,7 +99,7 @@ pub(super) fn open_files(host: &Host, subject: &Subject, found: &mut Vec<Finding
 }
 
 /// Returns the soft limit of locked memory, bytes; `None` for no limit.
-fn locked_memory_limit(host: &Host) -> Result<Option<u64>, Unknown> {
+pub(super) fn locked_memory_limit(host: &Host) -> Result<Option<u64>, Unknown> {
     privilege::locked_memory_limit(&host.text("/proc/self/limits")?)
 }
 

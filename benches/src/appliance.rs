@@ -3,6 +3,8 @@
 //!
 //! Two appliances run in this process, joined by a ring, as `ddpd` runs them with two configuration files.
 
+mod programs;
+
 use std::io::{IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -69,22 +71,39 @@ pub enum ApplianceKind {
         /// Number of open streams.
         streams: u32,
     },
+    /// Registration of memory by a local program, from its call to the answer.
+    ProgramRegister {
+        /// Length of the memory region, bytes.
+        len: u64,
+    },
+    /// Hang-up of a local program, until its memory is free.
+    ProgramDeath {
+        /// Number of its QPs.
+        pairs: u32,
+        /// True if each QP has a connection.
+        connected: bool,
+    },
 }
 
 impl Appliance {
     /// Returns the row, without a value.
     pub fn row(&self) -> Row {
-        use ApplianceKind::{PutToRing, Register, Scrape, SendEcho, StartUp};
+        use ApplianceKind::{
+            ProgramDeath, ProgramRegister, PutToRing, Register, Scrape, SendEcho, StartUp,
+        };
         let unit = match self.what {
-            StartUp | Register { .. } | Scrape { .. } => "ms",
-            PutToRing { .. } | SendEcho { .. } => "us",
+            StartUp | Register { .. } | Scrape { .. } | ProgramDeath { .. } => "ms",
+            PutToRing { .. } | SendEcho { .. } | ProgramRegister { .. } => "us",
         };
         let row = Row::new(&self.group, &self.name, unit);
         match self.what {
             StartUp => row,
-            Register { len } => row.with("len", len),
+            Register { len } | ProgramRegister { len } => row.with("len", len),
             PutToRing { len } | SendEcho { len } => row.with("len", len),
             Scrape { streams } => row.with("streams", streams),
+            ProgramDeath { pairs, connected } => {
+                row.with("pairs", pairs).with("connected", connected)
+            }
         }
     }
 }
@@ -99,7 +118,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Measures the operation and returns its row.
 pub fn measure(task: &Appliance) -> anyhow::Result<Row> {
-    if let ApplianceKind::Register { len } = task.what {
+    if let ApplianceKind::Register { len } | ApplianceKind::ProgramRegister { len } = task.what {
         check_available_memory(len)?;
     }
     let directory = tempfile::tempdir()?;
@@ -117,6 +136,12 @@ pub fn measure(task: &Appliance) -> anyhow::Result<Row> {
         ApplianceKind::PutToRing { len } => pair.put_to_ring(len, time, directory.path(), &mut row),
         ApplianceKind::SendEcho { len } => pair.measure_echo(len, time, &mut row),
         ApplianceKind::Scrape { streams } => pair.measure_scrape(streams, &mut row),
+        ApplianceKind::ProgramRegister { len } => {
+            pair.register_of_program(len as usize, time, &mut row)
+        }
+        ApplianceKind::ProgramDeath { pairs, connected } => {
+            pair.death_of_program(pairs, connected, &mut row)
+        }
     };
     pair.stop();
     measured.map(|()| row)
@@ -129,7 +154,8 @@ fn config_text(side: usize, core: usize, directory: &Path) -> String {
         "name = \"a{side}\"\n[workers]\ncores = [{core}]\n[limits]\nstreams = {STREAMS}\n\
          [files]\npaths = [\"{directory}\"]\n[management]\nsocket = \"{directory}/{side}.sock\"\n\
          [[port]]\nname = \"p{side}\"\nkind = \"ring\"\nlink = \"bench\"\n\
-         [[interface]]\nname = \"lan\"\nport = \"p{side}\"\naddresses = [\"10.9.0.{}/24\"]\n",
+         [[interface]]\nname = \"lan\"\nport = \"p{side}\"\naddresses = [\"10.9.0.{}/24\"]\n\
+         [programs]\nsocket = \"{directory}/{side}.programs\"\nmemory = \"4 GiB\"\narena = \"8 GiB\"\n",
         side + 1
     );
     if side == 0 {
@@ -146,6 +172,8 @@ fn config_text(side: usize, core: usize, directory: &Path) -> String {
 struct AppliancePair {
     process: Process,
     clients: [Client; 2],
+    /// Sockets for local programs.
+    programs: [PathBuf; 2],
     attach: PathBuf,
 }
 
@@ -161,7 +189,8 @@ impl AppliancePair {
         for client in &clients {
             let _: Status = client.get("/v1/status")?;
         }
-        Ok(AppliancePair { process, clients, attach: attach_path(&sockets[1]) })
+        let programs = [0, 1].map(|side| directory.join(format!("{side}.programs")));
+        Ok(AppliancePair { process, clients, programs, attach: attach_path(&sockets[1]) })
     }
 
     fn stop(self) {

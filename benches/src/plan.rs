@@ -115,6 +115,7 @@ pub fn groups(means: &RunOptions) -> Vec<Group> {
         plan.adaptive(),
         plan.appliance(),
         plan.scrape(),
+        plan.programs(),
         plan.many_streams(),
         plan.stags(),
         plan.stream_growth(),

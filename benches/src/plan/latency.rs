@@ -120,6 +120,23 @@ impl Plan<'_> {
         Group { name, title, repetitions: self.unpaired_repetitions(), tasks }
     }
 
+    /// Returns the measurements of local programs' sessions: registration of memory, and death.
+    pub(super) fn programs(&self) -> Group {
+        let (name, title) = ("programs", "Local programs: registration of memory, death");
+        let mut tasks = Vec::new();
+        let large = if self.options.quick { ("64MiB", 64 << 20) } else { ("1GiB", 1 << 30) };
+        for (size, len) in [("4KiB", 4096), large] {
+            let kind = ApplianceKind::ProgramRegister { len };
+            tasks.push(self.appliance_task(name, &format!("program-register-{size}"), kind));
+        }
+        let pairs = if self.options.quick { 100 } else { 1000 };
+        for (state, connected) in [("idle", false), ("connected", true)] {
+            let kind = ApplianceKind::ProgramDeath { pairs, connected };
+            tasks.push(self.appliance_task(name, &format!("program-death-{pairs}-{state}"), kind));
+        }
+        Group { name, title, repetitions: self.unpaired_repetitions(), tasks }
+    }
+
     /// Returns the measurements of the control thread's CPU time for one scrape of the metrics, by number of streams.
     pub(super) fn scrape(&self) -> Group {
         let (name, title) = ("scrape", "A scrape of the metrics: time of the control thread");

@@ -103,6 +103,8 @@ pub struct Timing {
     pub scale: u32,
     /// Limit of a case.
     pub case: Duration,
+    /// Pause between the device's Reply and our first FPDU.
+    pub settle: Duration,
 }
 
 impl Default for Timing {
@@ -112,6 +114,7 @@ impl Default for Timing {
             step: Duration::from_secs(2),
             scale: 1,
             case: Duration::from_secs(30),
+            settle: Duration::ZERO,
         }
     }
 }

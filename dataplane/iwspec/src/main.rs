@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use clap::Parser;
 use iwspec::case::CAPABILITIES;
@@ -58,6 +59,9 @@ struct Cli {
     /// Factor on all times, for slow devices
     #[arg(long, value_name = "FACTOR", default_value = "1")]
     slow: f64,
+    /// Pause before the first FPDU, for devices that lose one that follows their Reply at once
+    #[arg(long, value_name = "MILLISECONDS", default_value = "0", value_parser = clap::value_parser!(u64).range(0..=2000))]
+    settle: u64,
     /// Prints passed and inapplicable cases, too
     #[arg(long, short)]
     verbose: bool,
@@ -173,6 +177,7 @@ fn test(cli: &Cli, catalogue: &Catalogue, profile: &Profile) -> Result<ExitCode,
         revision: 1,
         permits: Permits::default(),
     };
+    setup.timing.settle = Duration::from_millis(cli.settle);
     // Without the enhanced data of revision 2 some devices permit no Reads.
     setup.revision = 2;
     if suite::control(&setup).is_err() {

@@ -26,6 +26,7 @@ pub fn start(session: &mut Session<'_>, arguments: &Arguments, needs: &[Need]) -
         session.companion = Some(Box::new(control));
     }
     connect(session, arguments)?;
+    std::thread::sleep(session.setup().timing.settle);
     // Read Requests that the device accepts at a time. Without the enhanced data it is a matter of its program.
     let depth = match session.variables.get("peer.enhanced") {
         Some(1) => session.variables.get("peer.ird").copied().unwrap_or(0),
@@ -49,9 +50,16 @@ fn connect(session: &mut Session<'_>, arguments: &Arguments) -> Result<(), Stop>
     if arguments.get("draft").is_some() {
         return start_draft(session, arguments);
     }
-    match session.role() {
+    let result = match session.role() {
         Role::Responder => start_responder(session, arguments),
         Role::Initiator => start_initiator(session, arguments),
+    };
+    match result {
+        // Every device has to do a start-up without special wishes.
+        Err(Stop::NotApplicable(why)) if arguments.0.is_empty() => {
+            Err(Stop::Inconclusive(format!("no start-up: {why}")))
+        }
+        result => result,
     }
 }
 

@@ -228,5 +228,6 @@ pub fn timing(factor: f64) -> Timing {
         step: default.step.mul_f64(factor),
         scale: 1,
         case: default.case.mul_f64(factor),
+        settle: default.settle,
     }
 }

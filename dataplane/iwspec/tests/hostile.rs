@@ -100,8 +100,13 @@ fn hostile_devices_are_survived_in_time() {
                 std::thread::spawn(move || misbehave(kind, stream, seed));
             }
         });
-        let timing =
-            Timing { connect: LIMIT, step: Duration::from_millis(100), scale: 1, case: LIMIT };
+        let timing = Timing {
+            connect: LIMIT,
+            step: Duration::from_millis(100),
+            scale: 1,
+            case: LIMIT,
+            settle: Duration::ZERO,
+        };
         let next = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for service in [Service::Region, Service::Rping, Service::Perftest, Service::Echo] {

@@ -47,7 +47,9 @@ mod why;
 #[cfg(test)]
 mod tests;
 
-pub use access::{Access, AccessError, AccessTally, AttachRights, AttachedProcess, Role};
+pub use access::{
+    Access, AccessError, AccessTally, AttachRights, AttachedProcess, AuditLog, AuditedProgram, Role,
+};
 pub use capture::{CaptureSink, CaptureSpec};
 pub use channel::{Call, CallError, Inbox, Requester, Responder, channel};
 pub use client::{Client, ClientError, path_segment};

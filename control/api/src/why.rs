@@ -18,10 +18,13 @@ pub enum ExplainSubject {
     Job(u64),
     /// A peer, by address and port; `None` for all ports.
     Peer(IpAddr, Option<u16>),
+    /// A local program, by number.
+    Program(u32),
 }
 
 impl ExplainSubject {
-    /// Parses an address with or without a port, a stream (16 hexadecimal digits) or a job (any other number).
+    /// Parses an address with or without a port, a stream (16 hexadecimal digits), a job (any other number) or a program
+    /// (`program-` and a number).
     pub fn parse(text: &str) -> Option<ExplainSubject> {
         let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
         if let Ok(address) = address::parse(inner.unwrap_or(text)) {
@@ -30,6 +33,9 @@ impl ExplainSubject {
         if let Ok(end) = address::parse_socket(text) {
             return Some(ExplainSubject::Peer(end.ip(), Some(end.port())));
         }
+        if let Some(number) = text.strip_prefix("program-") {
+            return number.parse().ok().map(ExplainSubject::Program);
+        }
         match text.len() {
             16 => text.parse().ok().map(ExplainSubject::Stream),
             _ => text.parse().ok().map(ExplainSubject::Job),
@@ -37,10 +43,11 @@ impl ExplainSubject {
     }
 }
 
-/// Recorded history of a stream, of a job's streams or of a peer's streams.
+/// Recorded history of a stream, or of the streams of a job, a peer or a local program.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Why {
-    /// Result of the job, or the peer's failed attempts to open a stream: one sentence each, the newest last.
+    /// Result of the job, or the peer's failed attempts to open a stream, or the program's beginning, failures and
+    /// end: one sentence each, the newest last.
     pub sentences: Vec<String>,
     /// Records of the streams, the newest last.
     pub streams: Vec<Flight>,
@@ -55,6 +62,9 @@ pub struct Flight {
     pub listener: Option<String>,
     /// Job that used the stream. `null` before the stream has ended, and without a job.
     pub job: Option<u64>,
+    /// Local program that owns the stream. Absent for other streams.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<u32>,
     /// Local address and port.
     pub local: String,
     /// Address and port of the peer.
@@ -132,7 +142,8 @@ pub(super) async fn explain(
 ) -> RouteResult {
     let Some(subject) = ExplainSubject::parse(&what) else {
         let message = format!(
-            "`{}` is no stream (16 hexadecimal digits), job (a number) or peer (an address, or address:port)",
+            "`{}` is no stream (16 hexadecimal digits), job (a number), peer (an address, or address:port) or program \
+             (program-N)",
             what.escape_debug()
         );
         return Err(ApiError::bad_request(message));
@@ -145,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn subject_is_parsed_as_stream_job_or_peer() {
+    fn subject_is_parsed_as_stream_job_peer_or_program() {
         let address = |text: &str| text.parse().unwrap();
         for (text, subject) in [
             ("0000000001000003", Some(ExplainSubject::Stream(StreamId(0x0100_0003)))),
@@ -155,6 +166,9 @@ mod tests {
             ("2001:db8::1", Some(ExplainSubject::Peer(address("2001:db8::1"), None))),
             ("[2001:db8::1]", Some(ExplainSubject::Peer(address("2001:db8::1"), None))),
             ("[2001:db8::1]:9", Some(ExplainSubject::Peer(address("2001:db8::1"), Some(9)))),
+            ("program-3", Some(ExplainSubject::Program(3))),
+            ("program-", None),
+            ("program-x", None),
             ("::ffff:10.0.0.2", None),
             ("10.0.0.02", None),
             ("[10.0.0.2", None),

@@ -100,10 +100,10 @@ pub enum Command {
     /// in the file; ddpctl explain NAME explains a reason. Wireshark and tshark decode iWARP with the option
     /// -X lua_script:/usr/share/ddpd/wireshark/iwarp.lua
     Capture(Capture),
-    /// Explain what happened to a stream, a job or a peer: which side ended it, why, and the remedy
+    /// Explain what happened to a stream, a job, a peer or a local program: which side ended it, why, and the remedy
     Why {
-        /// Number of a stream (16 hexadecimal digits) or of a job, or address of a peer, with or without port
-        #[arg(value_name = "STREAM|JOB|PEER")]
+        /// Number of a stream (16 hexadecimal digits) or of a job, address of a peer, with or without port, or program-N
+        #[arg(value_name = "STREAM|JOB|PEER|PROGRAM")]
         what: String,
         /// Write the recorded headers to this file as pcapng, with the events as comments; - for standard output
         #[arg(long, value_name = "FILE")]

@@ -33,7 +33,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use api::{AccessTally, ApiError, Call, EventKind, EventLog, Reply, Request, Via};
+use api::{AccessTally, ApiError, AuditLog, Call, EventKind, EventLog, Reply, Request, Via};
 use config::{Config, RegionSection};
 use dataplane::memory::Memory;
 use dataplane::{Command, Counters, Event, ProgramId, Ticket, WorkerId};
@@ -92,6 +92,8 @@ pub struct Setup {
     pub budget: Budget,
     /// Counters of the management servers: connections, calls refused for the caller's role, lost audit lines.
     pub access_tally: Arc<AccessTally>,
+    /// The audit, for records of local programs.
+    pub audit: AuditLog,
     /// IPsec security associations (SAs), from the configuration or from the kernel.
     pub ipsec: Ipsec,
     /// Sessions of local programs; `None` if they cannot attach.
@@ -145,6 +147,7 @@ impl Core {
             dpdk_version: setup.dpdk_version,
             hugepages: setup.hugepages,
             access_tally: setup.access_tally,
+            audit: setup.audit,
             started: now,
         };
         let lines = ValueLines::from_config(&facts.config);

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use api::{self, AccessTally, ApiError, EventKind, EventLog};
+use api::{self, AccessTally, ApiError, AuditLog, EventKind, EventLog};
 use config::Config;
 use config::directories::Directories;
 use dataplane::memory::Memory;
@@ -40,6 +40,7 @@ pub(super) struct Context {
     pub dpdk_version: Option<String>,
     pub hugepages: bool,
     pub access_tally: Arc<AccessTally>,
+    pub audit: AuditLog,
     pub started: Instant,
 }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use api::explain::NoteKind;
-use dataplane::InterfaceId;
+use dataplane::{InterfaceId, ProgramId};
 
 use super::objects::Objects;
 use crate::files::FileId;
@@ -29,6 +29,10 @@ pub(super) enum Cause {
     File(FileId),
     /// Another host that uses an interface's address.
     Conflict(InterfaceId, IpAddr),
+    /// A limit that a local program has reached. Removed with the program.
+    ProgramLimit(ProgramId),
+    /// Memory of a local program that is not locked. Removed with the program.
+    ProgramMemory(ProgramId),
 }
 
 impl Cause {
@@ -43,6 +47,8 @@ impl Cause {
             Cause::Restart => NoteKind::Restart,
             Cause::File(_) => NoteKind::File,
             Cause::Conflict(..) => NoteKind::AddressConflict,
+            Cause::ProgramLimit(_) => NoteKind::ProgramLimit,
+            Cause::ProgramMemory(_) => NoteKind::ProgramMemory,
         }
     }
 }

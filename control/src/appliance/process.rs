@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use api::{self, Access, AccessTally, EventLog, Observer, Server};
+use api::{self, Access, AccessTally, AuditLog, EventLog, Observer, Server};
 use config::{self, Config, MapLimit, RegionSection};
 use dataplane::eal::{self, Eal};
 use dataplane::memory::{Maps, Memory};
@@ -293,13 +293,22 @@ fn start_one(
     let body = config.limits.api_body;
     let name = config.name.clone();
     report(&config, &ports, &regions);
-    let access_tally = access.tally();
+    let (access_tally, audit) = (access.tally(), access.audit_log());
     let observers_tally = access.tally();
     // Dropped here because it contains keys; the workers have their own copies.
     drop(dataplane_config);
     let programs = serve_programs(programs, &config, &budget, &waker)?;
-    let parts =
-        CoreParts { log: log.clone(), writer, shm, budget, notes, access_tally, ipsec, programs };
+    let parts = CoreParts {
+        log: log.clone(),
+        writer,
+        shm,
+        budget,
+        notes,
+        access_tally,
+        audit,
+        ipsec,
+        programs,
+    };
     let setup = setup(config, ports, &dataplane, all.eal(), parts);
     let control: Arc<Pulse> = Arc::clone(&place.pulse);
     let (appliance, workers) = (name.clone(), setup.counters.clone());
@@ -341,6 +350,7 @@ struct CoreParts {
     /// Notes about buffers that the memory ceiling lowered, and about `limits.regions`, one sentence each.
     notes: Vec<String>,
     access_tally: Arc<AccessTally>,
+    audit: AuditLog,
     ipsec: Ipsec,
     programs: Option<Sessions>,
 }
@@ -376,6 +386,7 @@ fn setup(
         hugepages: eal.has_hugepages(),
         budget: parts.budget,
         access_tally: parts.access_tally,
+        audit: parts.audit,
         ipsec: parts.ipsec,
         programs: parts.programs,
         config,

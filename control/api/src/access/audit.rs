@@ -1,4 +1,5 @@
-//! The audit: records of changes and of calls without effect, and the threads that write them.
+//! The audit: records of changes and of calls without effect, and the threads that write them. Local programs that attach
+//! or end are changes, and refused ones are calls without effect.
 //!
 //! Changes are recorded in the audit file. Calls without effect, which have a status from 400 to 499, are recorded in
 //! `FILE.refused`. Each file has its own queue, thread and size limit, so that a flood of refusals displaces no record
@@ -64,23 +65,90 @@ impl Audit {
         })
     }
 
-    fn record(&self, line: &AuditLine<'_>) {
-        if !line.is_without_effect() {
-            if !self.changes.send(line) {
-                self.tally.count_lost_line();
-            }
-            return;
+    /// Records a change.
+    fn record_change(&self, line: &impl Serialize) {
+        if !self.changes.send(line) {
+            self.tally.count_lost_line();
         }
+    }
+
+    /// Records a call or a program of user `uid` that was refused.
+    fn record_refused(&self, uid: u32, line: &impl Serialize) {
         let now = Instant::now();
         let mut quota = lock_quota(&self.quota);
-        let admitted = quota.admit(line.uid, now);
+        let admitted = quota.admit(uid, now);
         if admitted && self.refused.send(line) {
             return;
         }
         if admitted {
-            quota.count_omitted(line.uid, now);
+            quota.count_omitted(uid, now);
         }
         self.tally.count_omitted_line();
+    }
+}
+
+/// Handle to the audit for records of local programs. The default records nothing.
+#[derive(Clone, Debug, Default)]
+pub struct AuditLog(pub(super) Option<Arc<Audit>>);
+
+/// A local program whose session begins or ends.
+#[derive(Clone, Copy, Debug)]
+pub struct AuditedProgram<'a> {
+    /// Effective user id.
+    pub uid: u32,
+    /// Process id; 0 if the process is in another PID namespace.
+    pub pid: i32,
+    /// Number of the program; `None` if it was refused before it had one.
+    pub program: Option<u32>,
+    /// Name that the program gave itself; empty if it was refused before.
+    pub name: &'a str,
+}
+
+impl AuditLog {
+    /// Records that a program has attached.
+    pub fn program_attached(&self, program: AuditedProgram<'_>) {
+        self.record(ProgramLine::new(program, "attach", None));
+    }
+
+    /// Records that a program has ended, whether by itself or because an operator ended it.
+    pub fn program_ended(&self, program: AuditedProgram<'_>) {
+        self.record(ProgramLine::new(program, "end", None));
+    }
+
+    /// Records that a program was refused.
+    pub fn program_refused(&self, program: AuditedProgram<'_>, reason: &str) {
+        self.record(ProgramLine::new(program, "refuse", Some(reason)));
+    }
+
+    fn record(&self, line: ProgramLine<'_>) {
+        match (&self.0, line.reason) {
+            (Some(audit), None) => audit.record_change(&line),
+            (Some(audit), Some(_)) => audit.record_refused(line.uid, &line),
+            (None, _) => {}
+        }
+    }
+}
+
+/// Line that records the beginning, the refusal or the end of a local program.
+#[derive(Debug, Serialize)]
+struct ProgramLine<'e> {
+    /// Time, RFC 3339.
+    time: String,
+    uid: u32,
+    pid: i32,
+    /// `attach`, `refuse` or `end`.
+    action: &'static str,
+    program: Option<u32>,
+    name: &'e str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'e str>,
+}
+
+impl<'e> ProgramLine<'e> {
+    fn new(program: AuditedProgram<'e>, action: &'static str, reason: Option<&'e str>) -> Self {
+        let AuditedProgram { uid, pid, program, name } = program;
+        let time = rfc3339(SystemTime::now());
+        ProgramLine { time, uid, pid, action, program, name, reason }
     }
 }
 
@@ -119,7 +187,7 @@ impl AuditWriter {
     }
 
     /// Queues a line. Returns false if the queue is full.
-    fn send(&self, line: &AuditLine<'_>) -> bool {
+    fn send(&self, line: &impl Serialize) -> bool {
         let text = serde_json::to_string(line).ok();
         let line = text.zip(self.sender.as_ref());
         line.is_some_and(|(text, sender)| sender.try_send(text + "\n").is_ok())
@@ -294,7 +362,7 @@ impl Drop for PendingCall {
     fn drop(&mut self) {
         let (true, Some(audit)) = (self.recorded, &self.access.audit) else { return };
         let Caller { uid, gid, pid, role } = self.caller;
-        audit.record(&AuditLine {
+        let line = AuditLine {
             time: rfc3339(self.received_at),
             uid,
             gid,
@@ -304,7 +372,11 @@ impl Drop for PendingCall {
             path: &self.path,
             status: self.status,
             error: self.error,
-        });
+        };
+        match line.is_without_effect() {
+            true => audit.record_refused(uid, &line),
+            false => audit.record_change(&line),
+        }
     }
 }
 

@@ -34,6 +34,7 @@ pub(super) use self::roles::SocketMode;
 
 pub use self::attach::{AttachRights, AttachedProcess};
 use self::audit::Audit;
+pub use self::audit::{AuditLog, AuditedProgram};
 use self::peer::Credentials;
 use self::roles::Roles;
 use super::ApiError;
@@ -74,7 +75,7 @@ fn role_name(role: Option<Role>) -> &'static str {
 #[derive(Debug)]
 pub struct Access {
     roles: Roles,
-    audit: Option<Audit>,
+    audit: Option<Arc<Audit>>,
     tally: Arc<AccessTally>,
     #[cfg(any(test, feature = "fake"))]
     pretend: peer::CredentialOverride,
@@ -124,10 +125,10 @@ impl Access {
                 .map_err(|source| AccessError::Audit { file: file.clone(), source })
         };
         let audit = audit.file.as_ref().map(open).transpose()?;
-        Ok(Access::from_parts(roles, audit, tally))
+        Ok(Access::from_parts(roles, audit.map(Arc::new), tally))
     }
 
-    fn from_parts(roles: Roles, audit: Option<Audit>, tally: Arc<AccessTally>) -> Access {
+    fn from_parts(roles: Roles, audit: Option<Arc<Audit>>, tally: Arc<AccessTally>) -> Access {
         Access {
             roles,
             audit,
@@ -155,6 +156,11 @@ impl Access {
     /// Returns the counters, which are shared with all servers and the audit.
     pub fn tally(&self) -> Arc<AccessTally> {
         Arc::clone(&self.tally)
+    }
+
+    /// Returns a handle to the audit, for records of local programs.
+    pub fn audit_log(&self) -> AuditLog {
+        AuditLog(self.audit.clone())
     }
 
     /// Returns the mode and the group of the API's socket.

@@ -58,7 +58,7 @@ impl Appliance {
         let file = dir.path().join("audit.jsonl");
         let section = AuditSection { file: Some(file.clone()), max_size: 1 << 20, keep: 1 };
         let audit = Audit::open(&file, &section, Arc::clone(&tally)).unwrap();
-        let access = Access::from_parts(roles(), Some(audit), Arc::clone(&tally));
+        let access = Access::from_parts(roles(), Some(audit.into()), Arc::clone(&tally));
         let pretend = Arc::clone(&access.pretend);
         Appliance { fake: Some(Fake::start_for(access)), tally, pretend, dir }
     }

@@ -331,8 +331,10 @@ explained_events! {
         },
         /// A local program was refused.
         #[explain("program_refused",
-            cause = "The limit `programs.programs` is reached, or the appliance is draining.",
-            remedy = "`reason` has the cause. Raise the limit, or end other programs with `ddpctl programs kill`.")]
+            cause = "The user may not attach, the limit `programs.programs` is reached, the program's library is too \
+                     old or too new, memory is missing, or the appliance is draining.",
+            remedy = "`reason` has the cause. Add the user or a group to `programs.allow`, raise the limit, or end \
+                      other programs with `ddpctl programs kill`.")]
         ProgramRefused {
             /// Effective user id.
             uid: u32,

@@ -55,6 +55,20 @@ base::explained! {
                      random.",
             remedy = "Give one of them another address; the note has the other's MAC address.")]
         AddressConflict,
+        /// A local program has reached one of its limits. The note expires with the program.
+        #[explain("program_limit",
+            cause = "The program needs more queue pairs, completion queues, memory regions, bytes or listeners than \
+                     `[programs]` allows.",
+            remedy = "Raise the limit that the note names, and restart ddpd. `ddpctl programs show N` has what the \
+                      program uses.")]
+        ProgramLimit,
+        /// Memory of a local program is not locked. The note expires with the program.
+        #[explain("program_memory",
+            cause = "The limit of locked memory (`ulimit -l`, `LimitMEMLOCK=`) is below the memory of regions and \
+                     programs.",
+            remedy = "Raise `LimitMEMLOCK=` of ddpd's unit and restart. Until then a worker that accesses the \
+                      memory may wait for the disk.")]
+        ProgramMemory,
         /// The operator has drained the appliance: new streams and jobs are refused.
         #[explain("draining",
             cause = "`ddpctl drain`.",

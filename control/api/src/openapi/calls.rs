@@ -130,7 +130,7 @@ fn state_calls() -> Vec<CallDescription> {
         describe(
             "GET /v1/why/{what}",
             "why",
-            "History of a stream, a job or a peer",
+            "History of a stream, a job, a peer or a local program (`program-N`)",
             json::<Why>(),
         )
         .with_refusals(&[BadRequest]),

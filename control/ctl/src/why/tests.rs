@@ -16,6 +16,7 @@ fn worker_events_do_not_shift_omission_mark() {
         stream: StreamId(7),
         listener: None,
         job: None,
+        program: None,
         local: "10.0.0.1:7471".into(),
         remote: "10.0.0.9:5000".into(),
         began_us: 0,

@@ -14,7 +14,7 @@ use super::Core;
 use crate::appliance::flights::ArchiveBounds;
 use crate::appliance::pending::Continuation;
 
-/// Maximum number of a peer's attempts in a reply. Older attempts are left out.
+/// Maximum number of a peer's attempts, or of a program's events, in a reply. Older ones are left out.
 const ATTEMPTS: usize = 16;
 
 impl Core {
@@ -59,6 +59,19 @@ impl Core {
                     job.total
                 );
                 Ok(Why { sentences: vec![sentence], streams: self.flights.job_flights(id, now) })
+            }
+            ExplainSubject::Program(id) => {
+                let streams = self.flights.program_flights(id, now);
+                let log = self.log();
+                let sentences = program_sentences(&log.events, id);
+                match streams.is_empty() && sentences.is_empty() {
+                    true => {
+                        let message = format!("no program {id} was seen {}", log_period(&log));
+                        let hint = "`ddpctl programs` lists those that are attached, `ddpctl events` has others";
+                        Err(ApiError::not_found(message).with_hint(Some(hint)))
+                    }
+                    false => Ok(Why { sentences, streams }),
+                }
             }
             ExplainSubject::Peer(ip, port) => {
                 let streams = self.flights.peer_flights(ip, port, now);
@@ -151,6 +164,26 @@ fn end_reason(events: &[Event], id: api::StreamId) -> Option<&str> {
         EventKind::StreamClosed { stream, reason, .. } if *stream == id => Some(reason.as_str()),
         _ => None,
     })
+}
+
+/// Returns one sentence per logged event of a local program, oldest first: its beginning, failures and end.
+fn program_sentences(events: &[Event], id: u32) -> Vec<String> {
+    let sentence = |event: &Event| match &event.kind {
+        EventKind::ProgramAttached { program, name, uid, pid } if *program == id => {
+            Some(format!("Program {id} ({name}) of uid {uid}, pid {pid}, attached."))
+        }
+        EventKind::ProgramError { program, reason } if *program == id => {
+            Some(format!("It failed: {}.", reason.trim_end_matches('.')))
+        }
+        EventKind::ProgramEnded { program, .. } if *program == id => Some("It ended.".to_owned()),
+        _ => None,
+    };
+    let mut sentences: Vec<String> = events.iter().filter_map(sentence).collect();
+    if sentences.len() > ATTEMPTS {
+        // The first sentence names the program.
+        sentences.drain(1..=sentences.len() - ATTEMPTS);
+    }
+    sentences
 }
 
 /// Describes the period that the event log covers, for the end of a sentence.

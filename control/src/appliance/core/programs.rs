@@ -63,6 +63,9 @@ impl Core {
     fn on_program_input(&mut self, Input { program: id, kind }: Input) {
         let (request, call) = match kind {
             InputKind::HungUp => return self.end_program(id),
+            InputKind::Refused(refused) => {
+                return self.programs.on_refused(&mut self.env, id, &refused);
+            }
             InputKind::Call { request, call } => (request, call),
         };
         let result = match call {
@@ -107,7 +110,7 @@ impl Core {
             }
         };
         if let Err(refusal) = result {
-            self.programs.refuse(id, request, refusal);
+            self.programs.refuse(&mut self.env, id, request, refusal);
         }
     }
 
@@ -253,6 +256,7 @@ impl Core {
         }
         self.env.tally.connected += 1;
         self.streams.insert_of_program(stream, ends, connect.pd, connect.program, None);
+        self.flights.set_program(stream, connect.program.0);
         let opened = self.open_program_stream(stream, params, (local, remote), private_data, now);
         match opened {
             Some(opened) if connect.settles => {
@@ -480,6 +484,7 @@ impl Core {
                 self.env.tally.accepted += 1;
                 let pd = ddp::PdId(0);
                 self.streams.insert_of_program(stream, ends, pd, program, Some(listener));
+                self.flights.set_program(stream, program.0);
             }
             Err((kind, sentence)) => {
                 let refused = PeerRefusal::new(kind, sentence);

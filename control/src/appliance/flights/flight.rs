@@ -28,6 +28,8 @@ pub(super) struct Flight {
     remote: SocketAddr,
     /// True if the peer opened the stream.
     pub(super) accepted: bool,
+    /// Number of the local program that owns the stream, if any.
+    pub(super) program: Option<u32>,
     pub(super) started_at: Instant,
     entries: Vec<Entry>,
     pub(super) dropped_entries: u64,
@@ -149,6 +151,7 @@ impl Flight {
             local,
             remote,
             accepted,
+            program: None,
             started_at: now,
             entries,
             dropped_entries: left_out,

@@ -124,10 +124,20 @@ impl Flights {
             ExplainSubject::Peer(ip, port) => {
                 self.live.values().filter(|flight| is_peer(flight, ip, port)).collect()
             }
+            ExplainSubject::Program(program) => {
+                self.live.values().filter(|flight| flight.program == Some(program)).collect()
+            }
             ExplainSubject::Job(_) => Vec::new(),
         };
         live.sort_unstable_by_key(|flight| core::cmp::Reverse(flight.started_at));
         live.iter().take(MAX_RECORDINGS).map(|flight| flight.stream()).collect()
+    }
+
+    /// Records the local program that owns a live stream.
+    pub(super) fn set_program(&mut self, stream: StreamId, program: u32) {
+        if let Some(flight) = self.live.get_mut(&stream) {
+            flight.program = Some(program);
+        }
     }
 
     fn add(&mut self, stream: StreamId, now: Instant, kind: EntryKind) {
@@ -213,10 +223,19 @@ impl Flights {
         port: Option<u16>,
         now: Instant,
     ) -> Vec<api::Flight> {
-        let mut live: Vec<&Flight> =
-            self.live.values().filter(|flight| is_peer(flight, ip, port)).collect();
+        self.select(now, |flight| is_peer(flight, ip, port))
+    }
+
+    /// Returns the records of a local program's streams: ended streams, then live ones.
+    pub(super) fn program_flights(&self, program: u32, now: Instant) -> Vec<api::Flight> {
+        self.select(now, |flight| flight.program == Some(program))
+    }
+
+    /// Returns the records that `is_meant` selects: ended streams, then live ones.
+    fn select(&self, now: Instant, is_meant: impl Fn(&Flight) -> bool) -> Vec<api::Flight> {
+        let mut live: Vec<&Flight> = self.live.values().filter(|f| is_meant(f)).collect();
         live.sort_unstable_by_key(|flight| flight.stream());
-        let ended = self.archive.iter().filter(|flight| is_peer(flight, ip, port));
+        let ended = self.archive.iter().filter(|flight| is_meant(flight));
         ended.chain(live).map(|flight| render::api_flight(flight, clock(now))).collect()
     }
 

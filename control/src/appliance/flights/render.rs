@@ -21,6 +21,7 @@ pub(super) fn api_flight(flight: &Flight, clock: impl Fn(Instant) -> u64) -> api
         stream: api_id(flight.stream()),
         listener: end.and_then(|end| end.listener.as_deref().map(str::to_owned)),
         job: flight.job(),
+        program: flight.program,
         local: flight.local().to_string(),
         remote: flight.remote().to_string(),
         began_us: clock(flight.started_at),
@@ -128,8 +129,9 @@ fn beginning_sentence(flight: &Flight) -> String {
     });
     let established = established.unwrap_or_else(|| "never established".to_owned());
     let job = flight.job().map_or(String::new(), |job| format!(", job {job}"));
+    let program = flight.program.map_or(String::new(), |program| format!(", program {program}"));
     let (id, remote) = (api_id(flight.stream()), flight.remote());
-    format!("Stream {id} with {remote}: {origin}{job}, {established}.")
+    format!("Stream {id} with {remote}: {origin}{job}{program}, {established}.")
 }
 
 /// Returns the sentence about an entry, if it is an error or shows a problem.

@@ -10,6 +10,7 @@ use ddp::Stag;
 use super::program::{RegionPhase, State};
 use super::{Programs, StreamAction, StreamUse, is_stopping};
 use crate::appliance::env::Env;
+use crate::appliance::notes::Cause;
 use crate::appliance::pending::{Continuation, ProgramStep};
 
 /// Reason with which the program's streams are reset.
@@ -47,7 +48,9 @@ impl Programs {
         }
         if is_stopping(env) {
             // The workers do not answer any more.
-            self.programs.remove(&id);
+            if let Some(program) = self.programs.remove(&id) {
+                env.context.audit.program_ended(program.audited());
+            }
         }
         actions
     }
@@ -72,6 +75,9 @@ impl Programs {
                 self.domains.release(domain.id);
             }
             self.tally.ended += 1;
+            env.notes.clear(&Cause::ProgramLimit(id));
+            env.notes.clear(&Cause::ProgramMemory(id));
+            env.context.audit.program_ended(program.audited());
             env.log.push(EventKind::ProgramEnded { program: id.0, name: program.name });
         }
     }

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 
+use api::AttachedProcess;
 use config::ProgramsSection;
 use dataplane::ProgramId;
+use verbs_session::message::{Refusal, RefusalKind};
 
 use super::prepare::Prepared;
 use super::shared::Shared;
@@ -25,8 +27,31 @@ pub(in crate::appliance) struct Input {
 pub(in crate::appliance) enum InputKind {
     /// A call, with the number of the request to answer.
     Call { request: u32, call: Prepared },
+    /// A refusal that the session's thread has sent to the program.
+    Refused(Refused),
     /// The session has ended. No other input of the program follows.
     HungUp,
+}
+
+/// A call that was refused without the control thread.
+#[derive(Debug)]
+pub(in crate::appliance) struct Refused {
+    pub(super) process: AttachedProcess,
+    pub(super) refusal: Refusal,
+}
+
+impl Refused {
+    /// Returns the report of a refusal to the control thread; `None` if the refusal is only about the call itself.
+    /// `is_open`: the session's hello was accepted.
+    pub(in crate::appliance) fn new(
+        process: AttachedProcess,
+        refusal: &Refusal,
+        is_open: bool,
+    ) -> Option<Refused> {
+        let is_reported =
+            !is_open || matches!(refusal.kind, RefusalKind::Limit | RefusalKind::NoMemory);
+        is_reported.then(|| Refused { process, refusal: refusal.clone() })
+    }
 }
 
 /// The sessions' end of the queues.

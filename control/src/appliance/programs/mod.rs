@@ -42,13 +42,14 @@ mod table;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 
-use api::EventKind;
+use api::{AttachedProcess, AuditedProgram, EventKind};
 use config::ProgramsSection;
 use dataplane::{Command, ListenerId, ProgramConfig, ProgramEvent, ProgramId};
 use ddp::{PdId, Stag, StreamId};
 use verbs_session::message::{Answer, Call, Depths, Device, Event, Refusal, RefusalKind, Welcome};
 
 pub(super) use self::connections::{ConnectFailure, OpenedPair};
+use self::inbox::Refused;
 pub(super) use self::inbox::{Input, InputKind};
 pub(super) use self::listening::{IncomingRequest, MAX_BACKLOG};
 #[cfg(test)]
@@ -60,6 +61,7 @@ use self::program::{Program, State};
 use self::server::Sessions;
 use super::counters::ProgramTally;
 use super::env::{Env, Phase};
+use super::notes::Cause;
 use super::pending::{Continuation, ProgramStep};
 use super::ports::PortView;
 
@@ -159,11 +161,7 @@ impl Programs {
         let settings = match self.check_attach(env) {
             Ok(settings) => settings.clone(),
             Err(refusal) => {
-                self.tally.refused += 1;
-                let (uid, pid) = (attachment.process.uid, attachment.process.pid);
-                let reason = refusal.message.clone();
-                tracing::warn!("the program with pid {pid} of uid {uid} is refused: {reason}");
-                env.log.push(EventKind::ProgramRefused { uid, pid, reason });
+                self.record_refused(env, attachment.process, &attachment.name, &refusal.message);
                 outbox.reply(request, Err(refusal), Vec::new());
                 return outbox.close();
             }
@@ -186,6 +184,40 @@ impl Programs {
         for (worker, (doorbells, wake)) in (0..).zip(ends) {
             let config = ProgramConfig { id, doorbells, wake, budget: settings.budget };
             env.send_command(worker, Command::AddProgram { program: Box::new(config), ticket });
+        }
+    }
+
+    /// Counts and logs the refusal of a program.
+    fn record_refused(
+        &mut self,
+        env: &mut Env,
+        process: AttachedProcess,
+        name: &str,
+        reason: &str,
+    ) {
+        self.tally.refused += 1;
+        let AttachedProcess { uid, pid, .. } = process;
+        tracing::warn!("the program with pid {pid} of uid {uid} is refused: {reason}");
+        env.log.push(EventKind::ProgramRefused { uid, pid, reason: reason.to_owned() });
+        let program = AuditedProgram { uid, pid, program: None, name };
+        env.context.audit.program_refused(program, reason);
+    }
+
+    /// Handles a refusal that a session's thread has sent: of a program, or of a program's call.
+    pub(super) fn on_refused(&mut self, env: &mut Env, id: ProgramId, refused: &Refused) {
+        let Refused { process, refusal } = refused;
+        match self.programs.contains_key(&id) {
+            true => self.note_refusal(env, id, refusal),
+            false => self.record_refused(env, *process, "", &refusal.message),
+        }
+    }
+
+    /// Sets a note if a program has reached a limit.
+    fn note_refusal(&self, env: &mut Env, id: ProgramId, refusal: &Refusal) {
+        let is_limit = matches!(refusal.kind, RefusalKind::Limit | RefusalKind::NoMemory);
+        if let Some(program) = self.programs.get(&id).filter(|_| is_limit) {
+            let sentence = format!("program {} ({}): {}", id.0, program.name, refusal.message);
+            env.notes.set(Cause::ProgramLimit(id), sentence, None);
         }
     }
 
@@ -218,6 +250,7 @@ impl Programs {
         match result {
             Ok(()) => {
                 self.tally.attached += 1;
+                env.context.audit.program_attached(program.audited());
                 env.log.push(EventKind::ProgramAttached {
                     program: id.0,
                     name: program.name.clone(),
@@ -228,9 +261,11 @@ impl Programs {
                 Vec::new()
             }
             Err(reason) => {
-                self.tally.refused += 1;
-                env.warn(format!("program {} is refused: {reason}", id.0));
-                program.reply(request, Err(refusal(RefusalKind::NotAllowed, reason)));
+                let process =
+                    AttachedProcess { uid: program.uid, pid: program.pid, admitted: true };
+                let name = program.name.clone();
+                program.reply(request, Err(refusal(RefusalKind::NotAllowed, &*reason)));
+                self.record_refused(env, process, &name, &reason);
                 self.end(env, id)
             }
         }
@@ -246,13 +281,14 @@ impl Programs {
     ) -> Vec<StreamAction> {
         let mut actions = Vec::new();
         if let Err(refusal) = self.try_call(env, id, request, call, &mut actions) {
-            self.refuse(id, request, refusal);
+            self.refuse(env, id, request, refusal);
         }
         actions
     }
 
     /// Answers a call with a refusal.
-    pub(super) fn refuse(&self, id: ProgramId, request: u32, refusal: Refusal) {
+    pub(super) fn refuse(&self, env: &mut Env, id: ProgramId, request: u32, refusal: Refusal) {
+        self.note_refusal(env, id, &refusal);
         if let Some(program) = self.programs.get(&id) {
             program.reply(request, Err(refusal));
         }

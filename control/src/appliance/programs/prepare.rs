@@ -18,6 +18,7 @@ use verbs_session::message::{
     Answer, Call, MAX_DESCRIPTORS, MemoryAccess, Refusal, RefusalKind, Ring,
 };
 
+use super::inbox::Refused;
 use super::outbox::Outbox;
 use super::refusal;
 use super::share::{Hold, Notice, RegionCharge, Share};
@@ -137,6 +138,11 @@ impl Preparer {
     /// Returns true once a hello has been accepted here. The control thread can still refuse the program.
     pub(super) fn is_open(&self) -> bool {
         self.arena.is_some()
+    }
+
+    /// Returns the report of a refusal of [`prepare`](Self::prepare) to the control thread, if it needs one.
+    pub(in crate::appliance) fn report(&self, refusal: &Refusal) -> Option<Refused> {
+        Refused::new(self.process, refusal, self.is_open())
     }
 
     /// Checks a call and allocates its memory. Blocks, for seconds if a memory region is large.

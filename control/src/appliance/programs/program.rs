@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use api::AuditedProgram;
 use config::ProgramsSection;
 use dataplane::memory::RingConsumer;
 use dataplane::{Connect, ListenerConfig, ListenerId, ProgramId, Signal, WorkerId};
@@ -202,6 +203,12 @@ impl Program {
             listeners: Table::new(settings.listeners),
             requests: BTreeMap::new(),
         }
+    }
+
+    /// Returns the program for a record of the audit.
+    pub(super) fn audited(&self) -> AuditedProgram<'_> {
+        let Program { uid, pid, ref name, .. } = *self;
+        AuditedProgram { uid, pid, program: Some(self.id.0), name }
     }
 
     pub(super) fn is_open(&self) -> bool {

@@ -13,6 +13,7 @@ use super::prepare::Registration;
 use super::program::{Domain, Region, RegionPhase, not_found};
 use super::{Programs, in_use, limit, refusal};
 use crate::appliance::env::Env;
+use crate::appliance::notes::Cause;
 use crate::appliance::pending::{Continuation, ProgramStep};
 
 impl Programs {
@@ -69,6 +70,11 @@ impl Programs {
         let region = Region { pd, key, len, phase, is_removed: false, is_freed: false };
         program.regions.insert(stag, region);
         program.count_domain_user(pd, true);
+        if !memory.is_locked() {
+            let statement = memory.statements().first().cloned().unwrap_or_default();
+            let sentence = format!("program {} ({}): {statement}", id.0, program.name);
+            env.notes.set(Cause::ProgramMemory(id), sentence, None);
+        }
         self.keys.insert(key, (id, stag));
         let entry = StagEntry {
             stag,

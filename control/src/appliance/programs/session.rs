@@ -100,8 +100,12 @@ impl Session {
         match self.preparer.prepare(request.call) {
             Ok(call) => self.forward(InputKind::Call { request: request.id, call }),
             Err(refusal) => {
+                let is_open = self.preparer.is_open();
+                let report = self.preparer.report(&refusal);
                 self.outbox.reply(request.id, Err(refusal), Vec::new());
-                self.preparer.is_open()
+                let is_served =
+                    report.is_none_or(|report| self.forward(InputKind::Refused(report)));
+                is_open && is_served
             }
         }
     }

@@ -184,6 +184,7 @@ fn setup(config: Config, dir: &tempfile::TempDir, log: &EventLog) -> Setup {
         hugepages: false,
         budget: Budget::unlimited(),
         access_tally: Arc::default(),
+        audit: Default::default(),
         programs: None,
         config,
     }

@@ -218,3 +218,34 @@ fn audit_refuses_symlinks_and_special_files() {
     assert!(file.write(b"line\n").is_err());
     assert_eq!(std::fs::read_to_string(&target).unwrap(), "precious");
 }
+
+#[test]
+fn programs_that_attach_end_or_are_refused_have_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("audit.jsonl");
+    let section = AuditSection { file: Some(file.clone()), ..no_audit() };
+    let access = Access::open(&AccessSection::default(), &section).unwrap();
+    let audit = access.audit_log();
+    let program = AuditedProgram { uid: 1000, pid: 7, program: Some(3), name: "x" };
+    audit.program_attached(program);
+    audit.program_ended(program);
+    audit.program_refused(AuditedProgram { program: None, ..program }, "no right");
+    AuditLog::default().program_attached(program);
+    // The last handle writes all lines.
+    drop((access, audit));
+    let lines = |path: &Path| -> Vec<serde_json::Value> {
+        let text = std::fs::read_to_string(path).unwrap();
+        let line = |line: &str| {
+            let mut line: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert!(line.as_object_mut().unwrap().remove("time").is_some());
+            line
+        };
+        text.lines().map(line).collect()
+    };
+    let line = |action| serde_json::json!({"uid": 1000, "pid": 7, "action": action, "program": 3, "name": "x"});
+    assert_eq!(lines(&file), [line("attach"), line("end")]);
+    let refused = serde_json::json!({
+        "uid": 1000, "pid": 7, "action": "refuse", "program": null, "name": "x", "reason": "no right",
+    });
+    assert_eq!(lines(&refused_path(&file)), [refused]);
+}

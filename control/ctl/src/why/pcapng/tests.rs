@@ -26,6 +26,7 @@ fn flight(local: &str, remote: &str, headers: Vec<FlightHeader>) -> Flight {
         stream: StreamId(7),
         listener: None,
         job: None,
+        program: None,
         local: local.into(),
         remote: remote.into(),
         began_us: 1_700_000_000_000_000,

@@ -4,6 +4,7 @@
 mod calls;
 mod connections;
 mod end;
+mod observation;
 mod random;
 mod sessions;
 mod workers;
@@ -100,7 +101,13 @@ impl Client {
         self.outbox.count_call();
         match self.preparer.prepare(call) {
             Ok(call) => rig.forward(self.id, InputKind::Call { request: id, call }),
-            Err(refusal) => self.outbox.reply(id, Err(refusal), Vec::new()),
+            Err(refusal) => {
+                let report = self.preparer.report(&refusal);
+                self.outbox.reply(id, Err(refusal), Vec::new());
+                if let Some(report) = report {
+                    rig.forward(self.id, InputKind::Refused(report));
+                }
+            }
         }
         id
     }

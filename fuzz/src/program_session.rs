@@ -301,6 +301,7 @@ fn setup(config: Config, attach: &std::path::Path, budget: Budget) -> Setup {
         hugepages: false,
         budget,
         access_tally: Arc::default(),
+        audit: Default::default(),
         ipsec: Default::default(),
         programs: None,
     }

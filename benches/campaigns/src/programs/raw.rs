@@ -15,7 +15,8 @@ use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketType};
 use verbs_layout::ring;
 use verbs_layout::{LINE_WORDS, Units, session};
 use verbs_session::message::{
-    Answer, Call, Depths, Event, MemoryAccess, Message, Refusal, Reply, Request, Ring, Transport,
+    Answer, Call, Depths, Event, MemoryAccess, Message, Refusal, Reply, Request, Ring, StartUp,
+    Transport,
 };
 use verbs_session::socket::{SessionSocket, SocketError};
 
@@ -163,6 +164,7 @@ impl RawProgram {
             local: None,
             remote,
             transport: Transport::Tcp,
+            start_up: StartUp::default(),
             depths,
             private_data: Vec::new(),
             timeout: 10_000,

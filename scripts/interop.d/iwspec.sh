@@ -55,8 +55,8 @@ END
     region box "1 MiB" 'access = "rwa"' 'base_to = 1048576' 'shared = true'
     region source "64 KiB" 'access = "r"' 'shared = true'
     region inbox "64 KiB" 'access = "w"' 'shared = true'
-    region pings "4 MiB" 'access = "rw"' 'shared = true'
-    region scratch "16 MiB" 'access = "rw"' 'shared = true'
+    region pings "16 MiB" 'access = "rw"' 'shared = true'
+    region scratch "64 MiB" 'access = "rw"' 'shared = true'
     local memory='regions = ["box", "source", "inbox"]'
     listener region 7471 region "$memory"
     listener markers 7472 region "$memory" 'markers = true'
@@ -64,8 +64,8 @@ END
     listener markers-no-crc 7474 region "$memory" 'markers = true' 'crc = false'
     listener echo 7475 echo
     listener sink 7476 sink
-    listener rping 7174 rping 'regions = ["pings"]' 'limits = { streams = 64 }'
-    listener perftest 18515 perftest 'regions = ["scratch"]' 'limits = { streams = 16 }' \
+    listener rping 7174 rping 'regions = ["pings"]' 'limits = { streams = 256 }'
+    listener perftest 18515 perftest 'regions = ["scratch"]' 'limits = { streams = 128 }' \
         '[[listener.queue]]' 'qn = 0' 'buffers = 512' 'buffer_size = "4 KiB"'
 }
 

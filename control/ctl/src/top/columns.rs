@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use api::{Counters, PortInfo, RegionInfo, StreamInfo, WorkerInfo, WorkerStats};
+use api::{Counters, PortInfo, ProgramInfo, RegionInfo, StreamInfo, WorkerInfo, WorkerStats};
 
 use super::View;
 use super::sample::{
@@ -44,6 +44,7 @@ pub(super) fn heads(view: View) -> Vec<ColumnHead> {
         View::Regions => heads_of(&regions_columns()),
         View::Peers => heads_of(&peers_columns()),
         View::Ports => heads_of(&ports_columns()),
+        View::Programs => heads_of(&programs_columns()),
     }
 }
 
@@ -64,6 +65,9 @@ pub(super) fn table(view: View, now: &Sample, before: Option<&Sample>) -> Table 
         }),
         View::Ports => rows(&ports_columns(), &port_rows(now, before), |row| {
             (row.info.name.clone(), row.rates.sum())
+        }),
+        View::Programs => rows(&programs_columns(), &program_rows(now, before), |row| {
+            (format!("{:010}", row.info.id), row.rates.sum())
         }),
     };
     let of = if view == View::Streams { stream_count(now) } else { rows.len() };
@@ -176,6 +180,14 @@ struct PeerRow {
     retransmitted: u64,
 }
 
+/// Adds a rate to a sum; `None` is an unknown rate.
+fn add_rate(sum: Option<f64>, rate: Option<f64>) -> Option<f64> {
+    match (sum, rate) {
+        (Some(sum), Some(rate)) => Some(sum + rate),
+        (sum, rate) => sum.or(rate),
+    }
+}
+
 fn peer_rows(streams: &[StreamRow<'_>]) -> Vec<PeerRow> {
     let mut peers: BTreeMap<String, PeerRow> = BTreeMap::new();
     for stream in streams {
@@ -192,14 +204,10 @@ fn peer_rows(streams: &[StreamRow<'_>]) -> Vec<PeerRow> {
             retransmitted: 0,
         });
         let counter = |names| counter_sum(names, &stream.info.counters).unwrap_or(0);
-        let add = |sum: Option<f64>, rate: Option<f64>| match (sum, rate) {
-            (Some(sum), Some(rate)) => Some(sum + rate),
-            (sum, rate) => sum.or(rate),
-        };
         peer.streams += 1;
-        peer.rates.rx = add(peer.rates.rx, stream.rates.rx);
-        peer.rates.tx = add(peer.rates.tx, stream.rates.tx);
-        peer.rates.retransmitted = add(peer.rates.retransmitted, stream.rates.retransmitted);
+        peer.rates.rx = add_rate(peer.rates.rx, stream.rates.rx);
+        peer.rates.tx = add_rate(peer.rates.tx, stream.rates.tx);
+        peer.rates.retransmitted = add_rate(peer.rates.retransmitted, stream.rates.retransmitted);
         peer.rtt_us = peer.rtt_us.max(stream.info.flow.as_ref().and_then(|flow| flow.rtt_us));
         peer.placed += placed_bytes(stream.info).unwrap_or(0);
         peer.sent += counter(&SENT);
@@ -360,5 +368,48 @@ fn ports_columns<'a>() -> Vec<Column<PortRow<'a>>> {
         number_column("mtu", "MTU", |row| Cell::count(Some(row.info.mtu.into()))),
         number_column("queues", "QUEUES", |row| Cell::count(Some(row.info.queues.into()))),
         text_column("device", "DEVICE", |row| Cell::text_cell(&row.info.device)),
+    ]
+}
+
+// --- programs ---
+
+/// A local program with the total rates of its streams.
+struct ProgramRow<'a> {
+    info: &'a ProgramInfo,
+    rates: Rates,
+}
+
+fn program_rows<'a>(now: &'a Sample, before: Option<&Sample>) -> Vec<ProgramRow<'a>> {
+    let streams = stream_rows(now, before);
+    let row = |info: &'a ProgramInfo| {
+        let mut rates = Rates::default();
+        for stream in streams.iter().filter(|stream| stream.info.program == Some(info.id)) {
+            rates.rx = add_rate(rates.rx, stream.rates.rx);
+            rates.tx = add_rate(rates.tx, stream.rates.tx);
+        }
+        ProgramRow { info, rates }
+    };
+    now.programs.iter().map(row).collect()
+}
+
+fn programs_columns<'a>() -> Vec<Column<ProgramRow<'a>>> {
+    vec![
+        number_column("program", "PROGRAM", |row| Cell::count(Some(row.info.id.into()))),
+        text_column("name", "NAME", |row| Cell::text_cell(&row.info.name)),
+        text_column("state", "STATE", |row| Cell::text_cell(&row.info.state)),
+        number_column("connections", "CONNECTED", |row| {
+            Cell::count(Some(row.info.connections.into()))
+        }),
+        number_column("rx_rate", "RX bit/s", |row| Cell::rate(row.rates.rx)),
+        number_column("tx_rate", "TX bit/s", |row| Cell::rate(row.rates.tx)),
+        number_column("memory", "MEMORY", |row| Cell::bytes(Some(row.info.memory))),
+        number_column("queue_pairs", "QPS", |row| Cell::count(Some(row.info.queue_pairs.into()))),
+        number_column("memory_regions", "REGIONS", |row| {
+            Cell::count(Some(row.info.memory_regions.into()))
+        }),
+        number_column("requests", "REQUESTS", |row| Cell::count(Some(row.info.requests.into()))),
+        number_column("pid", "PID", |row| Cell::count(u64::try_from(row.info.pid).ok())),
+        number_column("uid", "UID", |row| Cell::count(Some(row.info.uid.into()))),
+        number_column("age_seconds", "AGE", |row| duration(Some(row.info.seconds))),
     ]
 }

@@ -1,4 +1,4 @@
-//! `ddpctl top`: streams, workers, regions, peers and ports, sampled at an interval.
+//! `ddpctl top`: streams, workers, regions, peers, ports and programs, sampled at an interval.
 //!
 //! A [sample](sample) of the API becomes a [table](table); rates are computed from two samples. The [state](state)
 //! handles samples and keys, and the [view](view) draws the state. The [screen](screen) contains the terminal and the
@@ -63,10 +63,13 @@ enum View {
     Peers,
     /// Ports
     Ports,
+    /// Local programs
+    Programs,
 }
 
 impl View {
-    const ALL: [View; 5] = [View::Streams, View::Workers, View::Regions, View::Peers, View::Ports];
+    const ALL: [View; 6] =
+        [View::Streams, View::Workers, View::Regions, View::Peers, View::Ports, View::Programs];
 
     fn as_str(self) -> &'static str {
         match self {
@@ -75,12 +78,13 @@ impl View {
             View::Regions => "regions",
             View::Peers => "peers",
             View::Ports => "ports",
+            View::Programs => "programs",
         }
     }
 
     /// True if the view needs the list of streams.
     fn needs_streams(self) -> bool {
-        matches!(self, View::Streams | View::Peers)
+        matches!(self, View::Streams | View::Peers | View::Programs)
     }
 }
 

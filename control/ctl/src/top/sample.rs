@@ -5,7 +5,8 @@
 use std::time::{Duration, Instant};
 
 use api::{
-    Client, ClientError, Counters, PortInfo, RegionInfo, Stats, Status, StreamInfo, WorkerInfo,
+    Client, ClientError, Counters, PortInfo, ProgramInfo, RegionInfo, Stats, Status, StreamInfo,
+    WorkerInfo,
 };
 
 /// Maximum number of streams that are requested.
@@ -36,6 +37,7 @@ pub(super) struct Sample {
     pub(super) workers: Timestamped<Vec<WorkerInfo>>,
     pub(super) regions: Timestamped<Vec<RegionInfo>>,
     pub(super) ports: Timestamped<Vec<PortInfo>>,
+    pub(super) programs: Vec<ProgramInfo>,
     /// `None` if the view does not need the streams.
     pub(super) streams: Option<Timestamped<Vec<StreamInfo>>>,
 }
@@ -62,6 +64,7 @@ impl Sample {
             workers: timestamped(client.get("/v1/workers")?),
             regions: timestamped(client.list("/v1/regions")?),
             ports: timestamped(client.get("/v1/ports")?),
+            programs: client.get("/v1/programs")?,
             streams: if streams { Some(timestamped(list()?)) } else { None },
         })
     }

@@ -21,7 +21,7 @@ const INTERVAL_STEPS_MS: [u64; 8] = [200, 500, 1000, 2000, 5000, 10_000, 30_000,
 const SCROLL_COLUMNS: usize = 8;
 
 const HELP: &[&str] = &[
-    "1 2 3 4 5      streams, workers, regions, peers, ports",
+    "1 2 3 4 5 6    streams, workers, regions, peers, ports, programs",
     "Tab, arrows    the next view, the one before",
     "s S            order by the next column, the one before; r reverses",
     "/              show only rows with a text; Esc shows all again",
@@ -92,7 +92,7 @@ pub(super) struct State {
     pub(super) widths: Vec<usize>,
     /// Number of rows that fit on the screen, set by `view::draw`.
     pub(super) page: usize,
-    views: [ViewState; 5],
+    views: [ViewState; View::ALL.len()],
 }
 
 impl State {
@@ -288,7 +288,7 @@ impl State {
             KeyCode::Char('q') => return Action::Quit,
             KeyCode::Tab | KeyCode::Right => return self.step_view(1),
             KeyCode::BackTab | KeyCode::Left => return self.step_view(View::ALL.len() - 1),
-            KeyCode::Char(digit @ '1'..='5') => {
+            KeyCode::Char(digit @ '1'..='6') => {
                 return self.show_view(View::ALL[digit as usize - '1' as usize]);
             }
             KeyCode::Enter => return self.show_stream(),

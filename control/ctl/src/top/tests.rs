@@ -8,8 +8,8 @@ mod views;
 use std::time::{Duration, Instant};
 
 use api::{
-    Counters, PortInfo, PortStats, RegionInfo, Stats, Status, StreamId, StreamInfo, WorkerInfo,
-    WorkerStats, fake,
+    Counters, PortInfo, PortStats, ProgramInfo, RegionInfo, Stats, Status, StreamId, StreamInfo,
+    WorkerInfo, WorkerStats, fake,
 };
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -34,6 +34,7 @@ fn stream(id: u64, remote: &str, placed: u64, sent: u64) -> StreamInfo {
     StreamInfo {
         id: StreamId(id),
         remote: remote.into(),
+        program: Some(3),
         counters: counters(&list),
         ..fake::stream()
     }
@@ -106,6 +107,14 @@ fn sample(start: Instant, second: u64) -> Sample {
         workers: Timestamped { taken_at: at, value: vec![worker] },
         regions: Timestamped { taken_at: at, value: vec![region] },
         ports: Timestamped { taken_at: at, value: vec![port] },
+        programs: vec![ProgramInfo {
+            id: 3,
+            name: "ping_pong".into(),
+            state: "attached".into(),
+            connections: 1,
+            memory: 16384,
+            ..ProgramInfo::default()
+        }],
         streams: Some(Timestamped {
             taken_at: at,
             value: vec![

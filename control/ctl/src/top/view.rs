@@ -19,7 +19,7 @@ use crate::show;
 const RATE_WIDTH: u16 = 16;
 
 const KEYS: &str =
-    "q quit  ? help  1-5 Tab view  s r order  / filter  Enter stream  Space pause  +-";
+    "q quit  ? help  1-6 Tab view  s r order  / filter  Enter stream  Space pause  +-";
 const OVERLAY_KEYS: &str = "Esc back  arrows PgUp PgDn scroll  Ctrl-C quit";
 
 pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State) {

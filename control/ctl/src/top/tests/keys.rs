@@ -6,14 +6,14 @@ use super::*;
 fn keys_select_view() {
     let mut state = state_after_samples(2);
     let mut seen = Vec::new();
-    for _ in 0..5 {
+    for _ in 0..6 {
         assert_eq!(press(&mut state, KeyCode::Tab), Action::Draw);
         seen.push(state.view);
     }
     use View::*;
-    assert_eq!(seen, [Workers, Regions, Peers, Ports, Streams]);
+    assert_eq!(seen, [Workers, Regions, Peers, Ports, Programs, Streams]);
     press(&mut state, KeyCode::BackTab);
-    assert_eq!(state.view, Ports);
+    assert_eq!(state.view, Programs);
     type_text(&mut state, "3");
     assert_eq!((state.view, ids(&state)), (Regions, vec!["inbox"]));
     type_text(&mut state, "4");

@@ -30,6 +30,7 @@ fn once_prints_text_and_json_tables() {
         "\nregions: 1\n",
         "\npeers: 1\n",
         "\nports: 1\n",
+        "\nprograms: 1\n",
     ] {
         assert!(text.contains(table), "{table:?} in {text}");
     }

@@ -13,6 +13,8 @@ set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/../lib.sh"
 here=$repo/scripts/siw-guest
+# Verbs program for iwspec.
+peer=$repo/dataplane/iwspec/peer/iwspec-peer.c
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/ddpd/siw-guest
 
 # Programs of the guest. Their libraries are found among the packages' files.
@@ -159,6 +161,9 @@ make_initrd() { # VERSION
     gcc -O2 -Wall -Wextra -Werror -o build/siwverbs "$here/siwverbs.c" -Idevel/usr/include \
         -Luser/usr/lib/x86_64-linux-gnu -l:librdmacm.so.1 -l:libibverbs.so.1 -lpthread
     add_program build/siwverbs
+    gcc -O2 -Wall -Wextra -Werror -o build/iwspec-peer "$peer" -Idevel/usr/include \
+        -Luser/usr/lib/x86_64-linux-gnu -l:librdmacm.so.1 -l:libibverbs.so.1 -lpthread
+    add_program build/iwspec-peer
     # A thread that ends loads it by itself.
     cp -L "$(find user/lib user/usr/lib -name libgcc_s.so.1 | head -n 1)" root/usr/lib/x86_64-linux-gnu/
     add_siw "$1"
@@ -203,7 +208,7 @@ name_versions() {
     for package in rdma-core perftest; do echo "$package $(cat "user/.have/$package")"; done
 }
 
-stamp=$(cat "$here/build.sh" "$here/init" "$here/siwverbs.c" | sha256sum | cut -d' ' -f1)
+stamp=$(cat "$here/build.sh" "$here/init" "$here/siwverbs.c" "$peer" | sha256sum | cut -d' ' -f1)
 if [ "$(cat "$cache/stamp" 2>/dev/null)" != "$stamp" ]; then
     mkdir -p "$cache"
     (

@@ -17,6 +17,8 @@ pub const CAPABILITIES: &[(&str, &str)] = &[
     ("atomic", "memory on which peers may do atomic operations"),
     ("send", "the device accepts Sends and stays silent"),
     ("echo", "the device answers each Send with a Send of the same bytes"),
+    ("own", "memory whose STag a Send with Invalidate invalidates"),
+    ("receive", "receives of known length ($receive.len) and number ($receive.count)"),
     ("asks", "the device sends a Read Request and waits for the Response ($asks.stag: its sink)"),
     ("alive", "the device answers RDMA Reads of no bytes"),
 ];

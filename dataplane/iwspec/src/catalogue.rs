@@ -32,6 +32,7 @@ const FILES: &[(&str, &str)] = files![
     "rdmap/atomics",
     "rdmap/immediate",
     "rdmap/unseen",
+    "rdmap/invalidate",
 ];
 
 /// Cases and the requirements without a case.

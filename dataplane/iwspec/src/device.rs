@@ -22,6 +22,8 @@ pub enum Service {
     Sink,
     /// `ib_write_bw -R`, `ib_read_bw -R` or `ib_send_bw -R`, as server or client
     Perftest,
+    /// `iwspec-peer`, as server or client: memory advertised in the private data, each Send is answered
+    Peer,
 }
 
 impl Service {
@@ -29,7 +31,11 @@ impl Service {
     pub fn read_depth(self) -> u64 {
         match self {
             Service::Rping => 1,
-            Service::Region | Service::Echo | Service::Sink | Service::Perftest => 16,
+            Service::Region
+            | Service::Echo
+            | Service::Sink
+            | Service::Perftest
+            | Service::Peer => 16,
         }
     }
 

@@ -27,11 +27,16 @@ const ANY: &str = "127.0.0.1:0";
 fn variants() -> Vec<(Role, Config)> {
     let mut all = vec![];
     for role in [Role::Responder, Role::Initiator] {
-        for service in
-            [Service::Region, Service::Rping, Service::Echo, Service::Sink, Service::Perftest]
-        {
+        for service in [
+            Service::Region,
+            Service::Rping,
+            Service::Echo,
+            Service::Sink,
+            Service::Perftest,
+            Service::Peer,
+        ] {
             // The other services have no initiator.
-            if role == Role::Initiator && !matches!(service, Service::Rping | Service::Perftest) {
+            if role == Role::Initiator && !matches!(service, Service::Rping | Service::Perftest | Service::Peer) {
                 continue;
             }
             for (markers, crc, revision, ready) in VARIANTS {

@@ -21,7 +21,7 @@ impl Connection<'_> {
             return Err(End::Error);
         }
         self.check("atomic-code", !matches!(code, 0 | 2), (0, 2, 6))?;
-        let region = REGIONS.iter().position(|r| r.stag == word(8));
+        let region = self.region(word(8));
         self.check("atomic-stag", region.is_none(), (0, 1, 0))?;
         let at = region.unwrap_or(0);
         self.check("atomic-access", REGIONS[at].access & 4 == 0, (0, 1, 2))?;

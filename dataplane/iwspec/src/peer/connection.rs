@@ -12,6 +12,7 @@ use oracle::{StartFrame, Stream};
 
 use super::Config;
 use super::memory::{Bytes, Queues, REGIONS};
+use super::messages::BUFFER;
 use crate::device::Service;
 use crate::encode::{self, Numbers};
 use crate::message::Kind;
@@ -140,21 +141,29 @@ impl<'a> Connection<'a> {
             );
             self.ready = word(0) >> 15 == 1;
         }
-        if self.config.service == Service::Region {
-            let regions: Vec<_> = REGIONS
-                .iter()
-                .map(|r| (r.stag, r.access, r.base, r.length as u64, r.name))
-                .collect();
-            let data: String =
-                advertisement::build(&regions).iter().map(|b| format!("{b:02x}")).collect();
-            frame += &format!(" data=hex:{data}");
-        }
+        frame += &self.advertisement();
         self.send(Kind::Reply, &frame);
         self.operate_with(request.markers, request.crc || self.config.crc);
         if self.behaves("first-fpdu") {
             self.send(Kind::Send, "len=16");
         }
         self.flush()
+    }
+
+    /// Returns the private data of the service, as an argument of a start frame.
+    fn advertisement(&self) -> String {
+        if !matches!(self.config.service, Service::Region | Service::Peer) {
+            return String::new();
+        }
+        let regions: Vec<_> =
+            REGIONS.iter().map(|r| (r.stag, r.access, r.base, r.length as u64, r.name)).collect();
+        let mut data = advertisement::build(&regions);
+        if self.config.service == Service::Peer {
+            data.extend((BUFFER as u32).to_be_bytes());
+            data.extend(1u32.to_be_bytes());
+        }
+        let digits: String = data.iter().map(|b| format!("{b:02x}")).collect();
+        format!(" data=hex:{digits}")
     }
 
     fn startup_key(&mut self, answer: bool) -> Result<(), End> {
@@ -186,6 +195,7 @@ impl<'a> Connection<'a> {
         if revision == 2 {
             frame += &format!(" enhanced=on ird={DEPTH} ord={DEPTH} flags={}", self.config.ready);
         }
+        frame += &self.advertisement();
         self.send(Kind::Request, &frame);
         self.flush()?;
         let limit = Instant::now() + STARTUP;

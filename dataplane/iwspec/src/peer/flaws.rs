@@ -104,6 +104,7 @@ pub const BEHAVIOURS: &[(&str, &str)] = &[
     ("lose-later-segments", "does not place the segments of a Write behind the first"),
     ("atomic-without-masks", "ignores the masks of atomic operations"),
     ("always-swap", "swaps also if the comparison fails"),
+    ("keep-invalidated", "keeps STags valid that a Send invalidates"),
     ("continue-after-terminate", "continues after a received Terminate"),
 ];
 

@@ -12,10 +12,11 @@ pub(super) struct Region {
 }
 
 /// All regions. The first is also the buffer of rping.
-pub(super) const REGIONS: [Region; 3] = [
+pub(super) const REGIONS: [Region; 4] = [
     Region { stag: 0x1001_0200, access: 7, base: 0x7f00_0000_1000, length: 16384, name: "box" },
     Region { stag: 0x2002_0300, access: 2, base: 0x1000, length: 4096, name: "source" },
     Region { stag: 0x3003_0400, access: 1, base: 0x2000, length: 4096, name: "inbox" },
+    Region { stag: 0x4004_0500, access: 3, base: 0x3000, length: 4096, name: "own" },
 ];
 
 /// Bytes of the regions.
@@ -58,6 +59,8 @@ pub(super) struct Queues {
     /// Sink STag, TO and bytes left of our Read Request.
     pub(super) reading: Option<(u32, u64, u32)>,
     pub(super) rounds: u32,
+    /// STags that the tester has invalidated.
+    pub(super) invalidated: Vec<u32>,
 }
 
 impl Default for Queues {
@@ -68,6 +71,7 @@ impl Default for Queues {
             within_write: false,
             reading: None,
             rounds: 0,
+            invalidated: vec![],
         }
     }
 }

@@ -14,7 +14,7 @@ const MULPDU: usize = 1024;
 /// Bytes of rping's buffer.
 const PING: u64 = 64;
 /// Longest Send.
-const BUFFER: usize = 4096;
+pub(super) const BUFFER: usize = 4096;
 /// Highest MO that is placed, also by a peer that ignores errors.
 const MAX_OFFSET: usize = 1 << 20;
 
@@ -55,7 +55,7 @@ impl Connection<'_> {
         let length = s.payload.len();
         let response = s.opcode() == 2;
         if length > 0 || !self.config.flaws.makes("zero-length-is-unchecked") {
-            let region = REGIONS.iter().position(|r| r.stag == stag);
+            let region = self.region(stag);
             let reading = self.queues.reading.is_some_and(|(sink, _, _)| sink == stag);
             let writable =
                 region.is_some_and(|at| REGIONS[at].access & 1 != 0) || response && reading;
@@ -86,6 +86,12 @@ impl Connection<'_> {
             self.hold(Kind::Send, "len=4".into());
         }
         Ok(())
+    }
+
+    /// Returns the region with a valid STag.
+    pub(super) fn region(&self, stag: u32) -> Option<usize> {
+        let invalid = self.queues.invalidated.contains(&stag);
+        REGIONS.iter().position(|r| r.stag == stag).filter(|_| !invalid)
     }
 
     /// TO behind the last byte of a region.
@@ -180,11 +186,14 @@ impl Connection<'_> {
                 {
                     return Err(End::Error);
                 }
-                let known = REGIONS.iter().any(|r| r.stag == invalidate);
+                let known = self.region(invalidate).is_some();
                 if std::mem::take(&mut self.ready) && message.is_empty() {
                     return if self.behaves("ready-to-ulp") { Err(End::Error) } else { Ok(()) };
                 }
                 self.check("invalidate", matches!(opcode, 4 | 6) && !known, (0, 1, 0))?;
+                if matches!(opcode, 4 | 6) && !self.behaves("keep-invalidated") {
+                    self.queues.invalidated.push(invalidate);
+                }
                 self.deliver(&message);
                 Ok(())
             }
@@ -196,7 +205,7 @@ impl Connection<'_> {
         let Some(r) = ReadRequest::parse(message) else { return Ok(()) };
         let mut data = vec![];
         if r.size > 0 || !self.config.flaws.makes("zero-length-is-unchecked") {
-            let region = REGIONS.iter().position(|region| region.stag == r.source_stag);
+            let region = self.region(r.source_stag);
             self.check("read-stag", region.is_none(), (0, 1, 0))?;
             let at = region.unwrap_or(0);
             self.check("read-access", REGIONS[at].access & 2 == 0, (0, 1, 2))?;
@@ -254,7 +263,7 @@ impl Connection<'_> {
     /// Gives a Send to the service.
     fn deliver(&mut self, message: &[u8]) {
         match self.config.service {
-            Service::Echo => self.echo(message),
+            Service::Echo | Service::Peer => self.echo(message),
             Service::Rping => self.rping(message),
             Service::Perftest => self.perftest(message),
             Service::Region | Service::Sink => {}

@@ -27,6 +27,9 @@ impl Connection<'_> {
             if self.config.service == Service::Perftest {
                 self.send(Kind::Send, "data=hex:362e3036000000000000000000000000");
             }
+            if self.config.service == Service::Peer {
+                self.send(Kind::Write, "stag=0 to=0 len=0");
+            }
             self.flush()?;
             self.operate()
         });

@@ -1,4 +1,4 @@
-//! The advertisement of memory regions in ddpd's private data (`docs/protocol.md` §2).
+//! The advertisement of memory regions in the private data of ddpd and `iwspec-peer` (`docs/protocol.md` §2).
 
 use crate::session::{Session, Stop};
 
@@ -6,10 +6,13 @@ use crate::session::{Session, Stop};
 const WRITE: u8 = 1;
 const READ: u8 = 2;
 const ATOMIC: u8 = 4;
+/// Name of the region that the peer may invalidate.
+const OWN: &[u8] = b"own";
 
-/// Sets the facts `write`, `read`, `both`, `source`, `inbox` and `atomic` from the first region of each kind.
+/// Sets the facts `write`, `read`, `both`, `source`, `inbox` and `atomic` from the first region of each kind, `own` from the
+/// region of that name, and `receive` from the bytes that `iwspec-peer` appends.
 pub(super) fn read(session: &mut Session<'_>, data: &[u8]) -> Result<(), Stop> {
-    let regions =
+    let (regions, rest) =
         parse(data).map_err(|e| Stop::Inconclusive(format!("no advertisement of regions: {e}")))?;
     let wanted: [(&str, u8, u8); 6] = [
         ("write", WRITE, WRITE),
@@ -20,7 +23,7 @@ pub(super) fn read(session: &mut Session<'_>, data: &[u8]) -> Result<(), Stop> {
         ("atomic", ATOMIC, ATOMIC),
     ];
     for (name, mask, value) in wanted {
-        if let Some(r) = regions.iter().find(|r| r.access & mask == value) {
+        if let Some(r) = regions.iter().find(|r| r.name != OWN && r.access & mask == value) {
             let (offset, length) = session.lane(r.length);
             super::set_memory(
                 session,
@@ -31,40 +34,49 @@ pub(super) fn read(session: &mut Session<'_>, data: &[u8]) -> Result<(), Stop> {
             );
         }
     }
+    if let Some(r) = regions.iter().find(|r| r.name == OWN) {
+        super::set_memory(session, "own", u64::from(r.stag), r.base, r.length);
+    }
+    if let Some(&[a, b, c, d, e, f, g, h]) = rest.first_chunk() {
+        session.set("receive.len", u64::from(u32::from_be_bytes([a, b, c, d])));
+        session.set("receive.count", u64::from(u32::from_be_bytes([e, f, g, h])));
+    }
     Ok(())
 }
 
 /// One entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Region {
+struct Region<'a> {
+    name: &'a [u8],
     stag: u32,
     access: u8,
     base: u64,
     length: u64,
 }
 
-fn parse(data: &[u8]) -> Result<Vec<Region>, &'static str> {
+/// Returns the regions, and the bytes after the last entry.
+fn parse(data: &[u8]) -> Result<(Vec<Region<'_>>, &[u8]), &'static str> {
     let head = data.get(..8).ok_or("shorter than 8 bytes")?;
     if &head[..5] != b"DDPA\x01" {
         return Err("another magic or version");
     }
     let count = u16::from_be_bytes([head[6], head[7]]);
     let mut rest = &data[8..];
-    (0..count)
-        .map(|_| {
-            let entry: &[u8; 24] = rest.first_chunk().ok_or("an entry is cut off")?;
-            let name = usize::from(entry[5]);
-            rest = rest.get(24 + name..).ok_or("a name is cut off")?;
-            let long =
-                |at: usize| entry[at..at + 8].iter().fold(0u64, |n, &b| n << 8 | u64::from(b));
-            Ok(Region {
-                stag: u32::from_be_bytes([entry[0], entry[1], entry[2], entry[3]]),
-                access: entry[4],
-                base: long(8),
-                length: long(16),
-            })
-        })
-        .collect()
+    let mut regions = vec![];
+    for _ in 0..count {
+        let (entry, tail) = rest.split_first_chunk::<24>().ok_or("an entry is cut off")?;
+        let (name, tail) = tail.split_at_checked(entry[5].into()).ok_or("a name is cut off")?;
+        let long = |at: usize| entry[at..at + 8].iter().fold(0u64, |n, &b| n << 8 | u64::from(b));
+        regions.push(Region {
+            name,
+            stag: u32::from_be_bytes([entry[0], entry[1], entry[2], entry[3]]),
+            access: entry[4],
+            base: long(8),
+            length: long(16),
+        });
+        rest = tail;
+    }
+    Ok((regions, rest))
 }
 
 /// Builds an advertisement, for the reference peer.
@@ -94,12 +106,17 @@ mod tests {
                 .as_str(),
         )
         .expect("digits");
-        let region =
-            Region { stag: 0x0102_0304, access: 1, base: 0x1122_3344_5566_7788, length: 4096 };
-        assert_eq!(parse(&bytes), Ok(vec![region]));
+        let region = Region {
+            name: b"in",
+            stag: 0x0102_0304,
+            access: 1,
+            base: 0x1122_3344_5566_7788,
+            length: 4096,
+        };
+        assert_eq!(parse(&bytes), Ok((vec![region], &[][..])));
         assert!(parse(&bytes[..33]).is_err());
         let built = build(&[(0x0102_0304, 1, 0x1122_3344_5566_7788, 4096, "in")]);
-        assert_eq!(parse(&built), Ok(vec![region]));
+        assert_eq!(parse(&[&built[..], b"tail"].concat()), Ok((vec![region], &b"tail"[..])));
     }
 
     proptest! {

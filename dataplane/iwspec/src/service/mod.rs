@@ -8,7 +8,7 @@ mod rping;
 
 use std::time::Duration;
 
-use crate::case::{CAPABILITIES, Need};
+use crate::case::{CAPABILITIES, Need, Role};
 use crate::device::Service;
 use crate::message::Kind;
 use crate::session::{Failure, Session, Stop};
@@ -21,7 +21,7 @@ impl Service {
     /// The private data are malformed.
     pub fn private_data(self, session: &mut Session<'_>, data: &[u8]) -> Result<(), Stop> {
         match self {
-            Service::Region => advertisement::read(session, data),
+            Service::Region | Service::Peer => advertisement::read(session, data),
             Service::Rping | Service::Echo | Service::Sink | Service::Perftest => Ok(()),
         }
     }
@@ -34,7 +34,10 @@ impl Service {
         match self {
             Service::Rping => rping::prepare(session, needs)?,
             Service::Perftest => perftest::prepare(session)?,
-            Service::Region | Service::Echo | Service::Sink => {}
+            Service::Peer if session.role() == Role::Initiator => {
+                receive(session, Kind::Write, "the first message of an iwspec-peer client")?;
+            }
+            Service::Region | Service::Echo | Service::Sink | Service::Peer => {}
         }
         for need in needs {
             self.check(need, session)?;
@@ -48,10 +51,10 @@ impl Service {
         let has = match name {
             "alive" => session.setup().permits.empty_reads,
             // Programs may announce a part of what they have registered, as `ddpctl ping` does.
-            "exact" => self == Service::Region,
-            "shared" => self == Service::Region,
-            "send" => matches!(self, Service::Sink | Service::Echo),
-            "echo" => self == Service::Echo,
+            "exact" | "shared" => matches!(self, Service::Region | Service::Peer),
+            "send" => matches!(self, Service::Sink | Service::Echo | Service::Peer),
+            "echo" => matches!(self, Service::Echo | Service::Peer),
+            "receive" => variables.contains_key("receive.len"),
             _ => variables.contains_key(&format!("{name}.stag")),
         };
         if !has {

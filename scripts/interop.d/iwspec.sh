@@ -80,11 +80,13 @@ started 60 "$work/ddpd" '^ready' || die "ddpd did not start"
 failed=0
 for target in 7471:region 7472:region 7473:region 7474:region 7475:echo 7476:sink 7174:rping 18515:perftest; do
     port=${target%:*} service=${target#*:}
-    runs=(1)
+    runs=(1) jobs=()
+    # The default of this service is made for rping itself.
+    [ "$service" != rping ] || jobs=(--jobs 8)
     [ "$port" != 7471 ] || runs=(1 2)
     for run in "${runs[@]}"; do
         code=0
-        ip netns exec "$net_b" "$program" "10.77.0.1:$port" --service "$service" --json >"$work/$run.json" || code=$?
+        ip netns exec "$net_b" "$program" "10.77.0.1:$port" --service "$service" "${jobs[@]}" --json >"$work/$run.json" || code=$?
         [ "$code" -le 1 ] || die "iwspec ended with code $code at port $port"
         jq '[.cases[] | {id, verdict}]' "$work/$run.json" >"$work/$run.verdicts"
         jq -r '.cases[] | select(.verdict == "fail" or .verdict == "inconclusive") | "    \(.id) \(.verdict): \(.reason)"' "$work/$run.json"

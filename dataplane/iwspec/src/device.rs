@@ -31,19 +31,17 @@ impl Service {
     pub fn read_depth(self) -> u64 {
         match self {
             Service::Rping => 1,
-            Service::Region
-            | Service::Echo
-            | Service::Sink
-            | Service::Perftest
-            | Service::Peer => 16,
+            Service::Region | Service::Echo | Service::Sink | Service::Perftest | Service::Peer => {
+                16
+            }
         }
     }
 
     /// Connections that may be open at a time.
     pub fn parallel(self, role: Role) -> usize {
         match (self, role) {
-            // Its two connections belong together.
-            (Service::Perftest, _) | (_, Role::Initiator) => 1,
+            // The two connections of perftest belong together. An rping server with -P stops if two connections arrive together.
+            (Service::Perftest | Service::Rping, _) | (_, Role::Initiator) => 1,
             (_, Role::Responder) => 8,
         }
     }

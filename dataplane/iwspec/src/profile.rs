@@ -26,6 +26,9 @@ pub struct Deviation {
     pub because: String,
     /// Source line, packet or document that shows it.
     pub source: String,
+    /// True if the case must not be executed, because it stops the device.
+    #[serde(default)]
+    pub skip: bool,
 }
 
 impl Profile {
@@ -59,6 +62,11 @@ impl Profile {
         }
     }
 
+    /// Returns the reason why a case must not be executed.
+    pub fn skips(&self, id: &str) -> Option<&str> {
+        self.deviations.iter().find(|d| d.skip && d.case == id).map(|d| d.because.as_str())
+    }
+
     /// Returns the deviation that explains a failure of a case.
     pub fn explanation(&self, id: &str) -> Option<&Deviation> {
         self.deviations.iter().find(|d| d.case == id)
@@ -77,6 +85,9 @@ mod tests {
         let p = Profile::parse(GOOD).expect("good");
         assert_eq!(p.explanation("a/1").map(|d| d.because.as_str()), Some("b"));
         assert_eq!(p.explanation("a/2"), None);
+        assert_eq!(p.skips("a/1"), None);
+        let p = Profile::parse(&format!("{GOOD}skip = true\n")).expect("good");
+        assert_eq!(p.skips("a/1"), Some("b"));
         assert!(p.check(["a/1"].into_iter()).is_ok());
         assert!(p.check(["a/2"].into_iter()).is_err());
         assert!(Profile::parse(&format!("{GOOD}more = 1\n")).is_err());

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::case::{Action, Case, Step};
 use crate::device::Setup;
-use crate::link::{Side, Transcript, What};
+use crate::link::{Link, Side, Transcript, What};
 use crate::session::{Failure, Session, Stop};
 use crate::startup;
 use crate::value::{Arguments, Variables, number};
@@ -54,6 +54,18 @@ pub struct Outcome {
     pub transcript: Transcript,
     /// Duration
     pub time: Duration,
+}
+
+impl Outcome {
+    /// Returns the outcome of a case that the profile excludes.
+    pub fn skipped(why: &str) -> Outcome {
+        Outcome {
+            verdict: Verdict::NotApplicable(format!("the profile excludes the case: {why}")),
+            step: None,
+            transcript: Link::default().transcript,
+            time: Duration::ZERO,
+        }
+    }
 }
 
 /// Executes a case against the device.

@@ -71,7 +71,8 @@ pub fn run(
     progress: &mut dyn FnMut(&Report),
 ) -> Vec<Report> {
     let clock = Clock::default();
-    let results: Mutex<Vec<Option<Outcome>>> = Mutex::new(vec![None; cases.len()]);
+    let skipped = cases.iter().map(|case| profile.skips(&case.id).map(Outcome::skipped));
+    let results: Mutex<Vec<Option<Outcome>>> = Mutex::new(skipped.collect());
     std::thread::scope(|scope| {
         scope.spawn(|| clock.watch());
         several(cases, setup, jobs, &clock, &results);
@@ -111,7 +112,9 @@ fn several(
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     let Some(case) = cases.get(at) else { break };
-                    if !case.needs.iter().any(|n| n.capability == "exact") {
+                    let skipped =
+                        results.lock().unwrap_or_else(PoisonError::into_inner)[at].is_some();
+                    if !skipped && !case.needs.iter().any(|n| n.capability == "exact") {
                         let outcome = timed(case, &setup, clock);
                         results.lock().unwrap_or_else(PoisonError::into_inner)[at] = Some(outcome);
                     }

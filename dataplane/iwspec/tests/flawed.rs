@@ -36,7 +36,9 @@ fn variants() -> Vec<(Role, Config)> {
             Service::Peer,
         ] {
             // The other services have no initiator.
-            if role == Role::Initiator && !matches!(service, Service::Rping | Service::Perftest | Service::Peer) {
+            if role == Role::Initiator
+                && !matches!(service, Service::Rping | Service::Perftest | Service::Peer)
+            {
                 continue;
             }
             for (markers, crc, revision, ready) in VARIANTS {

@@ -40,7 +40,8 @@ impl Service {
     /// Connections that may be open at a time.
     pub fn parallel(self, role: Role) -> usize {
         match (self, role) {
-            // The two connections of perftest belong together. An rping server with -P stops if two connections arrive together.
+            // The two connections of perftest belong together. Servers
+            // of rping under siw stop accepting after connections that arrive together.
             (Service::Perftest | Service::Rping, _) | (_, Role::Initiator) => 1,
             (_, Role::Responder) => 8,
         }

@@ -92,12 +92,10 @@ pub fn serve(config: Config, address: SocketAddr) -> std::io::Result<Peer> {
 /// Starts an initiator that connects to `address` again and again.
 pub fn initiate(config: Config, address: SocketAddr) -> Peer {
     start(address, move |stopped| {
+        let memory = Mutex::new(initial_memory());
         while !stopped.load(Ordering::Relaxed) {
             match TcpStream::connect(address) {
-                Ok(stream) => {
-                    Connection::new(stream, &config, &stopped, &Mutex::new(initial_memory()))
-                        .initiate()
-                }
+                Ok(stream) => Connection::new(stream, &config, &stopped, &memory).initiate(),
                 Err(_) => std::thread::sleep(Duration::from_millis(5)),
             }
         }

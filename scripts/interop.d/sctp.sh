@@ -171,20 +171,20 @@ between() {
     peer_row "sessions, a file, echoes" "wrote" wrote connect "$at" 7600 open:0:hello open:1 open:5 \
         "write:$files/file:inbox" echo:0:1 echo:1:5000 echo:5:60000 close:0 close:1 close:5 shutdown
     peer=$server
-    served_row "the server's end" "3 sessions, shut" "3 sessions, 3 ended"
+    served_row "the server's association" "3 sessions, shut" "3 sessions, 3 ended"
     compare "the file" "$share/file" "$share/dump"
     serve rdmap=1 "fill=${dump%/dump}/file"
     peer_row "RDMA Read" "read" "^read [0-9]" rdmap=1 "size=$file_len" connect "$at" 7600 open:3 "read:3:$files/file:inbox" close:3 shutdown
     peer=$server
-    served_row "the server's end" "shut" "1 sessions, 1 ended"
+    served_row "the server's association" "shut" "1 sessions, 1 ended"
     serve reject=no
     peer_row "a session is rejected" "Reject" Reject connect "$at" 7600 refused:2:reject shutdown
     peer=$server
-    served_row "the server's end" "shut" "shut down"
+    served_row "the server's association" "shut" "shut down"
     serve
     peer_row "the client aborts" "done" "abort: done" connect "$at" 7600 open:0 abort
     peer=$server
-    served_row "the server's end" "aborted" "is aborted"
+    served_row "the server's association" "aborted" "is aborted"
     serve after=1 then=abort
     peer_row "the server aborts" "aborted" "is aborted" connect "$at" 7600 open:0 send:0:1 "raw:0:16:0002c1000d0c0b01000070000000100061" ended:aborted
     peer=$server
@@ -192,14 +192,14 @@ between() {
     serve after=1 then=shutdown
     peer_row "the server shuts down" "shut down" "is shut down" connect "$at" 7600 open:0 send:0:1 "raw:0:16:0002c1000d0c0b01000070000000100061" ended:shut
     peer=$server
-    served_row "the server's end" "shut down" "shut down"
+    served_row "the server's association" "shut down" "shut down"
     serve
-    peer_row "the client vanishes" "vanishes" "vanishes" port=5555 connect "$at" 7600 open:0 vanish
+    peer_row "the client exits without an ABORT" "vanishes" "vanishes" port=5555 connect "$at" 7600 open:0 vanish
     # In a restart, usrsctp's INIT ACK lacks the indication.
-    peer_row "and begins anew" "done" "shutdown: done" trust=1 port=5555 connect "$at" 7600 open:0 shutdown
+    peer_row "the restarted peer" "done" "shutdown: done" trust=1 port=5555 connect "$at" 7600 open:0 shutdown
     peer=$server
-    served_row "the server's end" "a restart" "begun anew"
-    end_capture "the wire"
+    served_row "the server's association" "a restart" "begun anew"
+    end_capture "the capture"
 }
 
 # --- 2: a peer and the appliance ---
@@ -299,7 +299,7 @@ peer_connects() {
     peer_row "RDMA Write and Read" "read" "^read [0-9]" rdmap=1 "size=$file_len" connect 10.77.0.1 7472 open:3 \
         "write:$files/file:box" "read:3:$files/file:box" close:3 shutdown
     # Sessions overlap, because the appliance shuts down an association without a session.
-    peer_row "sessions one after the other" "done" "shutdown: done" connect 10.77.0.1 7471 \
+    peer_row "consecutive sessions" "done" "shutdown: done" connect 10.77.0.1 7471 \
         open:7 open:0 echo:0:10 close:0 open:1 echo:1:10 close:1 open:2 echo:2:10 close:2 open:3 echo:3:10 close:3 open:0 echo:0:10 close:0 close:7 shutdown
     if [ "$peer" = usrsctp ]; then
         other_file
@@ -317,33 +317,33 @@ peer_errs() {
     seq=$(newest)
     peer_row "no adaptation indication" "refused" "is aborted" indication=none trust=1 connect 10.77.0.1 7471 ended:aborted
     peer_row "another indication" "refused" "is aborted" indication=2 trust=1 connect 10.77.0.1 7471 ended:aborted
-    peer_row "nobody listens" "refused" "is aborted" trust=1 connect 10.77.0.1 7499 ended:aborted
+    peer_row "no listener" "refused" "is aborted" trust=1 connect 10.77.0.1 7499 ended:aborted
     seq=$(newest)
     peer_row "Write past the region: the last message" "01 11 01" "last message 01 11 01" connect 10.77.0.1 7471 open:0 open:1 \
         pastwrite:0:box echo:1:100 close:1 shutdown
     seq=$(newest)
     peer_row "two Initiates in a session" "Terminate" "^stream 0: Terminate" connect 10.77.0.1 7471 open:0 raw:0:17:00010001 \
         closed:0 shutdown
-    saw "its reason" session_error\|session "$seq"
-    peer_row "a message that is not DDP's" "Terminate" "^stream 0: Terminate" connect 10.77.0.1 7471 open:0 raw:0:99:000100 \
+    saw "the reason of this Terminate" session_error\|session "$seq"
+    peer_row "a message with an unknown PPID" "Terminate" "^stream 0: Terminate" connect 10.77.0.1 7471 open:0 raw:0:99:000100 \
         closed:0 shutdown
     seq=$(newest)
     peer_row "the peer aborts" "done" "abort: done" connect 10.77.0.1 7471 open:0 "write:$files/file:box" abort
-    saw "the appliance knows" 'aborted by the peer' "$seq"
+    saw "the appliance's event" 'aborted by the peer' "$seq"
     seq=$(newest)
     peer_row "the peer shuts down with a session open" "shut down" "is shut down" connect 10.77.0.1 7471 open:0 send:0:10 shutdown
     seq=$(newest)
     # Suppresses the host's ICMP error for a protocol without a program, which would end the association earlier.
     in_ns nft -f - <<<'table inet silence { chain out { type filter hook output priority 0; icmp code prot-unreachable drop; }; }'
-    peer_row "the peer vanishes" "vanishes" "vanishes" port=5555 connect 10.77.0.1 7471 open:0 "write:$files/file:box" vanish
-    peer_row "and begins anew" "wrote" "^wrote" port=5555 connect 10.77.0.1 7471 open:0 "write:$files/file:box" close:0 shutdown
-    saw "the appliance knows" 'restarted by the peer' "$seq"
+    peer_row "the peer exits without an ABORT" "vanishes" "vanishes" port=5555 connect 10.77.0.1 7471 open:0 "write:$files/file:box" vanish
+    peer_row "the restarted peer" "wrote" "^wrote" port=5555 connect 10.77.0.1 7471 open:0 "write:$files/file:box" close:0 shutdown
+    saw "the appliance's event" 'restarted by the peer' "$seq"
     in_ns nft delete table inet silence
     # shellcheck disable=SC2016 # wait_until expands it
     if wait_until 30 eval '[ "$(api --json streams list | jq length)" = 0 ]'; then
-        row "nothing is left" "no stream" "no stream" ok
+        row "streams afterwards" "no stream" "no stream" ok
     else
-        row "nothing is left" "no stream" "$(api --json streams list | jq length)" "BAD: $(api --json streams list | head -c 200)"
+        row "streams afterwards" "no stream" "$(api --json streams list | jq length)" "BAD: $(api --json streams list | head -c 200)"
     fi
 }
 
@@ -372,10 +372,10 @@ appliance_connects() {
     }
     serve "dump=$files/dump"
     from_here "put" "every byte" '"\(.bytes) bytes"' put "$share/file" "$url/inbox"
-    served_row "the peer's end" "shut down" "1 sessions, 1 ended"
+    served_row "the peer's association" "shut down" "1 sessions, 1 ended"
     compare "the peer has the file" "$share/file" "$share/dump"
     serve echo=1
-    from_here "send: an echo comes back" "5000 bytes" '"\(.bytes) bytes"' send "$url" --file "$work/message.bin" --wait-reply 10s
+    from_here "send: the echo is returned" "5000 bytes" '"\(.bytes) bytes"' send "$url" --file "$work/message.bin" --wait-reply 10s
     jq -r .reply "$work/api.json" | base64 -d >"$work/reply.bin" 2>/dev/null || true
     compare "every byte" "$work/message.bin" "$work/reply.bin"
     peer_end || true
@@ -385,7 +385,7 @@ appliance_connects() {
     peer_end || true
     serve "dump=$files/dump" encapsulation=9899
     from_here "put in UDP (RFC 6951)" "every byte" '"\(.bytes) bytes"' put "$share/file" "$url/inbox" --udp-port 9899
-    served_row "the peer's end" "shut down" "1 sessions, 1 ended"
+    served_row "the peer's association" "shut down" "1 sessions, 1 ended"
     compare "the peer has the file" "$share/file" "$share/dump"
     serve reject=no-room
     fails_here "the session is rejected" "reject" put "$share/file" "$url/inbox"
@@ -395,19 +395,19 @@ appliance_connects() {
     kill_serve
     for how in abort vanish; do
         serve after=500000 then="$how"
-        fails_here "the peer: $how in the middle" "peer|answer|lost" put "$share/file" "$url/inbox"
+        fails_here "put: $how of the peer during the transfer" "peer|answer|lost" put "$share/file" "$url/inbox"
         peer_end || true
     done
     # Data posted before the SHUTDOWN is still sent (RFC 9260 §9.2). Either all bytes arrive, or the put fails.
     serve "dump=$files/dump" after=500000 then=shutdown
     if api put "$share/file" "$url/inbox" >"$work/api.out" 2>&1; then
         peer_end || true
-        compare "the peer: shutdown in the middle" "$share/file" "$share/dump"
+        compare "put: shutdown of the peer during the transfer" "$share/file" "$share/dump"
     else
         peer_end || true
-        row "the peer: shutdown in the middle" "all, or an error" "an error" ok
+        row "put: shutdown of the peer during the transfer" "all, or an error" "an error" ok
     fi
-    fails_here "nobody listens" "refused|no answer|ICMP" put "$share/file" "$url/inbox"
+    fails_here "no listener" "refused|no answer|ICMP" put "$share/file" "$url/inbox"
 }
 
 # kill_serve: ends a server to which no client connects.
@@ -433,7 +433,7 @@ cases() {
     appliance_connects
     # Cases that do not depend on the MTU run once.
     [ "$2" = 9000 ] || peer_errs
-    end_capture "the wire"
+    end_capture "the capture"
 }
 
 build_programs

@@ -221,11 +221,11 @@ server_cases() {
     else
         row "region: the appliance has the same bytes" "$file_len bytes" "others" "BAD: the region differs"
     fi
-    in_guest "echo: Sends come back" "every byte" 30 \
+    in_guest "echo: Sends are returned" "every byte" 30 \
         "siwverbs client $front 7475 len=65536 echo:1 echo:0 echo:1424 echo:1425 echo:65536" "done"
     in_guest "sink: Sends up to 1 MiB" "taken" 60 \
         "siwverbs client $front 7476 send:1 send:0 send:65536 send:1048576 sendse:100" "done"
-    in_guest "32 connections at once" "32 slots" 60 "siwverbs many $front 7471 32" "slots"
+    in_guest "32 concurrent connections" "32 slots" 60 "siwverbs many $front 7471 32" "slots"
     in_guest "Send to the event log" "delivered" 20 "siwverbs client $front 7471 send:77 open:100" "done"
 }
 
@@ -312,10 +312,10 @@ client_cases() {
         compare "put: the guest has the same bytes" "$work/other.bin" "$work/dump.bin"
     fi
     head -c 5000 "$work/other.bin" >"$work/message.bin"
-    if to_server "send: an echo comes back" "5000 bytes" '"\(.bytes) bytes"' \
+    if to_server "send: the echo is returned" "5000 bytes" '"\(.bytes) bytes"' \
         send "rdmap://$back:7480" --file "$work/message.bin" --wait-reply 10s --peer-kind siw; then
         jq -r .reply "$work/api.json" | base64 -d >"$work/reply.bin" 2>/dev/null || true
-        compare "send: every byte" "$work/message.bin" "$work/reply.bin"
+        compare "send: the echo has the same bytes" "$work/message.bin" "$work/reply.bin"
     fi
     to_server "put over MPA revision 1" "every byte" '"\(.bytes) bytes"' \
         put "$work/other.bin" "rdmap://$back:7480/inbox" --peer-kind siw --mpa-rev 1 || true
@@ -346,9 +346,9 @@ offloads() {
     local bits
     bits=$(guest_run 10 "cat /sys/class/net/eth1/device/features" | tail -n 1 || true)
     if [ "${bits:0:2}${bits:15:1}" = 111 ]; then
-        row "checksums are left to the device" "taken" "bits 0, 1, 15" ok
+        row "checksum offload" "taken" "bits 0, 1, 15" ok
     else
-        row "checksums are left to the device" "taken" "${bits:-nothing}" "BAD: not taken"
+        row "checksum offload" "taken" "${bits:-nothing}" "BAD: not taken"
     fi
 }
 
@@ -405,19 +405,19 @@ wrong_cases() {
     guest_begin "other$mtu" 200 "siwverbs client 10.77.0.1 7475 echo:100 $(printf 'open:1000 echo:100 %.0s' 1 2 3 4 5 6 7 8 9 10)"
     wrong "Write: bad STag" 1/1/00 7471 region:box badput:64
     wrong "Write: out of bounds" 1/1/01 7471 region:box pastput:64
-    wrong "Write: no right" 1/1/00 7471 region:locked put:64
+    wrong "Write: no access right" 1/1/00 7471 region:locked put:64
     wrong "Read: bad STag" 0/1/00 7471 region:box badget:64
     wrong "Read: out of bounds" 0/1/01 7471 region:box pastget:64
-    wrong "Read: no right" 0/1/02 7471 region:blind get:64
+    wrong "Read: no access right" 0/1/02 7471 region:blind get:64
     wrong "Send: longer than the buffer" 1/2/05 7471 trysend:1025
     wrong "Send: no buffer posted" 1/2/02 7472 trysend:10
     # rdma-core 44 sends STag 0, which this stream must not invalidate.
     wrong "Send with Invalidate: not an own STag" 0/1/09 7473 trysendinv:1
     after_invalidation
     if guest_end "other$mtu" 60 >"$work/other.out"; then
-        row "another stream through all of it" "served" "$(grep -c 'echo: done' "$work/other.out") echoes" ok
+        row "another stream during these errors" "served" "$(grep -c 'echo: done' "$work/other.out") echoes" ok
     else
-        row "another stream through all of it" "served" "ended" "BAD: $(tail -n 1 "$work/other.out")"
+        row "another stream during these errors" "served" "ended" "BAD: $(tail -n 1 "$work/other.out")"
     fi
     too_many_reads
 }
@@ -438,14 +438,14 @@ after_invalidation() {
 too_many_reads() {
     guest_run 30 'rdma link delete siw0; rmmod siw; insmod /knobs/siw.ko mpa_version=1; rdma link add siw0 type siw netdev eth0' \
         >"$work/knobs.out" || die "the guest does not load the driver with knobs: $(cat "$work/knobs.out")"
-    wrong "Read: more at once than allowed" 1/2/02 7472 ord=64 region:box gets:64
+    wrong "Read: more outstanding than negotiated" 1/2/02 7472 ord=64 region:box gets:64
     # Regular operation in other modes of the driver.
     local part=server
     in_guest "MPA revision 1" "every byte" 40 "siwverbs client 10.77.0.1 7471 write:/host/file read:/host/file" compared
     guest_run 30 'echo 2 >/sys/module/siw/parameters/mpa_version; echo 1 >/sys/module/siw/parameters/peer_to_peer' >/dev/null || true
     in_guest "MPA revision 2, peer-to-peer" "every byte" 40 "siwverbs client 10.77.0.1 7471 write:/host/file read:/host/file" compared
     guest_run 30 'echo 0 >/sys/module/siw/parameters/peer_to_peer; echo 1 >/sys/module/siw/parameters/mpa_crc_required' >/dev/null || true
-    in_guest "CRC asked for by the guest" "every byte" 40 "siwverbs client 10.77.0.1 7471 write:/host/file read:/host/file" compared
+    in_guest "CRC required by the guest" "every byte" 40 "siwverbs client 10.77.0.1 7471 write:/host/file read:/host/file" compared
     guest_run 30 'rdma link delete siw0; rmmod siw; modprobe siw; rdma link add siw0 type siw netdev eth0' >/dev/null ||
         die "the guest does not load its own driver again"
 }
@@ -470,9 +470,9 @@ cycle_cases() {
     after=$(left)
     grown=$(($(resident) - rss))
     if [ "$before" = "$after" ] && [ "$grown" -lt 8192 ]; then
-        row "nothing is left of them" "as before" "$grown KiB more resident" ok
+        row "memory after these connections" "as before" "$grown KiB more resident" ok
     else
-        row "nothing is left of them" "as before" "$grown KiB more resident" "BAD: $before became $after"
+        row "memory after these connections" "as before" "$grown KiB more resident" "BAD: $before became $after"
     fi
 }
 
@@ -501,13 +501,13 @@ dctcp_cases() {
     congestion=dctcp
     start_ddpd
     make_marks
-    in_guest "DCTCP: writes and reads through marks" "every byte" 60 \
+    in_guest "DCTCP: writes and reads with CE marks" "every byte" 60 \
         "siwverbs client 10.77.0.1 7471 write:/host/file read:/host/file" "compared"
     marks=$(tcp_counter tcp_ecn_marks_in) reductions=$(tcp_counter tcp_ecn_reductions)
     if [ "${marks:-0}" -gt 0 ] && [ "${reductions:-0}" -gt 0 ]; then
-        row "DCTCP: marks in, reductions for echoes" "some" "$marks, $reductions" ok
+        row "DCTCP: CE marks received, window reductions" "some" "$marks, $reductions" ok
     else
-        row "DCTCP: marks in, reductions for echoes" "some" "${marks:-none}, ${reductions:-none}" "BAD: none"
+        row "DCTCP: CE marks received, window reductions" "some" "${marks:-none}, ${reductions:-none}" "BAD: none"
     fi
     # If the appliance echoes each mark, the kernel's estimate falls from 1024 towards 256. With ECE until CWR it stays high.
     guest_begin "dctcp$mtu" 60 "siwverbs client 10.77.0.1 7471 write:/host/file write:/host/file write:/host/file"

@@ -23,7 +23,7 @@ MAY_USE = {
     # Independent of the stack: the reference codec, and the conformance test above it.
     "oracle": set(),
     "captures": {"oracle"},
-    "iwspec": {"oracle"},
+    "iwspec": {"base", "wire", "oracle", "sctp-lite"},
     "sim": {"base", "wire", "ddp", "ipsec", "link", "oracle", "tcp-lite", "sctp-lite"},
     "ipsec": {"base", "ipsec-mb"},
     "ipsec-mb": set(),

@@ -16,6 +16,9 @@ cleanup() {
 }
 trap cleanup EXIT
 
+# sctp_listener NAME PORT SERVICE KEYS...: prints the section of a listener of SCTP.
+sctp_listener() { listener "$@" 'transport = "sctp"'; }
+
 # listener NAME PORT SERVICE KEYS...: prints the section of a listener.
 listener() {
     printf '\n[[listener]]\nname = "%s"\ninterface = "front"\nport = %s\nulp = "rdmap"\nservice = "%s"\n' "$1" "$2" "$3"
@@ -48,6 +51,9 @@ name = "front"
 port = "wire"
 addresses = ["10.77.0.1/24"]
 
+[sctp]
+udp_encapsulation = 9899
+
 [management]
 socket = "$work/ddpd.sock"
 END
@@ -64,6 +70,9 @@ END
     listener markers-no-crc 7474 region "$memory" 'markers = true' 'crc = false'
     listener echo 7475 echo
     listener sink 7476 sink
+    sctp_listener sctp-region 7481 region "$memory"
+    sctp_listener sctp-echo 7485 echo
+    sctp_listener sctp-sink 7486 sink
     listener rping 7174 rping 'regions = ["pings"]' 'limits = { streams = 256 }'
     listener perftest 18515 perftest 'regions = ["scratch"]' 'limits = { streams = 128 }' \
         '[[listener.queue]]' 'qn = 0' 'buffers = 512' 'buffer_size = "4 KiB"'
@@ -78,15 +87,16 @@ ddpd_pid=$launched
 started 60 "$work/ddpd" '^ready' || die "ddpd did not start"
 
 failed=0
-for target in 7471:region 7472:region 7473:region 7474:region 7475:echo 7476:sink 7174:rping 18515:perftest; do
-    port=${target%:*} service=${target#*:}
+for target in 7471:region 7472:region 7473:region 7474:region 7475:echo 7476:sink 7174:rping 18515:perftest \
+    7481:region:sctp 7485:echo:sctp 7486:sink:sctp; do
+    IFS=: read -r port service transport <<<"$target"
     runs=(1) jobs=()
     # The default of this service is made for rping itself.
     [ "$service" != rping ] || jobs=(--jobs 8)
     [ "$port" != 7471 ] || runs=(1 2)
     for run in "${runs[@]}"; do
         code=0
-        ip netns exec "$net_b" "$program" "10.77.0.1:$port" --service "$service" "${jobs[@]}" --json >"$work/$run.json" || code=$?
+        ip netns exec "$net_b" "$program" "10.77.0.1:$port" --service "$service" --transport "${transport:-tcp}" "${jobs[@]}" --json >"$work/$run.json" || code=$?
         [ "$code" -le 1 ] || die "iwspec ended with code $code at port $port"
         jq '[.cases[] | {id, verdict}]' "$work/$run.json" >"$work/$run.verdicts"
         jq -r '.cases[] | select(.verdict == "fail" or .verdict == "inconclusive") | "    \(.id) \(.verdict): \(.reason)"' "$work/$run.json"

@@ -78,6 +78,35 @@ impl Role {
     }
 }
 
+/// Lower layer of DDP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Transport {
+    /// MPA over TCP (RFC 5044)
+    Tcp,
+    /// SCTP in UDP (RFC 5043, RFC 6951)
+    Sctp,
+}
+
+impl Transport {
+    /// The transport's name in case files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Transport::Tcp => "tcp",
+            Transport::Sctp => "sctp",
+        }
+    }
+
+    /// Returns the transport of a case's layer: MPA has TCP alone, the adaptation SCTP alone.
+    fn of(id: &str) -> Option<Transport> {
+        match id.split('/').next() {
+            Some("mpa") => Some(Transport::Tcp),
+            Some("sctp") => Some(Transport::Sctp),
+            _ => None,
+        }
+    }
+}
+
 /// A memory or message service of the device that a case requires.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Need {
@@ -101,8 +130,8 @@ pub struct Step {
 /// Action of a step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Opens the TCP connection.
-    Open,
+    /// Opens the TCP connection or the SCTP association.
+    Open(Arguments),
     /// Opens the connection, does a correct start-up, and prepares the needed capabilities.
     Start(Arguments),
     /// Not applicable unless the facts hold.
@@ -121,8 +150,10 @@ pub enum Action {
     Expect(Vec<Expected>),
     /// Requires an answer to an RDMA Read of no bytes, or to a Send of an echo service.
     Alive,
-    /// Half-closes the connection (FIN).
+    /// Half-closes the connection (FIN, or Terminate of the session).
     Finish,
+    /// Shuts the SCTP association down.
+    Shutdown,
     /// Resets the connection.
     Reset,
 }
@@ -151,6 +182,8 @@ pub struct Case {
     pub text: String,
     /// Role of the device; `None`: either.
     pub role: Option<Role>,
+    /// Transport; `None`: each.
+    pub transport: Option<Transport>,
     /// Capabilities
     pub needs: Vec<Need>,
     /// Flaws of `iwspec-flawed`, each of which the case must detect.
@@ -193,6 +226,7 @@ struct Block {
     text: Vec<String>,
     because: Vec<String>,
     role: Option<Role>,
+    transport: Option<Transport>,
     needs: Vec<Need>,
     flaws: Vec<String>,
     steps: Vec<Step>,
@@ -242,6 +276,7 @@ fn heading(word: &str, rest: &str, line: usize) -> Result<Block, String> {
         line,
         unseen: word == "unseen",
         id: id.into(),
+        transport: Transport::of(id),
         level: Some(level),
         ..Block::default()
     })
@@ -255,6 +290,7 @@ impl Block {
             "because" if self.unseen => self.because.push(rest.into()),
             _ if self.unseen => return Err(format!("`{word}` has no place in `unseen`")),
             "device" => self.role = Some(role(rest)?),
+            "transport" => self.transport = Some(transport(rest)?),
             "needs" => self.needs = needs(rest)?,
             "flaw" => self.flaws.push(rest.into()),
             _ => {
@@ -298,6 +334,7 @@ impl Block {
             section: self.section,
             text: self.text.join(" "),
             role: self.role,
+            transport: self.transport,
             needs: self.needs,
             flaws: self.flaws,
             steps: self.steps,
@@ -311,6 +348,14 @@ fn role(word: &str) -> Result<Role, String> {
         "responder" => Ok(Role::Responder),
         "initiator" => Ok(Role::Initiator),
         other => Err(format!("`{other}` is neither responder nor initiator")),
+    }
+}
+
+fn transport(word: &str) -> Result<Transport, String> {
+    match word {
+        "tcp" => Ok(Transport::Tcp),
+        "sctp" => Ok(Transport::Sctp),
+        other => Err(format!("`{other}` is neither tcp nor sctp")),
     }
 }
 
@@ -332,7 +377,12 @@ fn action(word: &str, rest: &str) -> Result<Action, String> {
         if rest.is_empty() { Ok(action) } else { Err(format!("`{word}` has no arguments")) }
     };
     match word {
-        "open" => alone(Action::Open),
+        "open" => {
+            let arguments = arguments()?;
+            arguments.check(&["adaptation", "streams"])?;
+            Ok(Action::Open(arguments))
+        }
+        "shutdown" => alone(Action::Shutdown),
         "flush" => alone(Action::Flush),
         "alive" => alone(Action::Alive),
         "finish" => alone(Action::Finish),
@@ -341,6 +391,7 @@ fn action(word: &str, rest: &str) -> Result<Action, String> {
             let arguments = arguments()?;
             arguments.check(&[
                 "rev", "markers", "crc", "ird", "ord", "enhanced", "flags", "draft", "mss",
+                "streams",
             ])?;
             Ok(Action::Start(arguments))
         }
@@ -348,9 +399,9 @@ fn action(word: &str, rest: &str) -> Result<Action, String> {
         "verify" => Ok(Action::Verify(arguments()?)),
         "send" => {
             let (kind, arguments) = kind_and_arguments(rest)?;
-            arguments.check(
-                message::sent_keys(kind).ok_or(format!("`{}` cannot be sent", kind.name()))?,
-            )?;
+            let keys =
+                message::sent_keys(kind).ok_or(format!("`{}` cannot be sent", kind.name()))?;
+            arguments.check(&[keys, message::SENT_OVER_SCTP].concat())?;
             if arguments.0.iter().any(|a| a.operator != Operator::Equal) {
                 return Err("a sent field has a value, not a condition".into());
             }
@@ -359,7 +410,8 @@ fn action(word: &str, rest: &str) -> Result<Action, String> {
         "expect" => {
             let alternative = |text: &str| {
                 let (kind, conditions) = kind_and_arguments(text)?;
-                conditions.check(message::received_keys(kind))?;
+                conditions
+                    .check(&[message::received_keys(kind), message::RECEIVED_OVER_SCTP].concat())?;
                 Ok(Expected { kind, conditions })
             };
             rest.split('|').map(alternative).collect::<Result<_, String>>().map(Action::Expect)
@@ -400,6 +452,9 @@ impl Case {
         );
         if let Some(role) = self.role {
             out += &format!("device {}\n", role.name());
+        }
+        if let Some(transport) = self.transport.filter(|_| Transport::of(&self.id).is_none()) {
+            out += &format!("transport {}\n", transport.name());
         }
         if !self.needs.is_empty() {
             let word = |n: &Need| match n.bytes {

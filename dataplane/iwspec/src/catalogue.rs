@@ -33,6 +33,9 @@ const FILES: &[(&str, &str)] = files![
     "rdmap/immediate",
     "rdmap/unseen",
     "rdmap/invalidate",
+    "sctp/association",
+    "sctp/sessions",
+    "sctp/sequence",
 ];
 
 /// Cases and the requirements without a case.
@@ -142,7 +145,8 @@ mod tests {
         assert_eq!(
             count("mpa").expect("a layer")
                 + count("ddp").expect("a layer")
-                + count("rdmap").expect("a layer"),
+                + count("rdmap").expect("a layer")
+                + count("sctp").expect("a layer"),
             all.cases.len()
         );
         assert_eq!(count(&all.cases[0].id), Ok(1));

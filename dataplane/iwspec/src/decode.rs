@@ -79,6 +79,22 @@ impl Decoder {
         self.operation = Some(Operation { deframer: Deframer::new(markers), crc });
     }
 
+    /// Decodes a DDP segment that came without MPA. `None` if its message is incomplete.
+    ///
+    /// # Errors
+    /// The device's messages exceed a bound of this decoder.
+    pub fn segment(&mut self, ulpdu: &[u8], raw: &[u8]) -> Result<Option<Message>, String> {
+        let fpdu = Fpdu {
+            raw: raw.to_vec(),
+            ulpdu: ulpdu.to_vec(),
+            pad: vec![],
+            markers: vec![],
+            crc: 0,
+            computed_crc: 0,
+        };
+        self.assemble(fpdu, true)
+    }
+
     /// Decodes the next frame or message. `None` if more bytes are needed.
     ///
     /// # Errors

@@ -91,7 +91,7 @@ impl Setup {
     /// Role of the device.
     pub fn role(&self) -> Role {
         match *self.target {
-            Target::Connect(_) => Role::Responder,
+            Target::Connect(_) | Target::Sctp { .. } => Role::Responder,
             Target::Listen(_) => Role::Initiator,
         }
     }

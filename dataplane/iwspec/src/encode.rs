@@ -77,9 +77,17 @@ pub fn frame(
             e.untagged(11, 3, body, numbers)
         }
         Kind::Terminate => e.untagged(7, 2, e.terminate()?.bytes(), numbers),
-        Kind::Fin | Kind::Reset | Kind::Close | Kind::Quiet => {
-            Err(format!("`{}` cannot be sent", kind.name()))
-        }
+        Kind::Initiate
+        | Kind::Accept
+        | Kind::Reject
+        | Kind::End
+        | Kind::Control
+        | Kind::Chunk
+        | Kind::Shutdown
+        | Kind::Fin
+        | Kind::Reset
+        | Kind::Close
+        | Kind::Quiet => Err(format!("`{}` cannot be sent", kind.name())),
     }
 }
 

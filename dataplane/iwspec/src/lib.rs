@@ -1,7 +1,8 @@
 //! Conformance test for iWARP implementations: MPA (RFC 5044, RFC 6581), DDP (RFC 5041), RDMAP (RFC 5040, RFC 7306).
 //!
-//! The program is one end of a connection, the device under test the other. Everything on the wire comes from the
-//! `oracle` crate and this one, which share no code with the project's stack.
+//! The program is one end of a connection, the device under test the other. Everything in TCP, and all DDP over SCTP,
+//! comes from the `oracle` crate and this one, which share no code with the project's stack. Only SCTP itself is the
+//! stack's.
 //!
 //! | part | module |
 //! |---|---|
@@ -9,6 +10,7 @@
 //! | numbers, payloads, arguments of a step | [`value`] |
 //! | frames to send, received messages | [`encode`], [`decode`], [`message`] |
 //! | connection with deadlines, transcript | [`link`] |
+//! | SCTP in UDP | [`sctp`] |
 //! | the device: address, service, times | [`device`] |
 //! | one case: steps, expectations, facts about the device | [`session`], [`startup`], [`run`] |
 //! | programs on the device | [`service`] |
@@ -28,6 +30,7 @@ pub mod peer;
 pub mod profile;
 pub mod report;
 pub mod run;
+pub mod sctp;
 pub mod service;
 pub mod session;
 pub mod startup;

@@ -1,4 +1,4 @@
-//! TCP connection to the device with deadlines, and the transcript of what went over it.
+//! Connection to the device: TCP, or an SCTP association, with deadlines, and the transcript of what went over it.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -6,6 +6,10 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
+
+use crate::case::Transport;
+use crate::sctp::association::{Arrival, Association, Direction, Options};
+use crate::sctp::{Chunk, Ended};
 
 /// Pause between two attempts to connect or accept.
 const RETRY: Duration = Duration::from_millis(20);
@@ -43,6 +47,15 @@ pub enum What {
         /// Address of the device.
         peer: SocketAddr,
     },
+    /// UDP socket connected, for SCTP.
+    Bound {
+        /// Address of this program.
+        local: SocketAddr,
+        /// Address of the device.
+        peer: SocketAddr,
+    },
+    /// SCTP packet
+    Packet(Vec<u8>),
     /// Bytes of one write or read.
     Bytes(Vec<u8>),
     /// A decoded message, or a remark.
@@ -69,7 +82,10 @@ impl Transcript {
 
     /// Appends an event. Bytes above the bound are dropped.
     pub fn add(&mut self, from: Side, what: What) {
-        let size = if let What::Bytes(bytes) = &what { bytes.len() } else { 100 };
+        let size = match &what {
+            What::Bytes(bytes) | What::Packet(bytes) => bytes.len(),
+            _ => 100,
+        };
         if self.bytes + size <= MAX_TRANSCRIPT {
             self.bytes += size;
             self.events.push(Event { at: self.start.elapsed(), from, what });
@@ -84,6 +100,23 @@ pub enum Target {
     Connect(SocketAddr),
     /// The device connects to this listener.
     Listen(Mutex<TcpListener>),
+    /// The device accepts SCTP associations in UDP (RFC 6951).
+    Sctp {
+        /// IP address and SCTP port.
+        address: SocketAddr,
+        /// UDP port
+        udp_port: u16,
+    },
+}
+
+impl Target {
+    /// Transport to the device.
+    pub fn transport(&self) -> Transport {
+        match self {
+            Target::Connect(_) | Target::Listen(_) => Transport::Tcp,
+            Target::Sctp { .. } => Transport::Sctp,
+        }
+    }
 }
 
 /// Result of a read.
@@ -91,8 +124,12 @@ pub enum Target {
 pub enum Received {
     /// Bytes
     Bytes(Vec<u8>),
+    /// User message of SCTP
+    Chunk(Chunk),
     /// FIN
     Fin,
+    /// End of the SCTP association by SHUTDOWN
+    Shutdown,
     /// RST
     Reset,
     /// The deadline has passed.
@@ -105,6 +142,7 @@ pub struct Link {
     stream: Option<TcpStream>,
     /// TCP maximum segment size to announce, bytes. `None`: that of the path.
     pub mss: Option<u32>,
+    association: Option<Box<Association>>,
     /// Events so far.
     pub transcript: Transcript,
     ended: Option<Received>,
@@ -112,7 +150,13 @@ pub struct Link {
 
 impl Default for Link {
     fn default() -> Link {
-        Link { stream: None, mss: None, transcript: Transcript::new(), ended: None }
+        Link {
+            stream: None,
+            mss: None,
+            association: None,
+            transcript: Transcript::new(),
+            ended: None,
+        }
     }
 }
 
@@ -123,6 +167,7 @@ impl Link {
     /// One sentence with the reason why there is no connection.
     pub fn open(&mut self, target: &Target, deadline: Instant) -> Result<(), String> {
         let stream = match target {
+            Target::Sctp { .. } => return self.associate(target, Options::default(), deadline),
             Target::Connect(address) => connect(*address, self.mss, deadline)?,
             Target::Listen(listener) => accept(listener, deadline)?,
         };
@@ -135,6 +180,105 @@ impl Link {
         self.stream = Some(stream);
         self.ended = None;
         Ok(())
+    }
+
+    /// Opens an SCTP association. A second one replaces the first. An association that the device refuses is open and
+    /// has ended.
+    ///
+    /// # Errors
+    /// One sentence with the reason why there is no association.
+    pub fn associate(
+        &mut self,
+        target: &Target,
+        options: Options,
+        deadline: Instant,
+    ) -> Result<(), String> {
+        let Target::Sctp { address, udp_port } = *target else {
+            return Err("SCTP needs --transport sctp".into());
+        };
+        self.close_association();
+        let association = Association::connect(address, udp_port, options, deadline)?;
+        if let Some((local, peer)) = association.addresses() {
+            self.transcript.add(Side::Tester, What::Bound { local, peer });
+        }
+        self.association = Some(Box::new(association));
+        self.ended = None;
+        self.note_packets();
+        Ok(())
+    }
+
+    /// The SCTP association.
+    pub fn association(&self) -> Option<&Association> {
+        self.association.as_deref()
+    }
+
+    /// Queues a user message. False if it is too long.
+    pub fn send_chunk(&mut self, chunk: Chunk) -> bool {
+        self.association.as_mut().is_none_or(|a| a.send(chunk))
+    }
+
+    /// Sends the queued user messages.
+    pub fn transmit(&mut self) {
+        if let Some(association) = &mut self.association {
+            association.transmit();
+        }
+        self.note_packets();
+    }
+
+    /// Waits; an SCTP association acknowledges meanwhile.
+    pub fn wait(&mut self, time: Duration) {
+        match &mut self.association {
+            Some(association) => association.wait(time),
+            None => std::thread::sleep(time),
+        }
+        self.note_packets();
+    }
+
+    /// Shuts the SCTP association down.
+    pub fn shut_down(&mut self) {
+        if let Some(association) = &mut self.association {
+            association.shutdown();
+        }
+        self.note_packets();
+    }
+
+    fn close_association(&mut self) {
+        if let Some(association) = &mut self.association {
+            association.abort();
+        }
+        self.note_packets();
+        self.association = None;
+    }
+
+    /// Moves the packets of the association to the transcript.
+    fn note_packets(&mut self) {
+        let log = self.association.as_mut().map(|a| a.take_log()).unwrap_or_default();
+        for (direction, bytes) in log {
+            let from = match direction {
+                Direction::Out => Side::Tester,
+                Direction::In => Side::Device,
+            };
+            self.transcript.add(from, What::Packet(bytes));
+        }
+    }
+
+    fn receive_chunk(&mut self, deadline: Instant) -> Received {
+        let Some(association) = &mut self.association else { return Received::Nothing };
+        let arrival = association.receive(deadline);
+        self.note_packets();
+        match arrival {
+            Arrival::Chunk(chunk) => Received::Chunk(chunk),
+            Arrival::Nothing => Received::Nothing,
+            Arrival::Ended(Ended::Shutdown) => {
+                self.end(Received::Shutdown, What::Note("the association is shut down".into()))
+            }
+            Arrival::Ended(Ended::Abort) => {
+                self.end(Received::Reset, What::Note("the device aborts the association".into()))
+            }
+            Arrival::Ended(Ended::Lost(why)) => {
+                self.end(Received::Reset, What::Note(format!("the association is lost: {why}")))
+            }
+        }
     }
 
     /// Sends bytes. An error of the connection is not reported here: the next `receive` sees the reset.
@@ -153,7 +297,7 @@ impl Link {
         if let Some(end) = &self.ended {
             return end.clone();
         }
-        let Some(stream) = &mut self.stream else { return Received::Nothing };
+        let Some(stream) = &mut self.stream else { return self.receive_chunk(deadline) };
         let mut buffer = vec![0; 65536];
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -193,6 +337,9 @@ impl Link {
 
     /// Resets the connection.
     pub fn reset(&mut self) {
+        if self.association.is_some() {
+            self.close_association();
+        }
         if let Some(stream) = self.stream.take() {
             // Closing with a linger time of zero sends RST.
             let _ = SockRef::from(&stream).set_linger(Some(Duration::ZERO));

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use clap::Parser;
-use iwspec::case::CAPABILITIES;
+use iwspec::case::{CAPABILITIES, Transport};
 use iwspec::catalogue::Catalogue;
 use iwspec::device::{Permits, Service, Setup};
 use iwspec::link::Target;
@@ -19,7 +19,7 @@ use iwspec::run::Verdict;
 use iwspec::startup;
 use iwspec::suite;
 
-/// Tests an iWARP implementation: MPA, DDP and RDMAP over TCP.
+/// Tests an iWARP implementation: MPA, DDP and RDMAP over TCP, or DDP and RDMAP over SCTP.
 ///
 /// The exit code is 0 without a new failure, 1 with one, 2 if the arguments are wrong, and 3 if the device cannot be
 /// tested (or, with --strict, if a case is inconclusive).
@@ -38,6 +38,12 @@ struct Cli {
     /// Program on the device
     #[arg(long, value_enum, default_value = "rping")]
     service: Service,
+    /// Lower layer of DDP
+    #[arg(long, value_enum, default_value = "tcp")]
+    transport: Transport,
+    /// UDP port of the device for SCTP in UDP (RFC 6951)
+    #[arg(long, value_name = "PORT", default_value = "9899")]
+    udp_port: u16,
     /// Shows a case and ends
     #[arg(long, value_name = "ID")]
     show: Option<String>,
@@ -213,6 +219,9 @@ fn test(cli: &Cli, catalogue: &Catalogue, profile: &Profile) -> Result<ExitCode,
 }
 
 fn target(cli: &Cli) -> Result<(Target, String), String> {
+    if let (Some(_), Transport::Sctp) = (cli.listen, cli.transport) {
+        return Err("over SCTP the device accepts associations: --listen is for TCP".into());
+    }
     if let Some(address) = cli.listen {
         let listener =
             TcpListener::bind(address).map_err(|e| format!("cannot listen at {address}: {e}"))?;
@@ -224,7 +233,13 @@ fn target(cli: &Cli) -> Result<(Target, String), String> {
     let mut addresses =
         device.to_socket_addrs().map_err(|e| format!("`{device}` is not HOST:PORT: {e}"))?;
     let address = addresses.next().ok_or(format!("{device} has no address"))?;
-    Ok((Target::Connect(address), device.into()))
+    Ok(match cli.transport {
+        Transport::Tcp => (Target::Connect(address), device.into()),
+        Transport::Sctp => {
+            let udp_port = cli.udp_port;
+            (Target::Sctp { address, udp_port }, format!("{device} (SCTP in UDP port {udp_port})"))
+        }
+    })
 }
 
 fn write_files(

@@ -31,10 +31,24 @@ pub enum Kind {
     Tagged,
     /// Untagged segment with any control bytes
     Untagged,
-    /// FPDU around any bytes
+    /// FPDU around any bytes; over SCTP a DDP segment
     Fpdu,
     /// Bytes of the stream without framing
     Bytes,
+    /// DDP Stream Session Initiate (RFC 5043 §5.2.3)
+    Initiate,
+    /// DDP Stream Session Accept
+    Accept,
+    /// DDP Stream Session Reject
+    Reject,
+    /// DDP Stream Session Terminate
+    End,
+    /// Session control message with any function code
+    Control,
+    /// User message of SCTP with any bytes
+    Chunk,
+    /// The SCTP association is shut down.
+    Shutdown,
     /// The device has closed its half of the connection.
     Fin,
     /// The device has reset the connection.
@@ -45,7 +59,7 @@ pub enum Kind {
     Quiet,
 }
 
-const NAMES: [(&str, Kind); 19] = [
+const NAMES: [(&str, Kind); 26] = [
     ("request", Kind::Request),
     ("reply", Kind::Reply),
     ("startkey", Kind::StartKey),
@@ -61,6 +75,13 @@ const NAMES: [(&str, Kind); 19] = [
     ("untagged", Kind::Untagged),
     ("fpdu", Kind::Fpdu),
     ("bytes", Kind::Bytes),
+    ("initiate", Kind::Initiate),
+    ("accept", Kind::Accept),
+    ("reject", Kind::Reject),
+    ("end", Kind::End),
+    ("control", Kind::Control),
+    ("chunk", Kind::Chunk),
+    ("shutdown", Kind::Shutdown),
     ("fin", Kind::Fin),
     ("reset", Kind::Reset),
     ("close", Kind::Close),
@@ -78,20 +99,41 @@ impl Kind {
         NAMES.iter().find(|(name, _)| *name == word).map(|&(_, kind)| kind)
     }
 
+    /// True for session control messages of SCTP.
+    pub fn is_control(self) -> bool {
+        matches!(self, Kind::Initiate | Kind::Accept | Kind::Reject | Kind::End | Kind::Control)
+    }
+
     /// True for what a `Message` may have if `self` is expected.
     pub fn matches(self, received: Kind) -> bool {
         let tagged = matches!(received, Kind::Write | Kind::Response | Kind::Tagged);
-        let event = matches!(received, Kind::Fin | Kind::Reset);
+        let event = matches!(received, Kind::Fin | Kind::Reset | Kind::Shutdown);
+        let control = received.is_control();
         let start = matches!(received, Kind::Request | Kind::Reply | Kind::StartKey | Kind::Bytes);
         match self {
-            Kind::Close => event,
+            // Over SCTP the session's Terminate takes the place of the FIN.
+            Kind::Close => event || received == Kind::End,
+            Kind::Fin => matches!(received, Kind::Fin | Kind::End),
+            Kind::Control => control,
             Kind::Tagged => tagged,
-            Kind::Untagged => !tagged && !event && !start && received != Kind::Fpdu,
-            Kind::Fpdu => !event && !start,
+            Kind::Untagged => {
+                !tagged
+                    && !event
+                    && !start
+                    && !control
+                    && !matches!(received, Kind::Fpdu | Kind::Chunk)
+            }
+            Kind::Fpdu => !event && !start && !control && received != Kind::Chunk,
             kind => kind == received,
         }
     }
 }
+
+/// Keys of sent messages over SCTP, beside those of their kind.
+pub const SENT_OVER_SCTP: &[&str] = &["stream", "ssn", "ordered", "ppid"];
+/// Fields of received messages over SCTP, beside those of their kind.
+pub const RECEIVED_OVER_SCTP: &[&str] =
+    &["stream", "ssn", "ppid", "unordered", "whole", "sequence"];
 
 /// Returns the keys of a sent frame; `None` if the kind cannot be sent.
 pub fn sent_keys(kind: Kind) -> Option<&'static [&'static str]> {
@@ -217,8 +259,11 @@ pub fn sent_keys(kind: Kind) -> Option<&'static [&'static str]> {
             "bad",
         ],
         Kind::Fpdu => &["data", "len", "flaw", "keep", "bad"],
-        Kind::Bytes => &["data", "len"],
-        Kind::Fin | Kind::Reset | Kind::Close | Kind::Quiet => return None,
+        Kind::Bytes | Kind::Chunk => &["data", "len"],
+        Kind::Initiate | Kind::Accept | Kind::Reject | Kind::End | Kind::Control => {
+            &["function", "enhanced", "ird", "ord", "flags", "data", "len"]
+        }
+        Kind::Fin | Kind::Reset | Kind::Close | Kind::Quiet | Kind::Shutdown => return None,
     })
 }
 
@@ -230,9 +275,12 @@ pub fn received_keys(kind: Kind) -> &'static [&'static str] {
             "ord", "flags", "pdlen", "key",
         ],
         Kind::StartKey => &["within", "rev", "markers", "crc", "reserved"],
-        Kind::Fin | Kind::Reset | Kind::Close => &["within"],
+        Kind::Fin | Kind::Reset | Kind::Close | Kind::Shutdown => &["within"],
+        Kind::Initiate | Kind::Accept | Kind::Reject | Kind::End | Kind::Control => {
+            &["within", "data", "len", "function", "enhanced", "ird", "ord", "flags"]
+        }
         Kind::Quiet => &["for"],
-        Kind::Bytes => &["within", "len", "data"],
+        Kind::Bytes | Kind::Chunk => &["within", "len", "data"],
         _ => &[
             "within",
             "data",
@@ -339,6 +387,11 @@ impl Message {
         for name in ["crc", "markers", "order"] {
             let damaged = self.field("segments").is_some() && self.field(name) == Some(0);
             if damaged && conditions.get(name).is_none() {
+                return Ok(Some(format!("{name}=good, received {name}=bad")));
+            }
+        }
+        for name in ["unordered", "whole", "sequence"] {
+            if self.field(name) == Some(0) && conditions.get(name).is_none() {
                 return Ok(Some(format!("{name}=good, received {name}=bad")));
             }
         }

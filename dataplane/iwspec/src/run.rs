@@ -74,7 +74,10 @@ pub fn execute(case: &Case, setup: &Setup) -> Outcome {
     let mut session = Session::new(setup);
     let mut verdict = Verdict::Pass;
     let mut decisive = None;
-    if case.role.is_some_and(|role| role != setup.role()) {
+    let transport = setup.target.transport();
+    if case.transport.is_some_and(|t| t != transport) {
+        verdict = Verdict::NotApplicable(format!("the transport is {}", transport.name()));
+    } else if case.role.is_some_and(|role| role != setup.role()) {
         verdict = Verdict::NotApplicable(format!("the device is the {}", setup.role().name()));
     } else {
         for step in &case.steps {
@@ -100,7 +103,7 @@ pub fn execute(case: &Case, setup: &Setup) -> Outcome {
 
 fn perform(step: &Step, case: &Case, session: &mut Session<'_>) -> Result<(), Stop> {
     match &step.action {
-        Action::Open => session.open(),
+        Action::Open(arguments) => session.open_with(arguments),
         Action::Start(arguments) => startup::start(session, arguments, &case.needs),
         Action::Require(conditions) => require(conditions, &session.variables),
         Action::Verify(conditions) => verify(conditions, &session.variables),
@@ -116,7 +119,7 @@ fn perform(step: &Step, case: &Case, session: &mut Session<'_>) -> Result<(), St
         }
         Action::Wait(time) => {
             session.flush();
-            std::thread::sleep(*time);
+            session.link.wait(*time);
             Ok(())
         }
         Action::Expect(alternatives) => session.expect(alternatives).map(drop),
@@ -124,9 +127,10 @@ fn perform(step: &Step, case: &Case, session: &mut Session<'_>) -> Result<(), St
             let service = session.setup().service;
             service.alive(session)
         }
-        Action::Finish => {
+        Action::Finish => session.finish(),
+        Action::Shutdown => {
             session.flush();
-            session.link.finish();
+            session.link.shut_down();
             Ok(())
         }
         Action::Reset => {

@@ -1,5 +1,7 @@
 //! One connection of a case: output in the negotiated framing, decoded input, facts about the device.
 
+mod sctp;
+
 use std::time::{Duration, Instant};
 
 use oracle::Stream;
@@ -58,6 +60,8 @@ pub struct Session<'a> {
     limit: Instant,
     /// True if the case needs the exact bounds of memory.
     exact: bool,
+    /// Streams of an SCTP association
+    sctp: sctp::Streams,
 }
 
 impl<'a> Session<'a> {
@@ -77,6 +81,7 @@ impl<'a> Session<'a> {
             bad_is_marked: false,
             limit: Instant::now() + setup.timing.case * setup.timing.scale,
             exact: false,
+            sctp: sctp::Streams::default(),
         }
     }
 
@@ -115,6 +120,17 @@ impl<'a> Session<'a> {
     /// # Errors
     /// Inconclusive: there is no connection.
     pub fn open(&mut self) -> Result<(), Stop> {
+        self.open_with(&Arguments::default())
+    }
+
+    /// Opens the connection, an SCTP association with these requests.
+    ///
+    /// # Errors
+    /// Inconclusive: there is no connection.
+    pub fn open_with(&mut self, arguments: &Arguments) -> Result<(), Stop> {
+        if self.is_over_sctp() {
+            return self.open_association(arguments);
+        }
         self.output = Stream::new(false, true);
         self.sent = 0;
         self.decoder = Decoder::default();
@@ -149,6 +165,9 @@ impl<'a> Session<'a> {
     /// # Errors
     /// Not applicable: a fact that the frame needs is unknown.
     pub fn send(&mut self, kind: Kind, arguments: &Arguments) -> Result<(), Stop> {
+        if self.is_over_sctp() {
+            return self.send_message(kind, arguments);
+        }
         for (queue, msn) in (0..).zip(self.numbers.next()) {
             self.set(&format!("msn.{queue}"), u64::from(msn));
         }
@@ -156,23 +175,45 @@ impl<'a> Session<'a> {
             encode::frame(kind, arguments, &self.variables, &mut self.numbers).map_err(|e| {
                 Stop::NotApplicable(format!("this frame cannot be built for the device: {e}"))
             })?;
-        let words: Vec<String> =
-            arguments.0.iter().map(|a| format!("{}={}", a.key, a.value)).collect();
-        self.link
-            .transcript
-            .add(Side::Tester, What::Note(format!("{} {}", kind.name(), words.join(" "))));
+        self.note(kind, arguments);
         if let Frame::Fpdu(ulpdu, _) = &frame {
-            let marked = arguments.get("bad").is_some();
-            if marked || !self.bad_is_marked {
-                self.bad = ulpdu.clone();
-                self.bad_is_marked = marked;
-            }
+            self.note_bad(ulpdu, arguments);
         }
         frame.append(&mut self.output);
         match kind {
             Kind::Request | Kind::Reply | Kind::StartKey => self.own_frame(kind, arguments),
             _ => Ok(()),
         }
+    }
+
+    /// Adds a `send` line to the transcript.
+    fn note(&mut self, kind: Kind, arguments: &Arguments) {
+        let words: Vec<String> =
+            arguments.0.iter().map(|a| format!("{}={}", a.key, a.value)).collect();
+        let text = format!("{} {}", kind.name(), words.join(" "));
+        self.link.transcript.add(Side::Tester, What::Note(text));
+    }
+
+    /// Records the segment that a Terminate should quote.
+    fn note_bad(&mut self, ulpdu: &[u8], arguments: &Arguments) {
+        let marked = arguments.get("bad").is_some();
+        if marked || !self.bad_is_marked {
+            self.bad = ulpdu.to_vec();
+            self.bad_is_marked = marked;
+        }
+    }
+
+    /// Half-closes the connection; over SCTP the session.
+    ///
+    /// # Errors
+    /// As `send`.
+    pub fn finish(&mut self) -> Result<(), Stop> {
+        if self.is_over_sctp() {
+            self.send_text(Kind::End, "")?;
+        }
+        self.flush();
+        self.link.finish();
+        Ok(())
     }
 
     /// Records what our start frame asks for.
@@ -205,6 +246,9 @@ impl<'a> Session<'a> {
 
     /// Sends the output in one write, or in the writes of `cut`.
     pub fn flush(&mut self) {
+        if self.is_over_sctp() {
+            return self.link.transmit();
+        }
         let bytes = self.output.bytes()[self.sent..].to_vec();
         self.sent = self.output.len();
         let cut = std::mem::take(&mut self.cut);
@@ -225,6 +269,9 @@ impl<'a> Session<'a> {
     pub fn receive(&mut self, within: Option<Duration>) -> Result<Option<Message>, Stop> {
         self.flush();
         let deadline = self.deadline(within.unwrap_or(self.setup.timing.step));
+        if self.is_over_sctp() {
+            return self.receive_message(deadline);
+        }
         loop {
             let decoded = self.decoder.decode().map_err(|e| {
                 let expected = "messages that end".into();
@@ -239,12 +286,15 @@ impl<'a> Session<'a> {
                 Received::Fin => return Ok(Some(Message::event(Kind::Fin))),
                 Received::Reset => return Ok(Some(Message::event(Kind::Reset))),
                 Received::Nothing => return Ok(None),
+                // Of SCTP alone.
+                Received::Chunk(_) | Received::Shutdown => {}
             }
         }
     }
 
     fn arrived(&mut self, message: &mut Message) {
         match message.kind {
+            Kind::Accept | Kind::Initiate => self.peer_facts(message),
             Kind::Request | Kind::Reply | Kind::StartKey => {
                 self.peer_facts(message);
                 if self.role() == Role::Responder {
@@ -310,7 +360,16 @@ impl<'a> Session<'a> {
             .iter()
             .filter_map(seconds)
             .fold(None, |a: Option<f64>, b| Some(a.map_or(b, |a| a.max(b))));
-        let message = self.receive(within.map(Duration::from_secs_f64))?;
+        let mut within = within.map(Duration::from_secs_f64);
+        let stays_closed = self.has_ended()
+            && alternatives.iter().any(|e| matches!(e.kind, Kind::Close | Kind::Fin));
+        if stays_closed {
+            within = Some(sctp::AFTER_END);
+        }
+        let message = self.receive(within)?;
+        if message.is_none() && stays_closed {
+            return Ok(Message::event(Kind::Fin));
+        }
         let Some(message) = message else {
             return Err(Stop::Fail(Failure {
                 expected: describe(alternatives),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::case::{Need, Role};
+use crate::case::{Need, Role, Transport};
 use crate::device::{Permits, Service, Setup};
 use crate::message::{Kind, Message};
 use crate::service::begin_perftest;
@@ -38,6 +38,9 @@ pub fn start(session: &mut Session<'_>, arguments: &Arguments, needs: &[Need]) -
 
 /// Opens a connection and does a correct start-up.
 fn connect(session: &mut Session<'_>, arguments: &Arguments) -> Result<(), Stop> {
+    if session.setup().target.transport() == Transport::Sctp {
+        return start_session(session, arguments);
+    }
     if arguments.get("mss").is_some() {
         if session.role() == Role::Initiator {
             return Err(Stop::NotApplicable(
@@ -60,6 +63,38 @@ fn connect(session: &mut Session<'_>, arguments: &Arguments) -> Result<(), Stop>
             Err(Stop::Inconclusive(format!("no start-up: {why}")))
         }
         result => result,
+    }
+}
+
+/// Opens an association, and a session on its stream 0 (RFC 5043 §6.2).
+fn start_session(session: &mut Session<'_>, arguments: &Arguments) -> Result<(), Stop> {
+    if let Some(a) =
+        arguments.0.iter().find(|a| matches!(a.key.as_str(), "mss" | "draft" | "markers"))
+    {
+        return Err(Stop::NotApplicable(format!("`{}` is about MPA", a.key)));
+    }
+    let streams = Arguments(arguments.0.iter().filter(|a| a.key == "streams").cloned().collect());
+    session.open_with(&streams)?;
+    let mut frame = String::new();
+    let rev = session.number(arguments, "rev", session.setup().revision)?;
+    if session.number(arguments, "enhanced", u64::from(rev >= 2))? != 0 {
+        let depth = session.setup().service.read_depth();
+        let (ird, ord) =
+            (session.number(arguments, "ird", depth)?, session.number(arguments, "ord", depth)?);
+        let flags = session.number(arguments, "flags", 0)?;
+        frame = format!("enhanced=on ird={ird} ord={ord} flags={flags}");
+    }
+    session.send_text(Kind::Initiate, &frame)?;
+    match session.receive(None)? {
+        Some(m) if m.kind == Kind::Accept => {
+            session.set("peer.rev", if m.field("enhanced") == Some(1) { 2 } else { 1 });
+            session.setup().service.private_data(session, &m.data)
+        }
+        Some(m) => Err(Stop::NotApplicable(format!(
+            "the device does not accept a session {frame}: {}",
+            m.describe()
+        ))),
+        None => Err(Stop::Inconclusive("the device does not answer an Initiate".into())),
     }
 }
 

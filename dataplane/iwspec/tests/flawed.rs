@@ -4,12 +4,12 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use iwspec::case::{Case, Role};
+use iwspec::case::{Case, Role, Transport};
 use iwspec::catalogue::Catalogue;
 use iwspec::device::{Permits, Service, Setup, Timing};
 use iwspec::link::Target;
 use iwspec::peer::flaws::Flaws;
-use iwspec::peer::{Config, Peer, initiate, serve};
+use iwspec::peer::{Config, Peer, initiate, sctp, serve};
 use iwspec::run::{Verdict, execute};
 
 /// M, C, revision of an initiator, and its flags A to D.
@@ -24,7 +24,7 @@ const VARIANTS: [(bool, bool, u8, u8); 5] = [
 const ANY: &str = "127.0.0.1:0";
 
 /// Peers that a case may apply to.
-fn variants() -> Vec<(Role, Config)> {
+fn variants() -> Vec<(Transport, Role, Config)> {
     let mut all = vec![];
     for role in [Role::Responder, Role::Initiator] {
         for service in [
@@ -46,20 +46,40 @@ fn variants() -> Vec<(Role, Config)> {
                     continue;
                 }
                 all.push((
+                    Transport::Tcp,
                     role,
                     Config { service, markers, crc, revision, ready, flaws: Flaws::default() },
                 ));
             }
         }
     }
+    for service in [Service::Region, Service::Echo, Service::Sink] {
+        let flaws = Flaws::default();
+        let config = Config { service, markers: false, crc: true, revision: 1, ready: 0, flaws };
+        all.push((Transport::Sctp, Role::Responder, config));
+    }
     all
 }
 
 /// Executes a case against a new peer.
-fn verdict(case: &Case, role: Role, config: &Config) -> Verdict {
-    let timing = Timing::default();
+fn verdict(case: &Case, transport: Transport, role: Role, config: &Config) -> Verdict {
+    if case.transport.is_some_and(|t| t != transport) {
+        return Verdict::NotApplicable(String::new());
+    }
+    let mut timing = Timing::default();
+    if config.flaws.is_empty() {
+        // A right peer is never late, but this host may be busy.
+        timing.step *= 10;
+        timing.connect *= 4;
+        timing.case *= 2;
+    }
     let any: SocketAddr = ANY.parse().expect("an address");
     let (target, peer): (Target, Peer) = match role {
+        Role::Responder if transport == Transport::Sctp => {
+            let peer = sctp::serve(config.clone(), any).expect("a free port");
+            let address = SocketAddr::new(peer.address.ip(), 7471);
+            (Target::Sctp { address, udp_port: peer.address.port() }, peer)
+        }
         Role::Responder => {
             let peer = serve(config.clone(), any).expect("a free port");
             (Target::Connect(peer.address), peer)
@@ -88,23 +108,24 @@ fn verdict(case: &Case, role: Role, config: &Config) -> Verdict {
 fn judge(case: &Case) -> Vec<String> {
     let mut wrong = vec![];
     let mut applicable = vec![];
-    let verdicts: Vec<(Role, Config, Verdict)> = std::thread::scope(|scope| {
-        let run = |(role, config): (Role, Config)| {
+    let verdicts: Vec<(Transport, Role, Config, Verdict)> = std::thread::scope(|scope| {
+        let run = |(transport, role, config): (Transport, Role, Config)| {
             scope.spawn(move || {
-                let verdict = verdict(case, role, &config);
-                (role, config, verdict)
+                let verdict = verdict(case, transport, role, &config);
+                (transport, role, config, verdict)
             })
         };
         let threads: Vec<_> = variants().into_iter().map(run).collect();
         threads.into_iter().map(|t| t.join().expect("no panic")).collect()
     });
-    for (role, config, verdict) in verdicts {
+    for (transport, role, config, verdict) in verdicts {
         match verdict {
             Verdict::NotApplicable(_) => {}
-            Verdict::Pass => applicable.push((role, config)),
-            other => {
-                wrong.push(format!("{} {role:?} {config:?}: a right peer has {other:?}", case.id))
-            }
+            Verdict::Pass => applicable.push((transport, role, config)),
+            other => wrong.push(format!(
+                "{} {transport:?} {role:?} {config:?}: a right peer has {other:?}",
+                case.id
+            )),
         }
     }
     if applicable.is_empty() && wrong.is_empty() {
@@ -121,9 +142,9 @@ fn judge(case: &Case) -> Vec<String> {
                 continue;
             }
         };
-        let detected = applicable.iter().any(|(role, config)| {
+        let detected = applicable.iter().any(|(transport, role, config)| {
             let config = Config { flaws: flaws.clone(), ..config.clone() };
-            matches!(verdict(case, *role, &config), Verdict::Fail(_))
+            matches!(verdict(case, *transport, *role, &config), Verdict::Fail(_))
         });
         if !detected && !applicable.is_empty() {
             wrong.push(format!("{} does not detect `{flaw}`", case.id));

@@ -6,9 +6,10 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use clap::Parser;
+use iwspec::case::Transport;
 use iwspec::device::Service;
 use iwspec::peer::flaws::{BEHAVIOURS, CHECKS, Flaws};
-use iwspec::peer::{Config, initiate, serve};
+use iwspec::peer::{Config, initiate, sctp, serve};
 
 /// A peer that is wrong in stated ways, for tests of iwspec only.
 #[derive(Debug, Parser)]
@@ -20,6 +21,9 @@ struct Cli {
     /// Connects to this address, again and again
     #[arg(long, value_name = "ADDRESS:PORT")]
     connect: Option<SocketAddr>,
+    /// Lower layer of DDP; SCTP accepts associations in UDP at the address
+    #[arg(long, value_enum, default_value = "tcp")]
+    transport: Transport,
     /// Service
     #[arg(long, value_enum, default_value = "region")]
     service: Service,
@@ -66,7 +70,14 @@ fn main() -> ExitCode {
         flaws,
     };
     let peer = match (cli.listen, cli.connect) {
-        (Some(address), _) => serve(config, address),
+        (Some(address), _) => match cli.transport {
+            Transport::Tcp => serve(config, address),
+            Transport::Sctp => sctp::serve(config, address),
+        },
+        (None, Some(_)) if cli.transport == Transport::Sctp => {
+            eprintln!("iwspec-flawed: --connect is for TCP");
+            return ExitCode::from(2);
+        }
         (None, Some(address)) => Ok(initiate(config, address)),
         (None, None) => {
             eprintln!("iwspec-flawed: give --listen or --connect");

@@ -14,7 +14,7 @@ use super::Config;
 use super::memory::{Bytes, Queues, REGIONS};
 use super::messages::BUFFER;
 use crate::device::Service;
-use crate::encode::{self, Numbers};
+use crate::encode::{self, Frame, Numbers};
 use crate::message::Kind;
 use crate::service::advertisement;
 use crate::value::{Arguments, Variables};
@@ -38,7 +38,9 @@ pub(super) enum End {
 /// A connection.
 #[derive(Debug)]
 pub(super) struct Connection<'a> {
-    pub(super) stream: TcpStream,
+    /// `None` over SCTP: segments to send are in `segments`.
+    pub(super) stream: Option<TcpStream>,
+    pub(super) segments: Vec<Vec<u8>>,
     pub(super) config: &'a Config,
     pub(super) stopped: &'a AtomicBool,
     pub(super) input: Vec<u8>,
@@ -58,13 +60,14 @@ pub(super) struct Connection<'a> {
 
 impl<'a> Connection<'a> {
     pub(super) fn new(
-        stream: TcpStream,
+        stream: Option<TcpStream>,
         config: &'a Config,
         stopped: &'a AtomicBool,
         memory: &'a Mutex<Bytes>,
     ) -> Connection<'a> {
         Connection {
             stream,
+            segments: vec![],
             config,
             stopped,
             input: vec![],
@@ -80,6 +83,21 @@ impl<'a> Connection<'a> {
             current: vec![],
             held: vec![],
         }
+    }
+
+    /// Returns a session over SCTP.
+    pub(super) fn over_sctp(
+        config: &'a Config,
+        stopped: &'a AtomicBool,
+        memory: &'a Mutex<Bytes>,
+    ) -> Connection<'a> {
+        Connection::new(None, config, stopped, memory)
+    }
+
+    /// Handles a segment that came without MPA.
+    pub(super) fn take_segment(&mut self, ulpdu: &[u8]) -> Result<(), End> {
+        self.current = ulpdu.to_vec();
+        self.segment()
     }
 
     pub(super) fn startup_responder(&mut self) -> Result<(), End> {
@@ -279,10 +297,11 @@ impl<'a> Connection<'a> {
             if self.stopped.load(Ordering::Relaxed) || Instant::now() >= limit {
                 return Err(End::Error);
             }
-            if self.stream.set_read_timeout(Some(Duration::from_millis(50))).is_err() {
+            let Some(stream) = &mut self.stream else { return Err(End::Closed) };
+            if stream.set_read_timeout(Some(Duration::from_millis(50))).is_err() {
                 return Err(End::Closed);
             }
-            match self.stream.read(&mut buffer) {
+            match stream.read(&mut buffer) {
                 Ok(0) => return Err(End::Closed),
                 Ok(n) => {
                     self.input.extend(&buffer[..n]);
@@ -368,12 +387,16 @@ impl<'a> Connection<'a> {
         let Ok(arguments) = Arguments::parse(text.split_whitespace()) else { return };
         let Some(arguments) = self.config.flaws.apply(kind, arguments) else { return };
         if let Ok(frame) = encode::frame(kind, &arguments, &Variables::new(), &mut self.numbers) {
-            frame.append(&mut self.output);
+            match (frame, &self.stream) {
+                (Frame::Fpdu(ulpdu, _), None) => self.segments.push(ulpdu),
+                (frame, _) => frame.append(&mut self.output),
+            }
         }
     }
 
     pub(super) fn flush(&mut self) -> Result<(), End> {
-        let written = self.stream.write_all(&self.output.bytes()[self.sent..]);
+        let Some(stream) = &mut self.stream else { return Ok(()) };
+        let written = stream.write_all(&self.output.bytes()[self.sent..]);
         self.sent = self.output.len();
         written.map_err(|_| End::Closed)
     }

@@ -62,6 +62,12 @@ pub const CHECKS: &[&str] = &[
     "atomic-alignment",
     "immediate-length",
     "marker-low-bits-are-ignored",
+    "sctp-adaptation",
+    "sctp-session",
+    "sctp-sequence",
+    "sctp-function",
+    "sctp-ppid",
+    "sctp-unordered",
 ];
 
 /// Other deviations.
@@ -106,6 +112,21 @@ pub const BEHAVIOURS: &[(&str, &str)] = &[
     ("always-swap", "swaps also if the comparison fails"),
     ("keep-invalidated", "keeps STags valid that a Send invalidates"),
     ("continue-after-terminate", "continues after a received Terminate"),
+    ("no-adaptation", "SCTP: sends an INIT ACK without an adaptation indication"),
+    ("other-adaptation", "SCTP: sends an INIT ACK with another adaptation indication"),
+    ("uneven-streams", "SCTP: asks for more inbound streams than outbound ones"),
+    ("short-private-data", "SCTP: accepts no session with more than 256 bytes of private data"),
+    ("ordered", "SCTP: clears the U flag"),
+    ("other-ppid", "SCTP: sends messages with PPID 0"),
+    ("other-stream", "SCTP: answers on the next stream"),
+    ("ssn-from-1", "SCTP: begins DDP-SSNs at 1"),
+    ("skip-ssn", "SCTP: leaves out a DDP-SSN after each segment"),
+    ("ignore-ssn", "SCTP: takes messages in the order of their arrival"),
+    ("keep-ssn", "SCTP: continues the DDP-SSNs of the stream's last session"),
+    ("keep-msn", "SCTP: continues the MSNs of the stream's last session"),
+    ("answer-after-end", "SCTP: answers segments behind the session's Terminate"),
+    ("end-all", "SCTP: ends all sessions after an error in one"),
+    ("abort-on-shutdown", "SCTP: aborts an association that is being shut down"),
 ];
 
 /// Flaws of a peer.
@@ -132,6 +153,11 @@ impl Flaws {
             .map(parse)
             .collect::<Result<_, _>>()
             .map(Flaws)
+    }
+
+    /// True for a right peer.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// True if the peer makes this check.
@@ -172,7 +198,8 @@ impl Flaws {
 }
 
 fn is_fpdu(kind: Kind) -> bool {
-    !matches!(kind, Kind::Request | Kind::Reply | Kind::StartKey | Kind::Bytes)
+    !kind.is_control()
+        && !matches!(kind, Kind::Request | Kind::Reply | Kind::StartKey | Kind::Bytes | Kind::Chunk)
 }
 
 fn set(arguments: &mut Arguments, change: &Argument) {

@@ -234,7 +234,8 @@ impl Connection<'_> {
 
     /// Bytes of payload per tagged segment: MULPDU by RFC 5044 §4.5, without the header.
     fn payload_room(&self) -> usize {
-        let emss = socket2::SockRef::from(&self.stream).tcp_mss().unwrap_or(1460) as usize;
+        let tcp = self.stream.as_ref().map(socket2::SockRef::from);
+        let emss = tcp.and_then(|s| s.tcp_mss().ok()).unwrap_or(1460) as usize;
         let mulpdu = match (self.behaves("big-fpdus"), self.behaves("tiny-fpdus")) {
             (true, _) => MULPDU,
             (_, true) => 64,

@@ -1,13 +1,14 @@
 //! A small RDMAP peer for tests: a responder or initiator that is right, or wrong in one stated way ([`flaws`]).
 //!
 //! It shares with the tester only the codec. Left out: everything that no case needs, such as performance, several
-//! streams that share memory, and SCTP.
+//! streams that share memory.
 
 mod atomics;
 mod connection;
 pub mod flaws;
 mod memory;
 mod messages;
+pub mod sctp;
 mod stream;
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -80,7 +81,7 @@ pub fn serve(config: Config, address: SocketAddr) -> std::io::Result<Peer> {
             let (config, stopped, memory) =
                 (config.clone(), Arc::clone(&stopped), Arc::clone(&memory));
             connections.push(std::thread::spawn(move || {
-                Connection::new(stream, &config, &stopped, &memory).respond()
+                Connection::new(Some(stream), &config, &stopped, &memory).respond()
             }));
         }
         for connection in connections {
@@ -95,7 +96,7 @@ pub fn initiate(config: Config, address: SocketAddr) -> Peer {
         let memory = Mutex::new(initial_memory());
         while !stopped.load(Ordering::Relaxed) {
             match TcpStream::connect(address) {
-                Ok(stream) => Connection::new(stream, &config, &stopped, &memory).initiate(),
+                Ok(stream) => Connection::new(Some(stream), &config, &stopped, &memory).initiate(),
                 Err(_) => std::thread::sleep(Duration::from_millis(5)),
             }
         }

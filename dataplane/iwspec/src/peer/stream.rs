@@ -84,10 +84,14 @@ impl Connection<'_> {
             }
         }
         if self.behaves("reset") {
-            let _ = socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+            if let Some(stream) = &self.stream {
+                let _ = socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO));
+            }
             return;
         }
-        let _ = self.stream.shutdown(Shutdown::Write);
+        if let Some(stream) = &self.stream {
+            let _ = stream.shutdown(Shutdown::Write);
+        }
         if result == Err(End::Error) {
             // Unread bytes would turn the close into a reset, which loses the Terminate.
             let limit = Instant::now() + LINGER;

@@ -109,6 +109,8 @@ fn events(r: &Report) -> Vec<Line> {
     let line = |e: &crate::link::Event| {
         let text = match &e.what {
             What::Opened { local, peer } => format!("connection from {local} to {peer}"),
+            What::Bound { local, peer } => format!("SCTP in UDP from {local} to {peer}"),
+            What::Packet(bytes) => format!("SCTP packet of {} bytes", bytes.len()),
             What::Note(text) => text.clone(),
             What::Bytes(bytes) => format!("{} bytes", bytes.len()),
             What::Fin => "FIN".into(),

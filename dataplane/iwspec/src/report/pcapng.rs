@@ -21,6 +21,9 @@ const SYN: u8 = 2;
 const RST: u8 = 4;
 const PSH: u8 = 8;
 const ACK: u8 = 16;
+/// IP protocols, and where each has its checksum.
+const TCP: u8 = 6;
+const UDP: u8 = 17;
 
 /// Writes `DIRECTORY/ID.pcapng`, with `/` in the id replaced by `_`.
 ///
@@ -58,6 +61,10 @@ fn packets(transcript: &Transcript) -> Vec<(Duration, Vec<u8>)> {
     let mut ends: Option<Ends> = None;
     for event in &transcript.events {
         let at = event.at;
+        if let What::Bound { local, peer } = event.what {
+            ends = Some(Ends { tester: (local, 0), device: (peer, 0) });
+            continue;
+        }
         if let What::Opened { local, peer } = event.what {
             let mut e = Ends { tester: (local, 1000), device: (peer, 2000) };
             out.push((at, e.packet(Side::Tester, SYN, &[])));
@@ -73,15 +80,30 @@ fn packets(transcript: &Transcript) -> Vec<(Duration, Vec<u8>)> {
                     bytes.chunks(SEGMENT).map(|chunk| (at, e.packet(event.from, PSH | ACK, chunk))),
                 );
             }
+            What::Packet(bytes) => out.push((at, e.datagram(event.from, bytes))),
             What::Fin => out.push((at, e.packet(event.from, FIN | ACK, &[]))),
             What::Reset => out.push((at, e.packet(event.from, RST | ACK, &[]))),
-            What::Note(_) | What::Opened { .. } => {}
+            What::Note(_) | What::Opened { .. } | What::Bound { .. } => {}
         }
     }
     out
 }
 
 impl Ends {
+    /// Builds the datagram of an SCTP packet in UDP.
+    fn datagram(&self, from: Side, payload: &[u8]) -> Vec<u8> {
+        let (source, sink) = match from {
+            Side::Tester => (self.tester.0, self.device.0),
+            Side::Device => (self.device.0, self.tester.0),
+        };
+        let mut udp = source.port().to_be_bytes().to_vec();
+        udp.extend(sink.port().to_be_bytes());
+        udp.extend(((8 + payload.len()) as u16).to_be_bytes());
+        udp.extend([0, 0]);
+        udp.extend(payload);
+        ip(source.ip(), sink.ip(), UDP, udp)
+    }
+
     fn packet(&mut self, from: Side, flags: u8, payload: &[u8]) -> Vec<u8> {
         let (source, sink) = match from {
             Side::Tester => (&mut self.tester, &mut self.device),
@@ -95,38 +117,39 @@ impl Ends {
         tcp.extend(payload);
         let ends = u32::from(flags & SYN != 0) + u32::from(flags & FIN != 0);
         source.1 = source.1.wrapping_add(payload.len() as u32 + ends);
-        ip(source.0.ip(), sink.0.ip(), tcp)
+        ip(source.0.ip(), sink.0.ip(), TCP, tcp)
     }
 }
 
-/// Puts an IP header in front of a TCP segment, and computes both checksums.
-fn ip(source: IpAddr, sink: IpAddr, mut tcp: Vec<u8>) -> Vec<u8> {
+/// Puts an IP header in front of a TCP segment or UDP datagram, and computes both checksums.
+fn ip(source: IpAddr, sink: IpAddr, protocol: u8, mut body: Vec<u8>) -> Vec<u8> {
     let mut pseudo = match (source, sink) {
         (IpAddr::V4(a), IpAddr::V4(b)) => [a.octets(), b.octets()].concat(),
         (IpAddr::V6(a), IpAddr::V6(b)) => [a.octets(), b.octets()].concat(),
         _ => vec![0; 8],
     };
     let addresses = pseudo.clone();
-    pseudo.extend([0, 6]);
-    pseudo.extend((tcp.len() as u16).to_be_bytes());
-    pseudo.extend(&tcp);
+    pseudo.extend([0, protocol]);
+    pseudo.extend((body.len() as u16).to_be_bytes());
+    pseudo.extend(&body);
     let sum = checksum(&pseudo).to_be_bytes();
-    tcp[16..18].copy_from_slice(&sum);
+    let at = if protocol == TCP { 16 } else { 6 };
+    body[at..at + 2].copy_from_slice(&sum);
     let mut out = if addresses.len() == 32 {
         let mut h = vec![0x60, 0, 0, 0];
-        h.extend((tcp.len() as u16).to_be_bytes());
-        h.extend([6, 64]);
+        h.extend((body.len() as u16).to_be_bytes());
+        h.extend([protocol, 64]);
         h
     } else {
         let mut h = vec![0x45, 0];
-        h.extend((20 + tcp.len() as u16).to_be_bytes());
-        h.extend([0, 0, 0x40, 0, 64, 6, 0, 0]);
+        h.extend((20 + body.len() as u16).to_be_bytes());
+        h.extend([0, 0, 0x40, 0, 64, protocol, 0, 0]);
         let sum = checksum(&[&h[..], &addresses].concat()).to_be_bytes();
         h[10..12].copy_from_slice(&sum);
         h
     };
     out.extend(addresses);
-    out.extend(tcp);
+    out.extend(body);
     out
 }
 

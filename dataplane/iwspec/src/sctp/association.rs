@@ -1,0 +1,218 @@
+//! The tester's end of an association, over a UDP socket.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sctp_lite::sctp::{self, Ends, Secrets};
+
+use super::core::{Core, Ended, config, protocol_time};
+use super::packet::{self, Greeting};
+use super::{Chunk, DDP, PACKET};
+
+/// Packets that are kept for the transcript between two steps, at most.
+const MAX_LOG: usize = 4096;
+/// Bytes of a UDP datagram, at most.
+const DATAGRAM: usize = 65536;
+
+/// Direction of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    /// From the tester
+    Out,
+    /// From the device
+    In,
+}
+
+/// Requests of an INIT.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Adaptation indication; `None`: without it.
+    pub adaptation: Option<u32>,
+    /// Pairs of streams
+    pub streams: u16,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { adaptation: Some(DDP), streams: 16 }
+    }
+}
+
+/// Result of waiting for a message.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Arrival {
+    /// User message
+    Chunk(Chunk),
+    /// The association has ended.
+    Ended(Ended),
+    /// The deadline has passed.
+    Nothing,
+}
+
+/// An association with the device.
+#[derive(Debug)]
+pub struct Association {
+    socket: UdpSocket,
+    core: Core,
+    options: Options,
+    /// The device's INIT ACK.
+    pub greeting: Option<Greeting>,
+    /// Packets since the last call of `take_log`.
+    log: Vec<(Direction, Vec<u8>)>,
+}
+
+impl Association {
+    /// Opens an association to the SCTP port of `device`, through its UDP port. Returns once it is established or has
+    /// ended.
+    ///
+    /// # Errors
+    /// There is no socket, or no answer until `deadline`.
+    pub fn connect(
+        device: SocketAddr,
+        udp_port: u16,
+        options: Options,
+        deadline: Instant,
+    ) -> Result<Association, String> {
+        let any: SocketAddr =
+            if device.is_ipv6() { ([0; 16], 0).into() } else { ([0; 4], 0).into() };
+        let udp = SocketAddr::new(device.ip(), udp_port);
+        let socket = UdpSocket::bind(any)
+            .and_then(|s| s.connect(udp).map(|()| s))
+            .map_err(|e| format!("no UDP socket to {udp}: {e}"))?;
+        let local = socket.local_addr().map_err(|e| format!("the socket has no address: {e}"))?;
+        let mut random = [0; 18];
+        getrandom::fill(&mut random).map_err(|e| format!("no random numbers: {e}"))?;
+        let mut key = [0; 16];
+        key.copy_from_slice(&random[..16]);
+        let port = u16::from_be_bytes([random[16], random[17]]) | 0x8000;
+        let ends = Ends { local: SocketAddr::new(local.ip(), port), remote: device };
+        let begin = Instant::now();
+        let association = sctp::Association::connect(
+            config(options.streams),
+            Arc::new(Secrets::new(key)),
+            ends,
+            PACKET,
+            protocol_time(begin),
+        );
+        let core = Core::new(association, begin);
+        let mut a = Association { socket, core, options, greeting: None, log: vec![] };
+        a.pump(deadline, |core| core.up || core.ended.is_some());
+        if a.core.up || a.core.ended.is_some() {
+            return Ok(a);
+        }
+        Err(format!("no association with {device} in UDP port {udp_port}: no answer"))
+    }
+
+    /// Addresses of the UDP socket and of its peer.
+    pub fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
+        Some((self.socket.local_addr().ok()?, self.socket.peer_addr().ok()?))
+    }
+
+    /// Queues a message. False if it is too long for a packet.
+    pub fn send(&mut self, chunk: Chunk) -> bool {
+        self.core.upper.send(chunk)
+    }
+
+    /// Sends what is queued.
+    pub fn transmit(&mut self) {
+        let requested = self.options.adaptation;
+        loop {
+            let packets = self.core.output();
+            if packets.is_empty() {
+                return;
+            }
+            for mut bytes in packets {
+                if requested != Some(DDP) {
+                    packet::set_adaptation(&mut bytes, requested);
+                }
+                // A failure is a lost packet, which SCTP sends again.
+                let _ = self.socket.send(&bytes);
+                self.note(Direction::Out, bytes);
+            }
+        }
+    }
+
+    /// Receives the next message, or the end, until `deadline`.
+    pub fn receive(&mut self, deadline: Instant) -> Arrival {
+        self.pump(deadline, |core| core.upper.has_received() || core.ended.is_some());
+        match (self.core.upper.take(), &self.core.ended) {
+            (Some(chunk), _) => Arrival::Chunk(chunk),
+            (None, Some(ended)) => Arrival::Ended(ended.clone()),
+            (None, None) => Arrival::Nothing,
+        }
+    }
+
+    /// Waits, and acknowledges meanwhile.
+    pub fn wait(&mut self, time: Duration) {
+        self.pump(Instant::now() + time, |_| false);
+    }
+
+    /// Begins the shutdown of the association.
+    pub fn shutdown(&mut self) {
+        self.core.shutdown();
+        self.transmit();
+    }
+
+    /// Aborts the association.
+    pub fn abort(&mut self) {
+        self.core.abort();
+        self.transmit();
+    }
+
+    /// Returns the packets since the last call.
+    pub fn take_log(&mut self) -> Vec<(Direction, Vec<u8>)> {
+        std::mem::take(&mut self.log)
+    }
+
+    fn note(&mut self, direction: Direction, bytes: Vec<u8>) {
+        if self.log.len() < MAX_LOG {
+            self.log.push((direction, bytes));
+        }
+    }
+
+    /// Exchanges packets until `done`, or until `deadline`.
+    fn pump(&mut self, deadline: Instant, done: impl Fn(&Core) -> bool) {
+        let mut buffer = vec![0; DATAGRAM];
+        loop {
+            self.transmit();
+            let left = deadline.saturating_duration_since(Instant::now());
+            if done(&self.core) || left.is_zero() {
+                return;
+            }
+            let timer = self.core.due().unwrap_or(left);
+            let wait = left.min(timer).max(Duration::from_millis(1));
+            if self.socket.set_read_timeout(Some(wait)).is_err() {
+                return;
+            }
+            match self.socket.recv(&mut buffer) {
+                Ok(length) => {
+                    let bytes = &buffer[..length];
+                    if self.greeting.is_none() {
+                        self.greeting = packet::greeting(bytes);
+                    }
+                    self.core.input(bytes);
+                    let bytes = bytes.to_vec();
+                    self.note(Direction::In, bytes);
+                }
+                Err(e)
+                    if matches!(
+                        e.kind(),
+                        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+                    ) => {}
+                // ICMP: the device has no such UDP port, perhaps not yet.
+                Err(_) => std::thread::sleep(wait.min(Duration::from_millis(20))),
+            }
+        }
+    }
+}
+
+impl Drop for Association {
+    /// Aborts an association that is still open, so that the device frees it.
+    fn drop(&mut self) {
+        if self.core.up && self.core.ended.is_none() {
+            self.abort();
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The upper layer of an association: received user messages, and those to send.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use base::Instant;
+use sctp_lite::seam::{
+    MessageOutcome, MessageRef, MessageSink, MessageSource, ReceivedMessage, WrittenMessage,
+};
+
+use super::{Chunk, PACKET};
+
+/// Bytes of received messages that are kept, at most.
+pub const MAX_BYTES: usize = 4 << 20;
+/// Cost of a message beside its data, bytes.
+const OVERHEAD: usize = 64;
+/// Bytes of user data that fit into an empty packet: it has a common header and the header of a DATA chunk.
+const MAX_DATA: usize = PACKET - 12 - 16;
+
+/// User messages in both directions.
+#[derive(Debug, Default)]
+pub struct Upper {
+    received: VecDeque<Chunk>,
+    bytes: usize,
+    outgoing: VecDeque<Chunk>,
+    unacknowledged: BTreeMap<u64, Chunk>,
+    sent: u64,
+    longest: Option<usize>,
+}
+
+impl Upper {
+    /// Takes the oldest received message.
+    pub fn take(&mut self) -> Option<Chunk> {
+        let chunk = self.received.pop_front()?;
+        self.bytes -= chunk.data.len() + OVERHEAD;
+        Some(chunk)
+    }
+
+    /// True if a received message waits.
+    pub fn has_received(&self) -> bool {
+        !self.received.is_empty()
+    }
+
+    /// Bytes of the longest message that fits into a packet.
+    pub fn longest(&self) -> usize {
+        self.longest.unwrap_or(MAX_DATA)
+    }
+
+    /// Queues a message. False if it is too long for a packet.
+    pub fn send(&mut self, chunk: Chunk) -> bool {
+        let fits = chunk.data.len() <= self.longest();
+        if fits {
+            self.outgoing.push_back(chunk);
+        }
+        fits
+    }
+
+    /// True if all messages are sent and acknowledged.
+    pub fn is_idle(&self) -> bool {
+        self.outgoing.is_empty() && self.unacknowledged.is_empty()
+    }
+
+    /// True if unacknowledged messages with this data are to be sent ordered.
+    pub fn is_ordered(&self, data: &[u8]) -> bool {
+        self.unacknowledged.values().any(|c| !c.unordered && c.data == data)
+    }
+}
+
+impl MessageSink for Upper {
+    fn deliver(&mut self, _now: Instant, message: ReceivedMessage<'_>) -> MessageOutcome {
+        let chunk = Chunk {
+            stream: message.stream,
+            ppid: message.ppid,
+            unordered: message.unordered,
+            whole: message.pieces.len() == 1,
+            data: message.pieces.concat(),
+        };
+        let size = chunk.data.len() + OVERHEAD;
+        if self.bytes + size > MAX_BYTES {
+            return MessageOutcome::Refused;
+        }
+        self.bytes += size;
+        self.received.push_back(chunk);
+        MessageOutcome::Accepted
+    }
+
+    fn free_space(&self) -> u32 {
+        (MAX_BYTES - self.bytes) as u32
+    }
+}
+
+impl MessageSource for Upper {
+    fn has_data(&self) -> bool {
+        !self.outgoing.is_empty()
+    }
+
+    fn next(&mut self, max_len: usize, out: &mut [u8]) -> Option<WrittenMessage> {
+        // A message that no packet carries any more is lost: the path MTU has fallen.
+        while self.outgoing.front().is_some_and(|c| c.data.len() > max_len) {
+            self.outgoing.pop_front();
+        }
+        let front = self.outgoing.front()?;
+        out.get_mut(..front.data.len())?.copy_from_slice(&front.data);
+        let chunk = self.outgoing.pop_front()?;
+        let message =
+            MessageRef { stream: chunk.stream, len: chunk.data.len() as u16, tag: self.sent };
+        let ppid = chunk.ppid;
+        self.unacknowledged.insert(self.sent, chunk);
+        self.sent += 1;
+        Some(WrittenMessage {
+            message,
+            ppid,
+            immediate: self.outgoing.is_empty(),
+            crc: None,
+            next_len: self.outgoing.front().map(|c| c.data.len() as u16),
+        })
+    }
+
+    fn rewrite(&mut self, message: MessageRef, out: &mut [u8]) {
+        if let Some(chunk) = self.unacknowledged.get(&message.tag) {
+            out.copy_from_slice(&chunk.data);
+        }
+    }
+
+    fn on_acknowledged(&mut self, message: MessageRef) {
+        self.unacknowledged.remove(&message.tag);
+    }
+
+    fn on_max_len_changed(&mut self, max_len: usize) {
+        self.longest = Some(max_len);
+    }
+}

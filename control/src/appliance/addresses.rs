@@ -61,7 +61,8 @@ impl Addresses {
         self.failures.push(error.message.clone());
     }
 
-    /// Returns the error of the open: `last`, with the failures of all addresses in its message if there are several.
+    /// Returns the error with which the open fails: `last`. If several addresses failed, its message lists the failure
+    /// of each.
     pub(super) fn conclude(&self, last: ApiError) -> ApiError {
         if self.failures.len() < 2 {
             return last;

@@ -196,7 +196,7 @@ pub(crate) struct Attributes {
     pub(crate) padding: u32,
     /// Direction of the SA: 1 is in, 2 is out.
     pub(crate) direction: Option<u8>,
-    /// True if a network card serves the SA.
+    /// True if the SA is offloaded to a network device (`XFRMA_OFFLOAD_DEV`).
     pub(crate) offloaded: bool,
     /// True if the policy or SA has a security label.
     pub(crate) labelled: bool,

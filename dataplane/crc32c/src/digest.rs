@@ -122,8 +122,8 @@ impl<'a> Target<'a> {
         Target { to, inserts, digest }
     }
 
-    /// True if this CPU copies into `len` bytes, inserts words and computes the digest in one pass. Otherwise a target
-    /// [`with_inserts`](Self::with_inserts) is correct, but not faster than separate steps.
+    /// Returns true if this CPU copies to `len` bytes, inserts words and computes the digest in one pass. If not, a
+    /// target of [`with_inserts`](Self::with_inserts) gives the same result, but not faster than separate steps.
     #[inline]
     pub fn inserts_in_one_pass(len: usize) -> bool {
         (MIN_CLMUL_LEN..=MAX_INSERTING_LEN).contains(&len) && Engine::best().can_insert()

@@ -4,8 +4,8 @@
 //!
 //! ```text
 //!  initiator          IRD, ORD, A=1, B C D: messages it can send           responder
-//!     |  --------------------------------------------------------------->    |  answer
-//!     |  settle   <------------------------------------------------------    |
+//!     |  --------------------------------------------------------------->    |  build_reply
+//!     |  accept_reply <---------------------------------------------------    |
 //!     |           IRD, ORD as it uses them, A=1, B C D: those it takes       |
 //!     |  ==== the ready-to-receive message: no bytes, first ULPDU =====>     |  may send now
 //! ```

@@ -357,7 +357,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         }
     }
 
-    /// Validates and places one segment. In order, delivers the message that it completes.
+    /// Validates and places one segment. If it is in order, also delivers the message that it completes.
     fn accept<C: UlpChecks<Code = E>>(
         &mut self,
         key: OrderKey,

@@ -1,6 +1,6 @@
 //! Reference encoder of MPA streams and DDP segments, written from the specifications and independent of the code under
-//! test. Dialogues use it for the peer's segments and for the expected ones, the conformance test `iwspec` for both
-//! directions. The decoders are in [`framing`] and [`segment`]; they judge nothing but lengths.
+//! test. Scripted dialogues encode the peer's segments and the expected ones with it. The conformance test `iwspec`
+//! uses it in both directions. The decoders are in [`framing`] and [`segment`]; they judge nothing but lengths.
 #![forbid(unsafe_code)]
 
 pub mod framing;

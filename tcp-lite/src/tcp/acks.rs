@@ -240,7 +240,7 @@ impl Sender {
     }
 
     /// Returns true if [`on_single_segment_ack`](Self::on_single_segment_ack) may process an acknowledgement of all
-    /// data in flight. One segment is in flight, nothing was lost or probed, and the window was open and stays open
+    /// data in flight: one segment is in flight, nothing was lost or probed, and the window was open and stays open
     /// with `window`.
     #[inline]
     pub(crate) fn has_single_segment(&self, window: u64) -> bool {

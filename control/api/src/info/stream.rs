@@ -40,7 +40,7 @@ pub struct StreamInfo {
     pub mpa: Option<MpaInfo>,
     /// Local regions that the peer may access.
     pub regions: Vec<String>,
-    /// Regions that the peer has advertised. Only of streams that the appliance opened.
+    /// Regions that the peer has advertised. Empty unless the appliance opened the stream.
     pub peer_regions: Vec<PeerRegion>,
     /// Time since the stream was established, seconds. Before that, the time since the stream was requested.
     pub age_seconds: f64,

@@ -44,7 +44,7 @@ impl Cell {
         }
     }
 
-    /// Returns the cell of an integer.
+    /// Returns a cell that shows an integer; an empty cell if it is unknown.
     pub(super) fn count(value: Option<u64>) -> Self {
         let text = value.map(|value| value.to_string()).unwrap_or_default();
         Self::number(value.map(|value| value as f64), &text)

@@ -64,7 +64,8 @@ impl Capture {
         self.send_chunk(0);
     }
 
-    /// Moves frames from all rings to the file, in the order of time. Returns the number of frames taken.
+    /// Moves up to [`BATCH`] frames of each ring to the file, sorted by time within this call. Returns the number of
+    /// frames taken.
     fn take(&mut self) -> usize {
         let mut records: Vec<Record> = Vec::new();
         for reader in &mut self.readers {

@@ -6,8 +6,8 @@
 //! domains is refused.
 //!
 //! *Credits.* Each worker has a share of `limits.pending` as credits for handshakes. A credit returns to the worker
-//! when the control thread has accepted or refused the stream. This decision bounds the total number of streams
-//! ([`Ledger`]).
+//! when the control thread has accepted or refused the stream. When it accepts a stream, the control thread also
+//! enforces the listener's limits: streams in total and per peer ([`Ledger`]).
 
 mod admission;
 mod index;

@@ -229,8 +229,8 @@ impl Listeners {
         Ok(())
     }
 
-    /// Returns true if a SYN refused for `reason` is answered with a cookie. The peer that returns the cookie may then
-    /// evict an unproven stream or an association that is shutting down.
+    /// Returns true if a peer that proves its address with a cookie may get the place that it was refused for `reason`:
+    /// the backlog is full, or an unproven stream or an association that is shutting down can be evicted.
     pub(in crate::worker) fn can_evict_for(
         &self,
         id: ListenerId,

@@ -50,6 +50,7 @@ pub(crate) fn hostile_program(data: &[u8]) {
 }
 
 /// Effect of the hostile acts.
+#[cfg_attr(not(test), expect(dead_code, reason = "only the tests of seeds compare it"))]
 struct Outcome {
     /// Events about the hostile QP and CQ.
     failures: Vec<ProgramEvent>,

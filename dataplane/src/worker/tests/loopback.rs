@@ -162,7 +162,7 @@ fn every_worker_serves_both_ends_of_its_connections() {
     let mut net = host(|plan| plan.workers = 3);
     for worker in 0..3 {
         let (here, there) = net.open(0, worker, 0, (v4(1), PORT).into());
-        let workers = [here, there].map(|stream| usize::from(u16::from(stream.worker())));
+        let workers = [here, there].map(|stream| usize::from(stream.worker()));
         assert_eq!(workers, [worker; 2]);
     }
     assert_eq!(net.hosts[0].count("mesh_out"), 0);

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 
-use api::AttachedProcess;
 use config::ProgramsSection;
 use dataplane::ProgramId;
-use verbs_session::message::{Refusal, RefusalKind};
 
 use super::prepare::Prepared;
+use super::refused::Refused;
 use super::shared::Shared;
 use crate::appliance::budget::Budget;
 use crate::waker::Waker;
@@ -31,27 +30,6 @@ pub(in crate::appliance) enum InputKind {
     Refused(Refused),
     /// The session has ended. No other input of the program follows.
     HungUp,
-}
-
-/// A call that was refused without the control thread.
-#[derive(Debug)]
-pub(in crate::appliance) struct Refused {
-    pub(super) process: AttachedProcess,
-    pub(super) refusal: Refusal,
-}
-
-impl Refused {
-    /// Returns the report of a refusal to the control thread; `None` if the refusal is only about the call itself.
-    /// `is_open`: the session's hello was accepted.
-    pub(in crate::appliance) fn new(
-        process: AttachedProcess,
-        refusal: &Refusal,
-        is_open: bool,
-    ) -> Option<Refused> {
-        let is_reported =
-            !is_open || matches!(refusal.kind, RefusalKind::Limit | RefusalKind::NoMemory);
-        is_reported.then(|| Refused { process, refusal: refusal.clone() })
-    }
 }
 
 /// The sessions' end of the queues.

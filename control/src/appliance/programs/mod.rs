@@ -32,6 +32,7 @@ mod outbox;
 mod prepare;
 mod program;
 mod queues;
+mod refused;
 mod regions;
 pub mod server;
 mod session;
@@ -49,7 +50,6 @@ use ddp::{PdId, Stag, StreamId};
 use verbs_session::message::{Answer, Call, Depths, Device, Event, Refusal, RefusalKind, Welcome};
 
 pub(super) use self::connections::{ConnectFailure, OpenedPair};
-use self::inbox::Refused;
 pub(super) use self::inbox::{Input, InputKind};
 pub(super) use self::listening::{IncomingRequest, MAX_BACKLOG};
 #[cfg(test)]
@@ -58,6 +58,7 @@ pub(super) use self::outbox::Outbox;
 pub(super) use self::prepare::Preparer;
 pub(super) use self::prepare::{Attachment, Prepared};
 use self::program::{Program, State};
+use self::refused::Refused;
 use self::server::Sessions;
 use super::counters::ProgramTally;
 use super::env::{Env, Phase};

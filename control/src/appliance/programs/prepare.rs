@@ -18,9 +18,9 @@ use verbs_session::message::{
     Answer, Call, MAX_DESCRIPTORS, MemoryAccess, Refusal, RefusalKind, Ring,
 };
 
-use super::inbox::Refused;
 use super::outbox::Outbox;
 use super::refusal;
+use super::refused::Refused;
 use super::share::{Hold, Notice, RegionCharge, Share};
 use super::shared::Shared;
 

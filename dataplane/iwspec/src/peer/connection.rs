@@ -11,8 +11,7 @@ use oracle::segment::Terminate;
 use oracle::{StartFrame, Stream};
 
 use super::Config;
-use super::memory::{Bytes, Queues, REGIONS};
-use super::messages::BUFFER;
+use super::memory::{BUFFER, Bytes, Queues, REGIONS};
 use crate::device::Service;
 use crate::encode::{self, Frame, Numbers};
 use crate::message::Kind;

@@ -1,5 +1,8 @@
 //! Memory and queues of the reference peer.
 
+/// Maximum length of a Send, bytes.
+pub(super) const BUFFER: usize = 4096;
+
 /// A memory region.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Region {

@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 use oracle::segment::{Model, READ_HEADER, ReadRequest, Segment, TAGGED_HEADER, UNTAGGED_HEADER};
 
 use super::connection::{Connection, End};
-use super::memory::REGIONS;
+use super::memory::{BUFFER, REGIONS};
 use crate::device::Service;
 use crate::message::Kind;
 
@@ -13,8 +13,6 @@ use crate::message::Kind;
 const MULPDU: usize = 1024;
 /// Bytes of rping's buffer.
 const PING: u64 = 64;
-/// Longest Send.
-pub(super) const BUFFER: usize = 4096;
 /// Highest MO that is placed, also by a peer that ignores errors.
 const MAX_OFFSET: usize = 1 << 20;
 

@@ -1,0 +1,25 @@
+//! Calls that a session's thread refused.
+
+use api::AttachedProcess;
+use verbs_session::message::{Refusal, RefusalKind};
+
+/// A call that was refused without the control thread.
+#[derive(Debug)]
+pub(in crate::appliance) struct Refused {
+    pub(super) process: AttachedProcess,
+    pub(super) refusal: Refusal,
+}
+
+impl Refused {
+    /// Returns the report of a refusal to the control thread; `None` if the refusal is only about the call itself.
+    /// `is_open`: the session's hello was accepted.
+    pub(in crate::appliance) fn new(
+        process: AttachedProcess,
+        refusal: &Refusal,
+        is_open: bool,
+    ) -> Option<Refused> {
+        let is_reported =
+            !is_open || matches!(refusal.kind, RefusalKind::Limit | RefusalKind::NoMemory);
+        is_reported.then(|| Refused { process, refusal: refusal.clone() })
+    }
+}

@@ -15,7 +15,7 @@ suite=siw
 . "$repo/scripts/interop.d/guest.sh"
 
 # Parts, each a group of cases; SIW_PARTS selects some.
-parts=${SIW_PARTS:-server perf client vhost wrong cycle dctcp}
+parts=${SIW_PARTS:-server perf client programs vhost wrong cycle dctcp}
 mtus=${SIW_MTUS:-1500 9000}
 # Iterations of perftest: few, because emulation is slow.
 iterations=${SIW_ITERATIONS:-20}
@@ -80,6 +80,9 @@ paths = ["$work"]
 [management]
 socket = "$4"
 bench = true
+
+[programs]
+socket = "$4.programs"
 
 [limits]
 buffers_per_worker = "2 GiB"
@@ -320,6 +323,117 @@ client_cases() {
     to_server "put over MPA revision 1" "every byte" '"\(.bytes) bytes"' \
         put "$work/other.bin" "rdmap://$back:7480/inbox" --peer-kind siw --mpa-rev 1 || true
     server_end
+}
+
+# --- 2b: local programs against verbs programs of the guest ---
+
+# program ROLE ADDRESS:PORT ARGUMENTS...: runs the verbs program of the project's library at the appliance.
+program() { timeout 60 "$verbs_peer" "$api_socket.programs" "$@"; }
+
+# program_row CASE EXPECTED ADDRESS:PORT ARGUMENTS...: runs a program as client. The row shows its last line.
+program_row() {
+    local name=$1 expected=$2 code=0 seen
+    shift 2
+    program connect "$@" >"$work/program.out" 2>&1 || code=$?
+    seen=$(tail -n 1 "$work/program.out" | cut -c1-60)
+    if [ "$code" -eq 0 ]; then
+        row "$name" "$expected" "$seen" ok
+    else
+        row "$name" "$expected" "exit code $code" "BAD: $seen"
+        revive_ddpd
+    fi
+}
+
+# program_served CASE: waits until the guest's server has finished the connection of a program.
+program_served() {
+    served=$((served + 1))
+    wait_until 30 server_is_done || true
+    server_has_ended || return 0
+    row "the server in the guest, at: $1" "serves" "has ended" "BAD: $(tail -n 2 "$guest_dir/share/serve$servers.out" | tr '\n' ' ')"
+    server_begin
+}
+
+# serve_program BASE ROLE PORT ARGUMENT: starts a program that listens at the appliance.
+serve_program() {
+    launch "$work/$1" "$verbs_peer" "$api_socket.programs" "$2" "$front:$3" "$4"
+    serve_pid=$launched
+    started 30 "$work/$1" '^listening' || die "the program does not listen: $(tail -n 1 "$work/$1.err")"
+}
+
+# nothing_left CASE: a good row if no program, QP and stream remain.
+nothing_left() {
+    # shellcheck disable=SC2016 # wait_until's eval expands it
+    if wait_until 30 eval '[ "$(api --json programs list | jq length)" = 0 ] && [ "$(api --json streams list | jq length)" = 0 ]'; then
+        row "$1" "nothing" "nothing" ok
+    else
+        row "$1" "nothing" "something" "BAD: $(api --json streams list | jq -c 'map(.state)')"
+    fi
+}
+
+programs_cases() {
+    local tag code=0
+    if [ -z "${verbs_peer:-}" ]; then
+        say "building the verbs program"
+        (cd "$repo" && cargo build --release --locked -q -p verbs-client --example verbs_peer) || die "the build failed"
+        verbs_peer=$target/release/examples/verbs_peer
+    fi
+    # The guest's server sends messages back: a Send needs its answer.
+    server_begin
+    program_row "program: Writes of unequal lengths" "every byte" "$back:7480" siw "write:$guest_dir/share/file"
+    program_served "program: Writes"
+    head -c "$file_len" "$guest_dir/share/dump" >"$work/dump.bin" || true
+    compare "program: the guest has the same bytes" "$guest_dir/share/file" "$work/dump.bin"
+    program_row "program: Reads of unequal lengths" "every byte" "$back:7480" siw "read:$guest_dir/share/file"
+    program_served "program: Reads"
+    program_row "program: Sends come back" "every byte" "$back:7480" siw echo:1 echo:0 echo:1424 echo:1425 echo:65536
+    program_served "program: Sends"
+    program_row "program: Sends with Solicited Event" "every byte" "$back:7480" siw echose:1 echose:5000
+    program_served "program: solicited Sends"
+    # A program that is killed resets its connection, and the guest's server continues.
+    launch "$work/killed" "$verbs_peer" "$api_socket.programs" connect "$back:7480" siw echo:100 stay:60000
+    started 30 "$work/killed" '^echo' || true
+    kill -KILL "$launched"
+    wait "$launched" 2>/dev/null || true
+    program_served "program: killed client"
+    nothing_left "program: killed client leaves"
+    program_row "program: the server still serves" "every byte" "$back:7480" siw echo:77
+    program_served "program: after a killed client"
+    server_end
+    tag=reject$mtu
+    guest_begin "$tag" 60 "siwverbs serve 7481 count=1 reject=busy"
+    wait_until 30 grep -q listening "$guest_dir/share/$tag.out" || true
+    program_row "program: rejected with private data" "rejected with busy" "$back:7481" siw rejected:busy
+    guest_end "$tag" 30 >/dev/null || true
+    # As server.
+    serve_program program serve 7490 3
+    in_guest "program as server: every length" "every byte" 60 \
+        "siwverbs client $front 7490 write:/host/file read:/host/file" compared
+    in_guest "program as server: Sends come back" "every byte" 30 \
+        "siwverbs client $front 7490 len=65536 echo:1 echo:0 echo:1424 echo:1425 echo:65536" "done"
+    in_guest "program as server: solicited Send" "taken" 30 "siwverbs client $front 7490 sendse:100" "done"
+    wait "$serve_pid" || code=$?
+    row "program as server: ends well" "3 connections" "exit code $code" "$([ "$code" -eq 0 ] && echo ok || echo "BAD: $(tail -n 1 "$work/program.err")")"
+    serve_program program reject 7491 full
+    guest_run 30 "siwverbs client $front 7491 echo:1" >"$work/guest.out" || true
+    # siw loses the private data of a rejection if the FIN is in the same segment.
+    if grep -q REJECTED "$work/guest.out"; then
+        row "program as server: rejects" "rejected" "$(grep REJECTED "$work/guest.out" | tail -n 1)" ok
+    else
+        row "program as server: rejects" "rejected" "$(tail -n 1 "$work/guest.out")" "BAD: not that"
+    fi
+    wait "$serve_pid" 2>/dev/null || true
+    serve_program program serve 7492 1
+    guest_begin "kill$mtu" 60 "siwverbs client $front 7492 echo:100 ended:30000"
+    wait_until 30 grep -q 'echo: done' "$guest_dir/share/kill$mtu.out" || true
+    kill -KILL "$serve_pid"
+    wait "$serve_pid" 2>/dev/null || true
+    if guest_end "kill$mtu" 60 >"$work/guest.out"; then
+        row "program as server: killed" "the guest is told" "$(tail -n 1 "$work/guest.out")" ok
+    else
+        row "program as server: killed" "the guest is told" "no" "BAD: $(tail -n 1 "$work/guest.out")"
+    fi
+    serve_pid=''
+    nothing_left "program as server: killed, leaves"
 }
 
 # vhost_cases: the same over the vhost-user port, with the offloads of the guest's driver.

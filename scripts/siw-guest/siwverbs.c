@@ -5,7 +5,7 @@
  *   siwverbs many ADDRESS PORT [KEY=N]... COUNT       COUNT connections at once; each writes and reads a slot
  *   siwverbs cycle ADDRESS PORT [KEY=N]... COUNT      connects and disconnects COUNT times
  *   siwverbs encap PORT                               takes ESP in UDP at PORT, IPv4 and IPv6, until it is ended (RFC 3948)
- *   siwverbs serve PORT [KEY=N]... [fill=FILE] [dump=FILE] [count=N] [echo=1]
+ *   siwverbs serve PORT [KEY=N]... [fill=FILE] [dump=FILE] [count=N] [echo=1] [reject=TEXT]
  *
  * Keys: ird, ord (of the connection), recv (receives posted), len (bytes of each).
  *
@@ -24,7 +24,9 @@
  *   open:MS          the connection stands for this time
  *
  * The server advertises its buffer as region "inbox" in the layout of docs/protocol.md, fills it from a file
- * and writes it to one after each connection. It ends after COUNT of them, or on SIGTERM between two.
+ * and writes it to one after each connection. With reject=TEXT it rejects each connection with TEXT as private data.
+ * It ends after COUNT of them, or on SIGTERM between two. A client that is rejected prints the private data and ends
+ * with status 1.
  */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -68,7 +70,7 @@ struct conn {
 };
 
 static int ird = 4, ord = 4, nrecv = 4, recv_len = 4096, count, echo;
-static const char *fill, *dump;
+static const char *fill, *dump, *reject;
 static volatile sig_atomic_t told_to_end;
 
 static void fail(const char *what)
@@ -112,7 +114,8 @@ static enum rdma_cm_event_type next_event(struct conn *c, int ms, void *private,
 	}
 	if (type == RDMA_CM_EVENT_DISCONNECTED) c->ended = 1;
 	if (type == RDMA_CM_EVENT_REJECTED || type == RDMA_CM_EVENT_CONNECT_ERROR || type == RDMA_CM_EVENT_UNREACHABLE)
-		printf("%s, status %d\n", rdma_event_str(type), e->status);
+		printf("%s, status %d, %.*s\n", rdma_event_str(type), e->status,
+		       (int)e->param.conn.private_data_len, (const char *)e->param.conn.private_data);
 	rdma_ack_cm_event(e);
 	return type;
 }
@@ -528,6 +531,12 @@ static int serve_one(struct conn *c)
 	unsigned char private[64];
 	int echoed = 0, failed = 0;
 
+	if (reject) {
+		if (rdma_reject(c->id, reject, strlen(reject))) fail("rdma_reject");
+		rdma_destroy_id(c->id);
+		printf("rejected\n");
+		return 0;
+	}
 	make_qp(c, BUFFER);
 	if (fill) read_file(fill, c->buffer, BUFFER);
 	param.private_data = private;
@@ -600,6 +609,7 @@ static int key(char *word)
 			return *keys[i].value = atoi(word + strlen(keys[i].name)), 1;
 	if (!strncmp(word, "fill=", 5)) return fill = word + 5, 1;
 	if (!strncmp(word, "dump=", 5)) return dump = word + 5, 1;
+	if (!strncmp(word, "reject=", 7)) return reject = word + 7, 1;
 	return 0;
 }
 

@@ -1,0 +1,270 @@
+//! A program for tests with other RDMA implementations: performs each operation and checks its result.
+//!
+//! ```text
+//! verbs_peer SOCKET connect ADDRESS:PORT KIND OPERATION...
+//! verbs_peer SOCKET serve ADDRESS:PORT CONNECTIONS
+//! verbs_peer SOCKET reject ADDRESS:PORT TEXT
+//! ```
+//!
+//! The server advertises its memory as region `box` in the layout of docs/protocol.md, sends each message back, and ends
+//! after CONNECTIONS of them. `reject` rejects one request with TEXT as private data. KIND is `standard` or `siw`, with
+//! `+p2p` for the peer-to-peer model. Operations of the client, for the first region that the peer advertises:
+//!
+//! ```text
+//! write:FILE      Writes of unequal lengths       echo:N, echose:N   a Send, with Solicited Event, comes back
+//! read:FILE       Reads, compared with the file   stay:MS            keeps the connection open
+//! rejected:TEXT   instead of a connection: the peer rejects with this private data
+//! ```
+
+use std::error::Error;
+use std::io::Write;
+use std::time::Duration;
+
+use verbs_client::{
+    AcceptOptions, CompletionQueue, ConnectOptions, ConnectionRequest, Error as VerbsError,
+    MemoryAccess, MemoryRegion, PairEvent, PeerKind, QueuePair, QueuePairConfig, Remote, SendWork,
+    Session, StartUp, Status, Transport, post,
+};
+
+/// Bytes of the memory that the peer may access, and of the buffer of the client.
+const ROOM: usize = 4 << 20;
+/// Number of posted receives, and bytes of each.
+const RECEIVES: usize = 8;
+const MESSAGE: usize = 65_536;
+/// `wr_id` of requests; receives have the number of their buffer.
+const REQUEST: u64 = 1000;
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(20));
+/// Lengths that meet every alignment, the ends of segments, and long messages.
+const LENGTHS: [usize; 12] =
+    [1, 2, 3, 1423, 1428, 1429, 4095, 4097, 65_535, 65_537, 262_144, 1_048_576];
+
+type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
+
+#[allow(dead_code, reason = "a test includes this file and calls `run`")]
+fn main() -> Outcome {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    run(&arguments, &mut std::io::stdout())
+}
+
+/// Runs one side, and writes its results to `output`.
+pub fn run(arguments: &[String], output: &mut impl Write) -> Outcome {
+    let usage = "usage: verbs_peer SOCKET connect|serve|reject ADDRESS:PORT ARGUMENT...";
+    let [socket, role, address, argument, operations @ ..] = arguments else {
+        return Err(usage.into());
+    };
+    let (session, address) = (Session::connect(socket)?, address.parse()?);
+    match role.as_str() {
+        "connect" => connect(&session, address, argument, operations, output),
+        "serve" | "reject" => {
+            let listener = session.listen(address, Transport::Tcp, 4)?;
+            writeln!(output, "listening at {}", listener.local())?;
+            let next = || -> Outcome<ConnectionRequest> {
+                Ok(listener.next_request(None)?.ok_or("no request")?)
+            };
+            if role == "reject" {
+                next()?.reject(argument.as_bytes())?;
+                return Ok(writeln!(output, "rejected")?);
+            }
+            for _ in 0..argument.parse::<u32>()? {
+                serve(&session, next()?, output)?;
+            }
+            Ok(())
+        }
+        _ => Err(usage.into()),
+    }
+}
+
+/// A QP with its memory: one region for the peer, and one for messages.
+struct Side {
+    memory: MemoryRegion,
+    messages: MemoryRegion,
+    completions: CompletionQueue,
+    pair: QueuePair,
+    /// Completed receives that were not handled: buffer, and length of the message.
+    received: std::collections::VecDeque<(usize, usize)>,
+}
+
+impl Side {
+    fn open(session: &Session) -> Outcome<Side> {
+        let domain = session.create_domain()?;
+        let local = MemoryAccess { local_write: true, ..MemoryAccess::default() };
+        let shared = MemoryAccess { remote_write: true, remote_read: true, ..local };
+        let (memory, messages) =
+            (domain.alloc(ROOM, shared)?, domain.alloc(RECEIVES * MESSAGE, local)?);
+        let channel = session.create_channel()?;
+        let completions = session.create_completion_queue(64, Some(&channel))?;
+        let pair = domain.create_queue_pair(&QueuePairConfig {
+            send_completions: &completions,
+            receive_completions: &completions,
+            max_sends: 8,
+            max_receives: RECEIVES as u32,
+            copy_sources: false,
+        })?;
+        let side = Side { memory, messages, completions, pair, received: Default::default() };
+        (0..RECEIVES).try_for_each(|buffer| side.post_receive(buffer))?;
+        Ok(side)
+    }
+
+    fn post_receive(&self, buffer: usize) -> Outcome {
+        let begin = buffer * MESSAGE;
+        let sge = self.messages.sge(begin..begin + MESSAGE)?;
+        Ok(self.pair.post_receive(&post::receive(buffer as u64, &[sge])?)?)
+    }
+
+    /// Takes the next completion. Returns true for that of a request, and false at the end of the connection.
+    fn step(&mut self) -> Outcome<Option<bool>> {
+        let completion = self.completions.next(TIMEOUT)?.ok_or("no completion came")?;
+        match (completion.status, completion.wr_id) {
+            (Status::Success, REQUEST) => Ok(Some(true)),
+            (Status::Success, buffer) => {
+                self.received.push_back((buffer as usize, completion.byte_len as usize));
+                Ok(Some(false))
+            }
+            (Status::Flushed, _) => Ok(None),
+            (status, _) => Err(format!("a completion with {status:?}").into()),
+        }
+    }
+
+    /// Posts a request and waits until it is complete.
+    fn perform(&mut self, work: SendWork) -> Outcome {
+        self.pair.post_send(&SendWork { wr_id: REQUEST, ..work })?;
+        while !self.step()?.ok_or("the connection has ended")? {}
+        Ok(())
+    }
+
+    /// Waits for a message; `None` at the end of the connection.
+    fn message(&mut self) -> Outcome<Option<(usize, Vec<u8>)>> {
+        while self.received.is_empty() {
+            if self.step()?.is_none() {
+                return Ok(None);
+            }
+        }
+        let (buffer, len) = self.received.pop_front().ok_or("no message")?;
+        let mut bytes = vec![0; len];
+        self.messages.read(buffer * MESSAGE, &mut bytes);
+        Ok(Some((buffer, bytes)))
+    }
+}
+
+fn serve(session: &Session, request: ConnectionRequest, output: &mut impl Write) -> Outcome {
+    let mut side = Side::open(session)?;
+    let private_data = advertisement(&side.memory);
+    request.accept(&side.pair, &AcceptOptions { private_data, ..AcceptOptions::default() })?;
+    let mut count = 0;
+    while let Some((buffer, bytes)) = side.message()? {
+        side.post_receive(buffer)?;
+        side.memory.write(0, &bytes);
+        let payload = post::gather(&[side.memory.sge(0..bytes.len())?])?;
+        // The peer may close after it has the answer.
+        if side.perform(post::send(payload)).is_err() {
+            break;
+        }
+        count += 1;
+    }
+    Ok(writeln!(output, "served, {count} messages")?)
+}
+
+fn connect(
+    session: &Session,
+    address: std::net::SocketAddr,
+    kind: &str,
+    operations: &[String],
+    output: &mut impl Write,
+) -> Outcome {
+    let mut side = Side::open(session)?;
+    let (kind, peer_to_peer) = match kind.strip_suffix("+p2p") {
+        Some(kind) => (kind, true),
+        None => (kind, false),
+    };
+    let kinds = [PeerKind::Standard, PeerKind::Siw];
+    let peer = kinds.into_iter().find(|peer| peer.name() == kind).ok_or("no such kind of peer")?;
+    let start_up = StartUp { peer, peer_to_peer };
+    let options = ConnectOptions { start_up, ..ConnectOptions::default() };
+    let connected = side.pair.connect(address, &options);
+    if let [only] = operations
+        && let Some(text) = only.strip_prefix("rejected:")
+    {
+        return match connected {
+            Err(VerbsError::Rejected { private_data }) if private_data == text.as_bytes() => {
+                Ok(writeln!(output, "rejected with {text}")?)
+            }
+            other => Err(format!("not rejected with {text}: {other:?}").into()),
+        };
+    }
+    let remote = read_advertisement(&connected?.private_data);
+    for operation in operations {
+        let (name, argument) = operation.split_once(':').unwrap_or((operation, ""));
+        match name {
+            "write" | "read" => {
+                let remote = remote.ok_or("the peer advertises no region")?;
+                move_file(&mut side, remote, argument, name == "write")?;
+            }
+            "echo" | "echose" => echo(&mut side, argument.parse()?, name == "echose")?,
+            "stay" => {
+                let event = side.pair.next_event(Some(Duration::from_millis(argument.parse()?)))?;
+                if let Some(event @ PairEvent::Disconnected { .. }) = event {
+                    return Err(format!("the connection has ended: {event:?}").into());
+                }
+            }
+            _ => return Err(format!("{operation}: no such operation").into()),
+        }
+        writeln!(output, "{operation}: done")?;
+    }
+    side.pair.disconnect(Duration::from_secs(20))?;
+    Ok(writeln!(output, "disconnected")?)
+}
+
+fn move_file(side: &mut Side, remote: Remote, path: &str, is_write: bool) -> Outcome {
+    let bytes = std::fs::read(path)?;
+    let all = bytes.get(..ROOM).unwrap_or(&bytes);
+    if is_write {
+        side.memory.write(0, all);
+    }
+    let mut at = 0;
+    for len in LENGTHS.iter().cycle() {
+        let end = all.len().min(at + len);
+        if at == end {
+            break;
+        }
+        let sge = side.memory.sge(at..end)?;
+        let remote = Remote { to: remote.to + at as u64, ..remote };
+        side.perform(match is_write {
+            true => post::write(remote, post::gather(&[sge])?),
+            false => post::read(remote, &[sge])?,
+        })?;
+        at = end;
+    }
+    let mut seen = vec![0; all.len()];
+    side.memory.read(0, &mut seen);
+    if seen == all { Ok(()) } else { Err("the peer's memory differs from the file".into()) }
+}
+
+fn echo(side: &mut Side, len: usize, is_solicited: bool) -> Outcome {
+    let bytes: Vec<u8> = (0..len).map(|at| (at * 7 + len) as u8).collect();
+    side.memory.write(0, &bytes);
+    let payload = post::gather(&[side.memory.sge(0..len)?])?;
+    side.perform(if is_solicited { post::send_solicited(payload) } else { post::send(payload) })?;
+    let (buffer, answer) = side.message()?.ok_or("the connection has ended")?;
+    side.post_receive(buffer)?;
+    if answer == bytes { Ok(()) } else { Err("another message came back".into()) }
+}
+
+/// Returns private data that advertises a region to a peer of RDMAP (docs/protocol.md).
+fn advertisement(memory: &MemoryRegion) -> Vec<u8> {
+    let mut bytes = b"DDPA\x01\x02\x00\x01".to_vec();
+    bytes.extend(memory.stag().to_be_bytes());
+    // Writes and Reads; a name of 3 bytes.
+    bytes.extend([3, 3, 0, 0]);
+    bytes.extend(memory.address().to_be_bytes());
+    bytes.extend((memory.len() as u64).to_be_bytes());
+    bytes.extend(b"box");
+    bytes
+}
+
+/// Returns the first region of an advertisement; `None` if there is none.
+fn read_advertisement(bytes: &[u8]) -> Option<Remote> {
+    let entry = bytes.strip_prefix(b"DDPA\x01")?.get(3..)?;
+    let stag = u32::from_be_bytes(entry.get(..4)?.try_into().ok()?);
+    let to = u64::from_be_bytes(entry.get(8..16)?.try_into().ok()?);
+    Some(Remote { stag, to })
+}

@@ -56,6 +56,6 @@ pub use api::{
     Recording, ReplayWindows, Route, SaChange, SaConfig, SaDirection, SaDirectionConfig, SaId,
     SaInfo, SctpConfig, Secret, Service, SourceRemoval, Stall, StartError, StreamInfo,
     StreamParams, StreamSelection, StreamStats, SynCookieMode, Ticket, Transport, Window,
-    WorkerConfig, WorkerHandle, WorkerId,
+    WindowChange, WindowId, WindowKind, WorkerConfig, WorkerHandle, WorkerId,
 };
 pub use signal::Signal;

@@ -33,8 +33,8 @@ section! {
         queue_pairs: u32 = integer_rule(1, 8192), or 1024;
         /// Maximum number of completion queues of a program.
         completion_queues: u32 = integer_rule(1, 16_384), or 1024;
-        /// Maximum number of memory regions of a program. A region that joins several parts of the program's memory
-        /// counts once for each part.
+        /// Maximum number of memory regions and memory windows of a program. A region that joins several parts of the
+        /// program's memory counts once for each part.
         memory_regions: u32 = integer_rule(1, 1_000_000), or 4096;
         /// Maximum size of all memory regions, queues and incomplete posts of a program, bytes. They also count under
         /// `limits.memory`.

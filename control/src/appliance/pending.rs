@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use api::{ApiError, ConnectSpec, ExplainSubject, Responder};
 use config::ServiceKind;
 use dataplane::memory::Memory;
-use dataplane::{InterfaceId, ListenerId, ProgramId, WorkerId};
+use dataplane::{InterfaceId, ListenerId, ProgramId, WindowId, WorkerId};
 use ddp::{PdId, Stag, StreamId};
 
 use super::addresses::Addresses;
@@ -124,6 +124,26 @@ pub(super) enum ProgramStep {
     Registered {
         stag: Stag,
         request: u32,
+    },
+    /// Every worker has checked that no memory window is bound to the memory region.
+    RegionChecked {
+        stag: Stag,
+        request: u32,
+    },
+    /// Every worker has the memory window.
+    WindowAdded {
+        window: WindowId,
+        request: u32,
+    },
+    /// No worker has the memory window any more. `request`: `None` if no call removes it.
+    WindowRemoved {
+        window: WindowId,
+        request: Option<u32>,
+    },
+    /// Every worker has bound the window that the QP `pair` binds.
+    WindowBound {
+        pair: u32,
+        sequence: u32,
     },
     /// All workers have removed the memory region's STag.
     Deregistered {

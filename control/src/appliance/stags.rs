@@ -25,9 +25,17 @@ pub enum StagError {
     Exhausted,
 }
 
-/// STags in use and STags in quarantine.
+/// STags in use and STags in quarantine. A memory window has all 256 STags with the same upper 24 bits.
 #[derive(Debug, Default)]
 pub struct StagAllocator {
+    stags: Numbers,
+    /// Upper 24 bits of the STags of memory windows.
+    windows: Numbers,
+}
+
+/// Numbers in use, and those in quarantine.
+#[derive(Debug, Default)]
+struct Numbers {
     live: HashSet<u32>,
     quarantined: HashSet<u32>,
     quarantine_order: VecDeque<u32>,
@@ -36,29 +44,27 @@ pub struct StagAllocator {
 impl StagAllocator {
     /// Allocates a random STag that is neither in use nor quarantined.
     pub fn allocate(&mut self) -> Result<Stag, StagError> {
-        self.allocate_from(|| {
-            getrandom::u32().map_err(|error| StagError::Random(error.to_string()))
-        })
+        self.allocate_from(draw)
+    }
+
+    /// Allocates a memory window: returns the upper 24 bits of its STags, of which none is in use or quarantined.
+    pub fn allocate_window(&mut self) -> Result<u32, StagError> {
+        self.allocate_window_from(draw)
     }
 
     /// Moves an STag to quarantine. Returns false if it was not in use.
     pub fn release(&mut self, stag: Stag) -> bool {
-        if !self.live.remove(&stag.0) {
-            return false;
-        }
-        self.quarantined.insert(stag.0);
-        self.quarantine_order.push_back(stag.0);
-        if self.quarantine_order.len() > QUARANTINE
-            && let Some(oldest) = self.quarantine_order.pop_front()
-        {
-            self.quarantined.remove(&oldest);
-        }
-        true
+        self.stags.release(stag.0)
     }
 
-    /// Returns the number of STags in use.
+    /// Moves the STags of a memory window to quarantine. Returns false if they were not in use.
+    pub fn release_window(&mut self, window: u32) -> bool {
+        self.windows.release(window)
+    }
+
+    /// Returns the number of STags and of memory windows in use.
     pub fn live(&self) -> usize {
-        self.live.len()
+        self.stags.live.len() + self.windows.live.len()
     }
 
     fn allocate_from(
@@ -70,14 +76,61 @@ impl StagAllocator {
             // Zero is excluded, because initiators use it for "none". RFC 5040 §8.1.1 (8) requires values that are
             // difficult to predict.
             if candidate != 0
-                && !self.quarantined.contains(&candidate)
-                && self.live.insert(candidate)
+                && !self.windows.contains(candidate >> 8)
+                && self.stags.insert(candidate)
             {
                 return Ok(Stag(candidate));
             }
         }
         Err(StagError::Exhausted)
     }
+
+    fn allocate_window_from(
+        &mut self,
+        mut draw: impl FnMut() -> Result<u32, StagError>,
+    ) -> Result<u32, StagError> {
+        for _ in 0..MAX_DRAWS {
+            let candidate = draw()? >> 8;
+            let mut stags = (0..256).map(|key| candidate << 8 | key);
+            let is_free = candidate != 0 && !stags.any(|stag| self.stags.contains(stag));
+            if is_free && self.windows.insert(candidate) {
+                return Ok(candidate);
+            }
+        }
+        Err(StagError::Exhausted)
+    }
+}
+
+impl Numbers {
+    /// Returns true if the number is in use or quarantined.
+    fn contains(&self, number: u32) -> bool {
+        self.live.contains(&number) || self.quarantined.contains(&number)
+    }
+
+    /// Adds a number to those in use. Returns false if it is in use or quarantined already.
+    fn insert(&mut self, number: u32) -> bool {
+        !self.quarantined.contains(&number) && self.live.insert(number)
+    }
+
+    /// Moves a number to quarantine. Returns false if it was not in use.
+    fn release(&mut self, number: u32) -> bool {
+        if !self.live.remove(&number) {
+            return false;
+        }
+        self.quarantined.insert(number);
+        self.quarantine_order.push_back(number);
+        if self.quarantine_order.len() > QUARANTINE
+            && let Some(oldest) = self.quarantine_order.pop_front()
+        {
+            self.quarantined.remove(&oldest);
+        }
+        true
+    }
+}
+
+/// Draws a random number.
+fn draw() -> Result<u32, StagError> {
+    getrandom::u32().map_err(|error| StagError::Random(error.to_string()))
 }
 
 #[cfg(test)]
@@ -113,6 +166,23 @@ mod tests {
             stags.release(Stag(n + 2));
         }
         assert_eq!(stags.allocate_from(scripted_source(&[1])), Ok(Stag(1)));
+    }
+
+    #[test]
+    fn stags_of_a_window_are_no_other_stags() {
+        let mut stags = StagAllocator::default();
+        assert_eq!(stags.allocate_from(scripted_source(&[0x0107])), Ok(Stag(0x0107)));
+        let draws = [0x00ff, 0x01ff, 0x02ff];
+        assert_eq!(stags.allocate_window_from(scripted_source(&draws)), Ok(2));
+        assert_eq!(stags.allocate_window_from(scripted_source(&[0x0200, 0x0300])), Ok(3));
+        assert_eq!(stags.allocate_from(scripted_source(&[0x0255, 0x0455])), Ok(Stag(0x0455)));
+        assert_eq!(stags.live(), 4);
+        assert!(stags.release_window(2) && !stags.release_window(2));
+        // Quarantined numbers are not used either.
+        assert_eq!(stags.allocate_window_from(scripted_source(&[0x02ff, 0x05ff])), Ok(5));
+        assert_eq!(stags.allocate_from(scripted_source(&[0x0255, 0x0655])), Ok(Stag(0x0655)));
+        stags.release(Stag(0x0107));
+        assert_eq!(stags.allocate_window_from(scripted_source(&[0x01ff, 0x07ff])), Ok(7));
     }
 
     #[test]

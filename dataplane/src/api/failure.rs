@@ -124,6 +124,12 @@ pub enum CommandError {
     /// The QP is not registered at this worker, or its number is in use or too high.
     #[error("no such QP, or its number is in use or too high")]
     QueuePair,
+    /// The memory window is not registered at this worker, its number is in use, or it cannot be bound as requested.
+    #[error("no such memory window, its number is in use, or it cannot be bound")]
+    Window,
+    /// Memory windows are bound to the region.
+    #[error("memory windows are bound to the region")]
+    WindowsBound,
     /// The dataplane was started without IPsec.
     #[error("there is no IPsec")]
     NoIpsec,

@@ -21,6 +21,7 @@ use super::load::{Load, LoadReport};
 use super::peers::PeerFilter;
 use super::program::{
     CompletionQueueConfig, ProgramConfig, ProgramEvent, ProgramId, QueuePairConfig, QueuePairId,
+    WindowChange,
 };
 use super::recording::Recording;
 use super::transport::{CloseReason, EndpointConfig, StreamParams, StreamStats};
@@ -219,6 +220,32 @@ pub enum Command {
     RemoveQueuePair {
         /// QP to remove.
         id: QueuePairId,
+        /// Identifies the answer.
+        ticket: Ticket,
+    },
+    /// Changes the memory windows of a program. Answered by [`Event::Done`]: after a removal, this worker places and
+    /// reads no data through the window.
+    Window {
+        /// Program that owns the window.
+        program: ProgramId,
+        /// The change.
+        change: WindowChange,
+        /// Identifies the answer.
+        ticket: Ticket,
+    },
+    /// Answers [`ProgramEvent::BindWindow`]. Ignored if the QP has ended.
+    WindowBound {
+        /// QP of the request.
+        id: QueuePairId,
+        /// Number of the request.
+        sequence: u32,
+        /// True if all workers have bound the window.
+        is_bound: bool,
+    },
+    /// Checks that no memory window of this worker is bound to a region. Answered by [`Event::Done`].
+    CheckRegion {
+        /// STag of the region.
+        stag: Stag,
         /// Identifies the answer.
         ticket: Ticket,
     },

@@ -10,11 +10,11 @@
 
 use std::sync::Arc;
 
-use ddp::PdId;
+use ddp::{PdId, Stag};
 use verbs_layout::completion::CompletionError;
 use verbs_layout::doorbell;
 use verbs_layout::ring::RingError;
-use verbs_layout::work::DescriptorError;
+use verbs_layout::work::{DescriptorError, WindowBind};
 
 use crate::memory::{CompletionProducer, DoorbellScanner, RingConsumer};
 use crate::signal::Signal;
@@ -97,6 +97,52 @@ pub struct QueuePairConfig {
     pub copy_sources: bool,
 }
 
+/// A memory window of a program: the upper 24 bits of its STags. The lower 8 bits are the key of a binding.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct WindowId(pub u32);
+
+impl WindowId {
+    /// Returns the window that an STag belongs to, if the STag is one of a window.
+    pub const fn of(stag: Stag) -> WindowId {
+        WindowId(stag.0 >> 8)
+    }
+
+    /// Returns the STag of the window with this key.
+    pub const fn stag(self, key: u8) -> Stag {
+        Stag(self.0 << 8 | key as u32)
+    }
+}
+
+/// Type of a memory window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WindowKind {
+    /// Type 1: all QPs of its protection domain may use the window. A new binding replaces the previous one.
+    One,
+    /// Type 2: only the QP that binds the window may use it, until the window is invalidated.
+    Two,
+}
+
+/// A change of a program's memory windows at one worker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WindowChange {
+    /// Adds an unbound window.
+    Add {
+        /// The window.
+        window: WindowId,
+        /// Protection domain of the window.
+        pd: PdId,
+        /// Type of the window.
+        kind: WindowKind,
+    },
+    /// Removes a window, bound or not.
+    Remove {
+        /// The window.
+        window: WindowId,
+    },
+    /// Binds a type 1 window, because [`ProgramEvent::BindWindow`] has requested it.
+    Bind(WindowBind),
+}
+
 /// An event about a program, other than a completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProgramEvent {
@@ -115,6 +161,16 @@ pub enum ProgramEvent {
         number: u32,
         /// Cause of the failure.
         reason: CompletionError,
+    },
+    /// A QP requests that all workers bind a type 1 window. [`Command::WindowBound`](crate::Command::WindowBound)
+    /// answers it. The QP performs no further request before the answer.
+    BindWindow {
+        /// QP of the request.
+        id: QueuePairId,
+        /// Number of the request, repeated in the answer.
+        sequence: u32,
+        /// The checked request.
+        bind: WindowBind,
     },
 }
 
@@ -140,6 +196,9 @@ pub enum QueuePairError {
     /// An SGE of a receive request is not within a writable memory region of the QP's protection domain.
     #[error("receive request: an SGE is not within a writable memory region")]
     ReceiveProtection,
+    /// A memory window cannot be bound or invalidated as requested.
+    #[error("send request: the memory window cannot be bound or invalidated")]
+    Window,
     /// The stream cannot perform the operation.
     #[error("the operation cannot be performed on this stream")]
     Operation,

@@ -27,6 +27,7 @@ extern "C" {
 typedef struct ddpd_session ddpd_session;
 typedef struct ddpd_domain ddpd_domain;
 typedef struct ddpd_region ddpd_region;
+typedef struct ddpd_window ddpd_window;
 typedef struct ddpd_channel ddpd_channel;
 typedef struct ddpd_cq ddpd_cq;
 typedef struct ddpd_qp ddpd_qp;
@@ -43,7 +44,7 @@ struct ddpd_limits {
     uint64_t arena_bytes;  /* address space for regions */
     uint32_t queue_pairs;
     uint32_t completion_queues;
-    uint32_t memory_regions;
+    uint32_t memory_regions; /* and windows */
     uint32_t posts;       /* incomplete posts of a queue */
     uint32_t completions; /* entries of a CQ */
     uint16_t ird;
@@ -62,7 +63,8 @@ enum ddpd_access {
     DDPD_LOCAL_WRITE = 1,   /* sink of Receives, Reads and atomics of this side; required by DDPD_REMOTE_WRITE and DDPD_REMOTE_ATOMIC */
     DDPD_REMOTE_WRITE = 2,
     DDPD_REMOTE_READ = 4,
-    DDPD_REMOTE_ATOMIC = 8
+    DDPD_REMOTE_ATOMIC = 8,
+    DDPD_ZERO_BASED = 16 /* of windows: the TO of the first byte is 0 instead of its address */
 };
 
 int ddpd_domain_create(const ddpd_session *session, ddpd_domain **domain);
@@ -79,6 +81,17 @@ void *ddpd_region_address(const ddpd_region *region);
 size_t ddpd_region_length(const ddpd_region *region);
 uint32_t ddpd_region_stag(const ddpd_region *region); /* lkey, and rkey for peers */
 
+/*
+ * A memory window: an STag by which peers get rights to a part of a region, from ddpd_post_bind until its invalidation.
+ * Its lower 8 bits are a key that the program chooses for each binding. Type 1: for the peers of all QPs of the domain, until
+ * the next binding; one of length 0 ends it. Type 2: for the peer of the QP that binds it, until DDPD_LOCAL_INVALIDATE, a
+ * Send with Invalidate of the peer, or the end of the connection. A region with bound windows stays registered. The
+ * destruction ends the binding.
+ */
+int ddpd_window_alloc(const ddpd_domain *domain, uint32_t type, ddpd_window **window);
+void ddpd_window_destroy(ddpd_window *window);
+uint32_t ddpd_window_stag(const ddpd_window *window, uint8_t key); /* rkey for peers, not an lkey */
+
 /* ---- Completions ---- */
 
 enum ddpd_opcode {
@@ -86,7 +99,8 @@ enum ddpd_opcode {
     DDPD_SEND_INVALIDATE = 2,
     DDPD_WRITE = 3,
     DDPD_READ = 4,
-    DDPD_LOCAL_INVALIDATE = 5, /* not available: a post ends the QP */
+    DDPD_LOCAL_INVALIDATE = 5, /* of a window of type 2 that is bound to the QP */
+    DDPD_BIND_WINDOW = 6, /* of completions */
     DDPD_COMPARE_SWAP = 7,
     DDPD_FETCH_ADD = 8,
     DDPD_IMMEDIATE = 9,
@@ -186,6 +200,17 @@ struct ddpd_receive {
     uint32_t reserved;
 };
 
+/* Fields: see ddpd_window_alloc. */
+struct ddpd_bind {
+    uint64_t wr_id;
+    uint32_t flags;  /* DDPD_SIGNALLED, DDPD_FENCE */
+    uint32_t access; /* DDPD_REMOTE_WRITE, DDPD_REMOTE_READ, DDPD_REMOTE_ATOMIC; DDPD_ZERO_BASED */
+    uint32_t window; /* ddpd_window_stag with the key of the binding */
+    uint32_t region; /* STag of the region */
+    uint64_t address; /* of the first byte, within the region */
+    uint64_t length;  /* 0: the end of the binding of a window of type 1 */
+};
+
 /* A QP has one connection. max_sends and max_receives: 1 to `posts` of the limits. copy_sources: 1 if the program changes
  * bytes of posts before their completion, so that the appliance keeps copies; else 0. The destruction resets an open
  * connection. */
@@ -196,6 +221,8 @@ uint32_t ddpd_qp_number(const ddpd_qp *qp);
 /* -EAGAIN: the queue is full. -EPIPE: the connection has ended. */
 int ddpd_post_send(const ddpd_qp *qp, const struct ddpd_send *send);
 int ddpd_post_receive(const ddpd_qp *qp, const struct ddpd_receive *receive);
+/* Binds a window. DDPD_WINDOW_BIND: its status if that is not possible, which ends the QP. */
+int ddpd_post_bind(const ddpd_qp *qp, const struct ddpd_bind *bind);
 
 /* ---- Connections ---- */
 

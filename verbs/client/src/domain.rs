@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::session::Session;
 
 /// A protection domain (PD). Its queue pairs can access only its own memory regions. Clones refer to the same domain,
-/// which is removed when the last clone and all of its queue pairs and memory regions are dropped.
+/// which is removed when the last clone and all of its queue pairs, memory regions and memory windows are dropped.
 #[derive(Clone, Debug)]
 pub struct ProtectionDomain(Arc<Inner>);
 
@@ -35,6 +35,11 @@ impl ProtectionDomain {
         &self.0.session
     }
 
+    /// Returns true if both are the same domain.
+    pub(crate) fn is_same(&self, other: &ProtectionDomain) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     pub(crate) fn number(&self) -> u32 {
         self.0.number
     }
@@ -42,7 +47,7 @@ impl ProtectionDomain {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Each QP and region of the domain holds a clone, so all are already removed. Errors after the session's
+        // Each QP, region and window of the domain holds a clone, so all are already removed. Errors after the session's
         // end are ignored: the appliance has then removed the domain.
         let _ = self.session.link().call_done(Call::RemovePd { pd: self.number });
     }

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!  Session ─┬─ ProtectionDomain ─┬─ MemoryRegion ── Buffer (arena)
+//!           │                    ├─ MemoryWindow
 //!           │                    └─ QueuePair ── connect, or Listener → ConnectionRequest → accept
 //!           ├─ CompletionChannel ── CompletionQueue
 //!           └─ events
@@ -13,6 +14,7 @@
 //! | [`Session`] | the connection to the appliance: limits, devices, [events](Session::next_event) |
 //! | [`ProtectionDomain`] | the scope of memory regions and queue pairs |
 //! | [`MemoryRegion`] | memory that the appliance may access, allocated from the session's arena |
+//! | [`MemoryWindow`] | an STag for a part of a memory region, bound and invalidated by posts |
 //! | [`QueuePair`] | a connection with its send and receive queue; [`post`] makes the operations |
 //! | [`CompletionQueue`] | outcomes of posted operations |
 //! | [`CompletionChannel`] | a descriptor that is readable after a requested notification |
@@ -101,6 +103,7 @@ mod region;
 mod session;
 #[cfg(test)]
 mod tests;
+mod window;
 
 pub use channel::CompletionChannel;
 pub use completion_queue::{CompletionQueue, NO_COMPLETION};
@@ -122,5 +125,6 @@ pub use verbs_layout::work::{
 };
 pub use verbs_session::message::{
     Depths, Device, Limits, MAX_PRIVATE_DATA, MemoryAccess, PeerKind, Refusal, RefusalKind,
-    StartUp, Transport,
+    StartUp, Transport, WindowKind,
 };
+pub use window::MemoryWindow;

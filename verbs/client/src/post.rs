@@ -99,7 +99,8 @@ pub fn immediate(data: [u8; 8]) -> SendWork {
     work(Operation::Immediate { data, solicited: false })
 }
 
-/// Returns an operation that invalidates `stag`, an STag of this side.
+/// Returns an operation that invalidates `stag`, the STag of a [`MemoryWindow`](crate::MemoryWindow) of type 2 that is
+/// bound to this QP. It completes after all earlier operations.
 pub fn local_invalidate(stag: u32) -> SendWork {
     work(Operation::LocalInvalidate { stag })
 }

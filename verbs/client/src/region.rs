@@ -247,7 +247,8 @@ impl MemoryRegion {
     /// more.
     ///
     /// # Errors
-    /// The appliance refuses the call, or the session has ended. The memory is then not allocated again.
+    /// The appliance refuses the call, for example because memory windows are bound to the region, or the session has
+    /// ended. The memory is then not allocated again.
     pub fn deregister(mut self) -> Result<(), Error> {
         self.remove()
     }

@@ -50,7 +50,7 @@ pub enum Call {
     },
     /// Creates a protection domain. Answered by [`Answer::Created`] with its number.
     CreatePd,
-    /// Removes a protection domain that has no memory regions or QPs. Answered by [`Answer::Done`].
+    /// Removes a protection domain that has no memory regions, memory windows or QPs. Answered by [`Answer::Done`].
     RemovePd {
         /// Number of the protection domain.
         pd: u32,
@@ -71,9 +71,22 @@ pub enum Call {
         /// Access rights of the region.
         access: MemoryAccess,
     },
-    /// Removes a memory region. Answered by [`Answer::Done`] once no worker accesses its memory any more.
+    /// Removes a memory region to which no memory window is bound. Answered by [`Answer::Done`] once no worker accesses
+    /// its memory any more.
     DeregisterMemory {
         /// STag of the region.
+        stag: u32,
+    },
+    /// Allocates a memory window, which is not bound. Answered by [`Answer::Window`].
+    AllocateWindow {
+        /// Number of the protection domain.
+        pd: u32,
+        /// Type of the window.
+        kind: WindowKind,
+    },
+    /// Removes a memory window, bound or not. Answered by [`Answer::Done`] once no worker accepts its STag any more.
+    DeallocateWindow {
+        /// An STag of the window.
         stag: u32,
     },
     /// Creates a channel for notifications of completion queues. Answered by [`Answer::Created`] with its number and
@@ -194,6 +207,16 @@ pub struct MemoryAccess {
     pub remote_atomic: bool,
 }
 
+/// Type of a memory window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WindowKind {
+    /// Type 1: peers of all QPs of its protection domain may use the window. A new binding replaces the previous one.
+    One,
+    /// Type 2: only the peer of the QP that binds the window may use it, until either side invalidates it.
+    Two,
+}
+
 /// Maximum numbers of Reads and atomics that a connection may have outstanding (RFC 6581 §9).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -296,6 +319,11 @@ pub enum Answer {
         /// STag of the region, which is both its lkey and its rkey.
         stag: u32,
     },
+    /// A memory window was allocated.
+    Window {
+        /// STag of the window with the key 0. The key is in the lower 8 bits.
+        stag: u32,
+    },
     /// A CQ was created. One file descriptor: its area, with a queue for each worker, in the order of the workers.
     CompletionQueue {
         /// Number of the CQ.
@@ -360,7 +388,7 @@ pub struct Limits {
     pub queue_pairs: u32,
     /// Number of CQs.
     pub completion_queues: u32,
-    /// Number of parts of memory regions: a region counts once for each of its parts.
+    /// Number of memory windows and of parts of memory regions: a region counts once for each of its parts.
     pub memory_regions: u32,
     /// Size of all memory regions, queues and incomplete posts together, bytes.
     pub memory_bytes: u64,

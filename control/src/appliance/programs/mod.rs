@@ -39,6 +39,7 @@ mod session;
 mod share;
 mod shared;
 mod table;
+mod windows;
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
@@ -318,6 +319,8 @@ impl Programs {
             Call::CreatePd => self.create_pd(id, request),
             Call::RemovePd { pd } => self.remove_pd(id, request, pd),
             Call::DeregisterMemory { stag } => self.deregister(env, id, request, Stag(stag)),
+            Call::AllocateWindow { pd, kind } => self.allocate_window(env, id, request, pd, kind),
+            Call::DeallocateWindow { stag } => self.deallocate_window(env, id, request, Stag(stag)),
             Call::RemoveChannel { channel } => self.remove_channel(id, request, channel),
             Call::RemoveCompletionQueue { queue } => self.remove_queue(env, id, request, queue),
             Call::RemoveQueuePair { pair } => self.remove_pair(env, id, request, pair, actions),
@@ -361,6 +364,18 @@ impl Programs {
             ProgramStep::Registered { stag, request } => {
                 self.on_registered(env, id, stag, request, result);
             }
+            ProgramStep::RegionChecked { stag, request } => {
+                self.on_region_checked(env, id, stag, request, result);
+            }
+            ProgramStep::WindowAdded { window, request } => {
+                self.on_window_added(env, id, window, request, result);
+            }
+            ProgramStep::WindowRemoved { window, request } => {
+                self.on_window_removed(env, id, window, request);
+            }
+            ProgramStep::WindowBound { pair, sequence } => {
+                self.on_window_bound(env, id, pair, sequence, result.is_ok());
+            }
             ProgramStep::Deregistered { stag } => self.on_region_removed(env, id, stag),
             ProgramStep::QueueAdded { queue, request } => {
                 self.on_queue_added(id, queue, request, result);
@@ -383,7 +398,8 @@ impl Programs {
         Vec::new()
     }
 
-    /// Counts and logs the failure of a QP or CQ, and reports it to the program.
+    /// Counts and logs the failure of a QP or CQ, and reports it to the program. Performs the request of a QP to bind a
+    /// window.
     pub(super) fn on_event(&mut self, env: &mut Env, event: ProgramEvent) {
         let (id, reason, event) = match event {
             ProgramEvent::QueuePairFailed { id, reason } => {
@@ -395,6 +411,9 @@ impl Programs {
                 let (queue, message) = (number, reason.to_string());
                 let sentence = format!("completion queue {queue}: {message}");
                 (program, sentence, Event::CompletionQueueFailed { queue, message })
+            }
+            ProgramEvent::BindWindow { id, sequence, bind } => {
+                return self.bind_window(env, id, sequence, bind);
             }
         };
         self.tally.failures += 1;

@@ -8,7 +8,9 @@ use std::time::Instant;
 use api::AuditedProgram;
 use config::ProgramsSection;
 use dataplane::memory::RingConsumer;
-use dataplane::{Connect, ListenerConfig, ListenerId, ProgramId, Signal, WorkerId};
+use dataplane::{
+    Connect, ListenerConfig, ListenerId, ProgramId, Signal, WindowId, WindowKind, WorkerId,
+};
 use ddp::{PdId, Stag, StreamId};
 use tcp_lite::endpoint::UlpConfig;
 use verbs_session::message::{Answer, Depths, Refusal, RefusalKind, Ring, Welcome};
@@ -34,6 +36,7 @@ pub(super) struct Program {
     pub(super) share: Arc<Share>,
     pub(super) domains: Table<Domain>,
     pub(super) regions: HashMap<Stag, Region>,
+    pub(super) windows: HashMap<WindowId, Window>,
     pub(super) channels: Table<Channel>,
     pub(super) queues: Table<Queue>,
     pub(super) pairs: Table<Pair>,
@@ -60,7 +63,7 @@ pub(super) enum State {
 /// A protection domain.
 pub(super) struct Domain {
     pub(super) id: PdId,
-    /// Number of memory regions and QPs in the domain.
+    /// Number of memory regions, memory windows and QPs in the domain.
     pub(super) users: u32,
 }
 
@@ -78,11 +81,30 @@ pub(super) struct Region {
 pub(super) enum RegionPhase {
     Adding,
     Active,
+    /// The workers check that no memory window is bound to the region. `request`: the call that removes the region.
+    Checking {
+        request: u32,
+    },
     /// The workers remove the region. `request`: the call to answer when its memory is free; `None` if no call removes
     /// the region.
     Removing {
         request: Option<u32>,
     },
+}
+
+/// A memory window.
+pub(super) struct Window {
+    pub(super) pd: u32,
+    pub(super) kind: WindowKind,
+    pub(super) phase: WindowPhase,
+    pub(super) _hold: Hold,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum WindowPhase {
+    Adding,
+    Active,
+    Removing,
 }
 
 pub(super) struct Channel {
@@ -197,6 +219,7 @@ impl Program {
             share: attachment.share,
             domains: Table::new(MAX_DOMAINS),
             regions: HashMap::new(),
+            windows: HashMap::new(),
             channels: Table::new(settings.channels()),
             queues: Table::new(settings.completion_queues),
             pairs: Table::new(settings.queue_pairs),

@@ -1,8 +1,9 @@
 //! Protection domains and memory regions of a program.
 //!
 //! ```text
-//!   Adding --all workers have it--> Active --call--> Removing --all workers have removed it,
-//!                                                              and its memory is free--> answered
+//!   Adding --all workers have it--> Active --call--> Checking --no window on it--> Removing
+//!                                                                          --all workers have removed it,
+//!                                                                            and its memory is free--> answered
 //! ```
 
 use dataplane::{Command, ProgramId, SourceRemoval};
@@ -37,7 +38,9 @@ impl Programs {
     ) -> Result<(), Refusal> {
         let program = self.open(id)?;
         if program.domain(pd)?.users > 0 {
-            return Err(in_use(format!("protection domain {pd} has memory regions or QPs")));
+            return Err(in_use(format!(
+                "protection domain {pd} has memory regions, memory windows or QPs"
+            )));
         }
         let removed = program.domains.remove(pd);
         program.reply(request, Ok(Answer::Done));
@@ -125,12 +128,42 @@ impl Programs {
         request: u32,
         stag: Stag,
     ) -> Result<(), Refusal> {
-        let region = self.open(id)?.regions.get(&stag);
-        if region.is_none_or(|region| region.phase != RegionPhase::Active) {
-            return Err(not_found("memory region with STag", stag));
+        let program = self.open(id)?;
+        let region = program.regions.get_mut(&stag);
+        let region = region.filter(|region| region.phase == RegionPhase::Active);
+        let region = region.ok_or_else(|| not_found("memory region with STag", stag))?;
+        if program.windows.is_empty() {
+            self.remove_region(env, id, stag, SourceRemoval::Wait, Some(request));
+            return Ok(());
         }
-        self.remove_region(env, id, stag, SourceRemoval::Wait, Some(request));
+        region.phase = RegionPhase::Checking { request };
+        let then = Continuation::Program(id, ProgramStep::RegionChecked { stag, request });
+        env.broadcast(then, |ticket| Command::CheckRegion { stag, ticket });
         Ok(())
+    }
+
+    /// Removes a region, unless memory windows are bound to it. A window that a QP binds meanwhile ends with the region.
+    pub(super) fn on_region_checked(
+        &mut self,
+        env: &mut Env,
+        id: ProgramId,
+        stag: Stag,
+        request: u32,
+        result: Result<(), String>,
+    ) {
+        let Some(program) = self.programs.get_mut(&id) else { return };
+        let Some(region) = program.regions.get_mut(&stag) else { return };
+        // The program may have ended meanwhile.
+        if region.phase != (RegionPhase::Checking { request }) {
+            return;
+        }
+        match result {
+            Ok(()) => self.remove_region(env, id, stag, SourceRemoval::Wait, Some(request)),
+            Err(reason) => {
+                region.phase = RegionPhase::Active;
+                program.reply(request, Err(in_use(reason)));
+            }
+        }
     }
 
     /// Removes a memory region from all workers. `request`: the call to answer when its memory is free.

@@ -370,7 +370,9 @@ fn ticket(command: &Command) -> Option<Ticket> {
         | Command::AddCompletionQueue { ticket, .. }
         | Command::RemoveCompletionQueue { ticket, .. }
         | Command::AddQueuePair { ticket, .. }
-        | Command::RemoveQueuePair { ticket, .. } => Some(*ticket),
+        | Command::RemoveQueuePair { ticket, .. }
+        | Command::Window { ticket, .. }
+        | Command::CheckRegion { ticket, .. } => Some(*ticket),
         _ => None,
     }
 }

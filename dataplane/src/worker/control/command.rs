@@ -113,6 +113,17 @@ impl<Io: PortIo> Core<Io> {
                 let result = self.remove_queue_pair(id);
                 self.report_done(ticket, result);
             }
+            Command::Window { program, change, ticket } => {
+                let result = self.change_window(program, change, now);
+                self.report_done(ticket, result);
+            }
+            Command::WindowBound { id, sequence, is_bound } => {
+                self.on_window_bound(id, sequence, is_bound, now);
+            }
+            Command::CheckRegion { stag, ticket } => {
+                let result = self.check_no_windows(stag);
+                self.report_done(ticket, result);
+            }
             Command::Load { stream, load, ticket } => self.start_load(stream, load, ticket, now),
             Command::StopLoad { stream } => self.stop_load(stream, now),
             Command::Close { stream, abort } => {
@@ -205,7 +216,7 @@ impl<Io: PortIo> Core<Io> {
     /// Removes a region. This worker places no more data in it. `Done` is reported once no post or load uses the
     /// region. With [`SourceRemoval::Abort`], streams whose posts or loads use the region are aborted.
     fn remove_stag(&mut self, stag: Stag, sources: SourceRemoval, ticket: Ticket, now: Instant) {
-        self.revoke_posted_receives(stag);
+        self.revoke_from_programs(stag, now);
         let removed = self.env.tables.remove_stag(stag).map(|entry| {
             self.revoke_users(stag, entry.stream, now);
         });
@@ -282,7 +293,12 @@ impl<Io: PortIo> Core<Io> {
 
     /// Terminates each stream whose peer has an RDMA Read from this region in progress. `bound` is the stream to which
     /// the region is bound, if any. [`rebind`](Self::rebind) has then terminated the Reads of all other streams.
-    fn revoke_users(&mut self, stag: Stag, bound: Option<StreamId>, now: Instant) {
+    pub(in crate::worker) fn revoke_users(
+        &mut self,
+        stag: Stag,
+        bound: Option<StreamId>,
+        now: Instant,
+    ) {
         match bound {
             Some(stream) => {
                 if let Some(slot) = self.streams.find_stream(stream) {

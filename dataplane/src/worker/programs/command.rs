@@ -1,13 +1,15 @@
 //! Commands about programs: registration and removal of programs, CQs and QPs, and the link of a QP to its stream.
 
+use base::Instant;
 use ddp::{Stag, StreamId};
 use tcp_lite::endpoint::UlpConfig;
 
 use super::Program;
 use super::pair::QueuePair;
+use super::windows::Binding;
 use crate::api::{
     CommandError, CompletionQueueConfig, MAX_QUEUE_PAIRS, ProgramConfig, ProgramId,
-    QueuePairConfig, QueuePairId,
+    QueuePairConfig, QueuePairError, QueuePairId, WindowChange, WindowId,
 };
 use crate::io::PortIo;
 use crate::worker::flows::conn::{Conn, PairRef, Stream};
@@ -40,7 +42,11 @@ impl<Io: PortIo> Core<Io> {
     /// The program does not exist.
     pub(in crate::worker) fn remove_program(&mut self, id: ProgramId) -> Result<(), CommandError> {
         let place = self.env.programs.find(id).ok_or(CommandError::Program)?;
-        let program = self.env.programs.take(place);
+        let mut program = self.env.programs.take(place);
+        if let Some(program) = &mut program {
+            // The streams of all QPs are reset below, so that no peer can continue a Read.
+            let _ended = program.windows.release_all(&mut self.env.tables);
+        }
         for pair in program.into_iter().flat_map(|program| program.pairs).flatten() {
             self.abandon_pair(&pair);
         }
@@ -114,6 +120,7 @@ impl<Io: PortIo> Core<Io> {
         let place = program.pairs.get_mut(id.number as usize);
         let pair = place.and_then(Option::take).ok_or(CommandError::QueuePair)?;
         program.completions.release(pair.completion_queues());
+        program.windows.release_pair(id.number, &mut self.env.tables);
         self.abandon_pair(&pair);
         self.publish_queue_pairs();
         Ok(())
@@ -160,24 +167,94 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// Revokes a region that is being removed: posted receives of the QPs in its protection domain must not write to it
-    /// any more.
-    pub(in crate::worker) fn revoke_posted_receives(&mut self, stag: Stag) {
+    /// Changes a program's memory windows.
+    ///
+    /// # Errors
+    /// The program or the window does not exist, the window exists already, or it cannot be bound as requested.
+    pub(in crate::worker) fn change_window(
+        &mut self,
+        program: ProgramId,
+        change: WindowChange,
+        now: Instant,
+    ) -> Result<(), CommandError> {
+        let programs = &mut self.env.programs;
+        let windows = &mut programs.get_mut(program).ok_or(CommandError::Program)?.windows;
+        let tables = &mut self.env.tables;
+        let ended = match change {
+            WindowChange::Add { window, pd, kind } => return windows.add(window, pd, kind),
+            WindowChange::Remove { window } => windows.remove(window, tables)?,
+            WindowChange::Bind(bind) => {
+                let window = WindowId::of(Stag(bind.window));
+                let (pd, _) = windows.find(window).ok_or(CommandError::Window)?;
+                windows.bind(&bind, pd, None, tables).map_err(|_| CommandError::Window)?
+            }
+        };
+        self.revoke_binding(ended, now);
+        Ok(())
+    }
+
+    /// Completes the request of a QP that binds a type 1 window at all workers. Other answers are ignored: the QP has
+    /// ended meanwhile.
+    pub(in crate::worker) fn on_window_bound(
+        &mut self,
+        id: QueuePairId,
+        sequence: u32,
+        is_bound: bool,
+        now: Instant,
+    ) {
+        let Some(place) = self.env.programs.find(id.program) else { return };
+        let Some(mut program) = self.env.programs.take(place) else { return };
+        let Program { pairs, completions, .. } = &mut *program;
+        if let Some(Some(pair)) = pairs.get_mut(id.number as usize)
+            && let Some(performed) = pair.finish_bind(sequence, is_bound, completions)
+        {
+            self.env.control.counters().programs.program_sends_completed.add(performed);
+            if !is_bound {
+                self.fail_pair(pair, QueuePairError::Window, now);
+            }
+            program.make_ready(id.number);
+        }
+        self.env.programs.restore(place, program);
+    }
+
+    /// Checks that no memory window is bound to a region.
+    ///
+    /// # Errors
+    /// A window is bound to it.
+    pub(in crate::worker) fn check_no_windows(&self, stag: Stag) -> Result<(), CommandError> {
+        let mut programs = self.env.programs.programs.iter().flatten();
+        match programs.any(|program| program.windows.are_on(stag)) {
+            true => Err(CommandError::WindowsBound),
+            false => Ok(()),
+        }
+    }
+
+    /// Revokes a region that is being removed from programs: posted receives of the QPs in its protection domain must
+    /// not write to it any more, and windows on it are unbound.
+    pub(in crate::worker) fn revoke_from_programs(&mut self, stag: Stag, now: Instant) {
         if self.env.programs.is_empty() {
             return;
         }
         let Some(entry) = self.env.tables.stag(stag) else { return };
         let (pd, memory) = (entry.pd, entry.memory.clone());
-        for place in 0..self.env.programs.programs.len() {
-            let Some(program) = self.env.programs.take(place) else { continue };
+        self.for_each_program(|core, program| {
             for pair in program.pairs.iter().flatten().filter(|pair| pair.pd == pd) {
-                if let Some((mut stream, _)) = pair.stream.and_then(|stream| self.find(stream))
+                if let Some((mut stream, _)) = pair.stream.and_then(|stream| core.find(stream))
                     && let Some(mut lower) = stream.lower()
                 {
                     lower.revoke_receives(&memory);
                 }
             }
-            self.env.programs.restore(place, program);
+            for ended in program.windows.release_region(stag, &mut core.env.tables) {
+                core.revoke_binding(Some(ended), now);
+            }
+        });
+    }
+
+    /// Terminates the streams whose peers have an RDMA Read in progress through a window that was unbound.
+    fn revoke_binding(&mut self, ended: Option<Binding>, now: Instant) {
+        if let Some(Binding { stag, pair, .. }) = ended {
+            self.revoke_users(stag, pair.map(|pair| pair.stream), now);
         }
     }
 
@@ -212,6 +289,7 @@ impl<Io: PortIo> Env<Io> {
     pub(in crate::worker) fn end_pair(&mut self, conn: &mut Conn) {
         let Some(reference) = take_pair(conn) else { return };
         let Some((program, number)) = self.programs.pair_mut(reference) else { return };
+        program.windows.release_pair(number, &mut self.tables);
         let Program { pairs, completions, .. } = program;
         if let Some(Some(pair)) = pairs.get_mut(number as usize) {
             pair.end(completions);

@@ -23,7 +23,7 @@ impl<Io: PortIo> Env<Io> {
             // The QP has been removed, so its stream is ending.
             return is_for_control_thread(&event).then_some(event);
         };
-        let Program { pairs, completions, .. } = program;
+        let Program { pairs, completions, windows, .. } = program;
         let Some(Some(pair)) = pairs.get_mut(number as usize) else { return None };
         let counters = &self.control.counters().programs;
         match event {
@@ -43,6 +43,9 @@ impl<Io: PortIo> Env<Io> {
                 }
             }
             Event::ReceivedInto { len, solicited, invalidated, .. } => {
+                if let Some(stag) = invalidated {
+                    windows.on_invalidated(stag, number, &mut self.tables);
+                }
                 let carried = invalidated.map_or(Carried::Nothing, |s| Carried::Invalidated(s.0));
                 counters.program_receives_completed.add(1);
                 pair.fill_receive(len, solicited, carried, completions);

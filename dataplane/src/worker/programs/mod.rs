@@ -20,14 +20,18 @@ mod pair;
 mod request;
 mod serve;
 mod sleep;
+mod windows;
 
 use std::collections::VecDeque;
 
 use self::completion::CompletionQueues;
 use self::pair::QueuePair;
+use self::windows::Windows;
 use crate::api::{ProgramConfig, ProgramId, QueuePairId};
+use crate::io::PortIo;
 use crate::memory::DoorbellScanner;
 use crate::signal::Signal;
+use crate::worker::Core;
 use crate::worker::flows::conn::PairRef;
 
 /// The programs of a worker.
@@ -50,6 +54,7 @@ struct Program {
     /// QPs by number.
     pairs: Vec<Option<Box<QueuePair>>>,
     completions: CompletionQueues,
+    windows: Windows,
     /// Numbers of QPs that may have descriptors to take, without duplicates ([`QueuePair::queued`]).
     ready: VecDeque<u32>,
 }
@@ -94,6 +99,18 @@ impl Programs {
     }
 }
 
+impl<Io: PortIo> Core<Io> {
+    /// Calls `serve` with each program. A program is out of the table meanwhile, because its operations borrow the rest
+    /// of the worker.
+    fn for_each_program(&mut self, mut serve: impl FnMut(&mut Self, &mut Program)) {
+        for place in 0..self.env.programs.programs.len() {
+            let Some(mut program) = self.env.programs.take(place) else { continue };
+            serve(self, &mut program);
+            self.env.programs.restore(place, program);
+        }
+    }
+}
+
 impl Program {
     fn new(config: ProgramConfig) -> Program {
         let ProgramConfig { id, doorbells, wake, budget } = config;
@@ -105,6 +122,7 @@ impl Program {
             budget: budget.max(1),
             pairs: Vec::new(),
             completions: CompletionQueues::default(),
+            windows: Windows::default(),
             ready: VecDeque::new(),
         }
     }

@@ -44,6 +44,8 @@ pub(super) struct SendQueue {
     pub(super) max: usize,
     /// A fenced request that waits until `requests` is 0.
     pub(super) waiting: Option<SendWork>,
+    /// Number of the newest post if it binds a type 1 window and waits for all workers. Further requests wait.
+    pub(super) binding: Option<u32>,
     /// Posted operations, oldest first.
     posted: VecDeque<PostedSend>,
     /// Number of Reads and atomics in `posted`.
@@ -134,6 +136,7 @@ impl QueuePair {
                 ring: Ring::new(sends),
                 max: max_sends.max(1) as usize,
                 waiting: None,
+                binding: None,
                 posted: VecDeque::new(),
                 requests: 0,
                 completions: send_completions,
@@ -192,11 +195,35 @@ impl QueuePair {
         self.complete_sends(completions)
     }
 
-    /// Adds a post whose RDMAP operations were given to the stream, or that has failed.
-    pub(super) fn push_send(&mut self, posted: PostedSend, completions: &mut CompletionQueues) {
+    /// Adds a post whose RDMAP operations were given to the stream, that was performed, or that has failed. Returns the
+    /// number of posts completed without an error.
+    pub(super) fn push_send(
+        &mut self,
+        posted: PostedSend,
+        completions: &mut CompletionQueues,
+    ) -> u64 {
         self.sends.requests += u32::from(posted.opcode.is_request());
         self.sends.posted.push_back(posted);
-        self.complete_sends(completions);
+        self.complete_sends(completions)
+    }
+
+    /// Ends the newest post, which binds a type 1 window, if it has this number. Returns the number of posts completed
+    /// without an error; `None` for another number.
+    pub(super) fn finish_bind(
+        &mut self,
+        sequence: u32,
+        is_bound: bool,
+        completions: &mut CompletionQueues,
+    ) -> Option<u64> {
+        if self.sends.binding != Some(sequence) {
+            return None;
+        }
+        self.sends.binding = None;
+        if let Some(newest) = self.sends.posted.back_mut() {
+            newest.parts = 0;
+            newest.status = if is_bound { Status::Success } else { Status::WindowBind };
+        }
+        Some(self.complete_sends(completions))
     }
 
     /// Completes the oldest posts without outstanding events. Returns the number of those without an error.
@@ -273,6 +300,7 @@ impl QueuePair {
     pub(super) fn end(&mut self, completions: &mut CompletionQueues) {
         self.stream = None;
         self.ended = true;
+        self.sends.binding = None;
         for posted in &mut self.sends.posted {
             if posted.parts > 0 {
                 (posted.parts, posted.status) = (0, Status::Flushed);
@@ -309,6 +337,12 @@ impl ReceiveQueue {
 }
 
 impl PostedSend {
+    /// Returns the record of a request without outstanding operations that has no error so far.
+    pub(super) fn success(work: &SendWork) -> PostedSend {
+        let signalled = work.signalled;
+        PostedSend { signalled, ..PostedSend::failed(work, Status::Success) }
+    }
+
     /// Returns the record of a request that was not performed. Its completion is always signalled.
     pub(super) fn failed(work: &SendWork, status: Status) -> PostedSend {
         PostedSend {

@@ -10,6 +10,7 @@ use verbs_layout::work::{
 };
 
 use super::pair::PostedSend;
+use super::windows::Windows;
 use crate::memory::Memory;
 use crate::worker::flows::tables::Tables;
 
@@ -28,6 +29,8 @@ pub(super) struct Regions<'a> {
     pub(super) tables: &'a Tables,
     pub(super) pd: PdId,
     pub(super) stream: StreamId,
+    /// Windows of the program, whose STags are not lkeys.
+    pub(super) windows: &'a Windows,
 }
 
 impl Regions<'_> {
@@ -36,23 +39,14 @@ impl Regions<'_> {
     /// # Errors
     /// The status with which the request completes.
     pub(super) fn translate(&self, work: &SendWork) -> Result<(Requests, PostedSend), Status> {
-        let mut posted =
-            PostedSend { signalled: work.signalled, ..PostedSend::failed(work, Status::Success) };
+        let mut posted = PostedSend::success(work);
         let mut requests = Requests::new();
         match &work.operation {
             Operation::Send { payload, solicited } => {
-                let (source, solicited) = (self.source(payload)?, *solicited);
-                requests.push(WorkRequest::Send {
-                    source,
-                    solicited,
-                    invalidate: None,
-                    cookie: COOKIE,
-                });
+                requests.push(self.send(payload, *solicited, None)?);
             }
             Operation::SendInvalidate { payload, solicited, stag } => {
-                let (source, solicited) = (self.source(payload)?, *solicited);
-                let invalidate = Some(Stag(*stag));
-                requests.push(WorkRequest::Send { source, solicited, invalidate, cookie: COOKIE });
+                requests.push(self.send(payload, *solicited, Some(Stag(*stag)))?);
             }
             Operation::Write { remote, payload } => {
                 let source = self.source(payload)?;
@@ -77,10 +71,8 @@ impl Regions<'_> {
                 let (data, solicited) = (*data, *solicited);
                 requests.push(WorkRequest::Immediate { data, solicited, cookie: COOKIE });
             }
-            // Memory windows are not supported, and only windows can be invalidated.
-            Operation::LocalInvalidate { .. } | Operation::BindWindow(_) => {
-                return Err(Status::LocalQpOperation);
-            }
+            // The worker performs operations on windows itself.
+            Operation::LocalInvalidate { .. } | Operation::BindWindow(_) => {}
         }
         Ok((requests, posted))
     }
@@ -91,6 +83,16 @@ impl Regions<'_> {
     /// The status with which the receive completes.
     pub(super) fn sink(&self, buffers: &SgeList) -> Result<SpanList<Memory>, Status> {
         span_list(self.spans(buffers, true)?)
+    }
+
+    fn send(
+        &self,
+        payload: &Payload,
+        solicited: bool,
+        invalidate: Option<Stag>,
+    ) -> Result<WorkRequest<Memory>, Status> {
+        let source = self.source(payload)?;
+        Ok(WorkRequest::Send { source, solicited, invalidate, cookie: COOKIE })
     }
 
     fn source(&self, payload: &Payload) -> Result<Source<Memory>, Status> {
@@ -165,7 +167,8 @@ impl Regions<'_> {
         let is_own = entry.pd == self.pd && entry.stream.is_none_or(|only| only == self.stream);
         let at = sge.address.checked_sub(entry.base_to.0);
         let at = at.filter(|at| at.checked_add(sge.len.into()).is_some_and(|end| end <= entry.len));
-        let allowed = is_own && (!writable || entry.memory.is_writable());
+        let is_region = !self.windows.contains(entry.stag);
+        let allowed = is_own && is_region && (!writable || entry.memory.is_writable());
         let at = at.filter(|_| allowed).ok_or(Status::LocalProtection)?;
         Ok(Span { memory: entry.memory.clone(), offset: entry.memory_offset + at, len: sge.len })
     }

@@ -2,15 +2,16 @@
 //! descriptors, round robin.
 
 use base::Instant;
-use ddp::PostError;
 use ddp::rdmap::Receive;
-use verbs_layout::work::{ReceiveWork, SendWork, Status};
+use ddp::{PostError, Stag};
+use verbs_layout::work::{Operation, ReceiveWork, SendWork, Status};
 
 use super::Program;
 use super::completion::CompletionQueues;
 use super::pair::{PostedSend, QueuePair};
 use super::request::Regions;
-use crate::api::{Event, ProgramEvent, QueuePairError};
+use super::windows::{BoundPair, Windows};
+use crate::api::{Event, ProgramEvent, QueuePairError, WindowId, WindowKind};
 use crate::io::PortIo;
 use crate::worker::flows::conn::{Stage, Stream};
 use crate::worker::{Core, Env};
@@ -30,12 +31,7 @@ impl<Io: PortIo> Core<Io> {
             return false;
         }
         let mut busy = false;
-        for place in 0..self.env.programs.programs.len() {
-            // A program is taken out of the table while it is served, because its posts borrow the rest of the worker.
-            let Some(mut program) = self.env.programs.take(place) else { continue };
-            busy |= self.serve_program(&mut program, now);
-            self.env.programs.restore(place, program);
-        }
+        self.for_each_program(|core, program| busy |= core.serve_program(program, now));
         busy
     }
 
@@ -44,34 +40,26 @@ impl<Io: PortIo> Core<Io> {
     #[inline]
     pub(in crate::worker) fn take_posted_receives(&mut self, now: Instant) {
         if !self.env.programs.is_empty() {
-            self.take_receives_of_all(now);
+            self.for_each_program(|core, program| core.take_receives_of(program, now));
         }
     }
 
     #[inline(never)]
-    fn take_receives_of_all(&mut self, now: Instant) {
-        for place in 0..self.env.programs.programs.len() {
-            let Some(mut program) = self.env.programs.take(place) else { continue };
-            self.take_receives_of(&mut program, now);
-            self.env.programs.restore(place, program);
-        }
-    }
-
     fn take_receives_of(&mut self, program: &mut Program, now: Instant) {
         // Enough for the two doorbells of each QP, with the words that contain them.
         let mut budget = 4 * program.pairs.len() as u32 + MIN_DOORBELLS;
         while let Some(doorbell) = program.doorbells.next_queue(&mut budget) {
             let number = doorbell / 2;
             program.make_ready(number);
-            let Some(Some(pair)) = program.pairs.get_mut(number as usize) else { continue };
+            let Program { pairs, completions, windows, .. } = program;
+            let Some(Some(pair)) = pairs.get_mut(number as usize) else { continue };
             if doorbell == pair.id.receive_doorbell()
                 && !pair.ended
                 && let Some((mut stream, env)) = pair.stream.and_then(|stream| self.find(stream))
             {
-                let taken = env.take_receives(pair, &mut stream, &mut program.completions);
-                if let Err(reason) = taken {
+                let queues = &mut Queues { completions, windows };
+                if let Err(reason) = env.take_receives(pair, &mut stream, queues) {
                     env.fail_pair(pair, &mut stream, reason, now);
-                    env.make_ready(&mut stream);
                 }
                 pair.receives.ring.release();
             }
@@ -90,11 +78,13 @@ impl<Io: PortIo> Core<Io> {
                 break;
             }
             let Some(number) = program.ready.pop_front() else { break };
-            let Some(Some(pair)) = program.pairs.get_mut(number as usize) else { continue };
+            let Program { pairs, completions, windows, .. } = program;
+            let Some(Some(pair)) = pairs.get_mut(number as usize) else { continue };
             pair.queued = false;
             let mut quota = QUOTA.min(budget);
             budget -= quota;
-            let more = self.serve_pair(pair, &mut program.completions, &mut quota, now);
+            let queues = &mut Queues { completions, windows };
+            let more = self.serve_pair(pair, queues, &mut quota, now);
             budget += quota;
             if more {
                 program.make_ready(number);
@@ -109,7 +99,7 @@ impl<Io: PortIo> Core<Io> {
     fn serve_pair(
         &mut self,
         pair: &mut QueuePair,
-        completions: &mut CompletionQueues,
+        queues: &mut Queues<'_>,
         quota: &mut u32,
         now: Instant,
     ) -> bool {
@@ -117,16 +107,16 @@ impl<Io: PortIo> Core<Io> {
             && let Some(stream) = pair.stream
             && let Some((mut stream, env)) = self.find(stream)
         {
-            let served = env.take_receives(pair, &mut stream, completions);
+            let served = env.take_receives(pair, &mut stream, queues);
             let served =
-                served.and_then(|()| env.take_sends(pair, &mut stream, completions, quota));
+                served.and_then(|()| env.take_sends(pair, &mut stream, queues, quota, now));
             if let Err(reason) = served {
                 env.fail_pair(pair, &mut stream, reason, now);
             }
             env.make_ready(&mut stream);
         }
         if pair.ended {
-            pair.flush_rings(completions, quota);
+            pair.flush_rings(queues.completions, quota);
         }
         pair.sends.ring.release();
         pair.receives.ring.release();
@@ -149,14 +139,15 @@ impl<Io: PortIo> Core<Io> {
             if pair.ended || !pair.completion_queues().into_iter().any(has_failed) {
                 continue;
             }
-            match pair.stream.and_then(|stream| self.find(stream)) {
-                Some((mut stream, env)) => {
-                    let reason = QueuePairError::CompletionQueue;
-                    env.fail_pair(pair, &mut stream, reason, now);
-                    env.make_ready(&mut stream);
-                }
-                None => pair.ended = true,
-            }
+            self.fail_pair(pair, QueuePairError::CompletionQueue, now);
+        }
+    }
+
+    /// Ends a QP because of an error of the program, and reports that if the QP has a stream.
+    pub(super) fn fail_pair(&mut self, pair: &mut QueuePair, reason: QueuePairError, now: Instant) {
+        match pair.stream.and_then(|stream| self.find(stream)) {
+            Some((mut stream, env)) => env.fail_pair(pair, &mut stream, reason, now),
+            None => pair.ended = true,
         }
     }
 }
@@ -168,9 +159,10 @@ impl<Io: PortIo> Env<Io> {
         &mut self,
         pair: &mut QueuePair,
         stream: &mut Stream<'_>,
-        completions: &mut CompletionQueues,
+        Queues { completions, windows }: &mut Queues<'_>,
     ) -> Result<(), QueuePairError> {
-        let regions = Regions { tables: &self.tables, pd: pair.pd, stream: stream.conn.id };
+        let (tables, pd, id) = (&self.tables, pair.pd, stream.conn.id);
+        let regions = Regions { tables, pd, stream: id, windows };
         let Some(mut lower) = stream.lower().filter(|lower| lower.has_ulp()) else { return Ok(()) };
         while pair.receives.has_room() {
             let Some(units) = pair.receives.ring.pop().map_err(QueuePairError::ReceiveQueue)?
@@ -196,20 +188,19 @@ impl<Io: PortIo> Env<Io> {
         Ok(())
     }
 
-    /// Posts the requests of the SQ to the stream, if it is established.
+    /// Performs the requests of the SQ, if the stream is established.
     fn take_sends(
         &mut self,
         pair: &mut QueuePair,
         stream: &mut Stream<'_>,
-        completions: &mut CompletionQueues,
+        queues: &mut Queues<'_>,
         quota: &mut u32,
+        now: Instant,
     ) -> Result<(), QueuePairError> {
         if stream.conn.stage != Stage::Established {
             return Ok(());
         }
-        let regions = Regions { tables: &self.tables, pd: pair.pd, stream: stream.conn.id };
-        let Some(mut lower) = stream.lower() else { return Ok(()) };
-        while *quota > 0 && pair.sends.has_room() {
+        while *quota > 0 && pair.sends.has_room() && pair.sends.binding.is_none() {
             let work = match pair.sends.waiting.take() {
                 Some(work) => work,
                 None => match pop_send(pair)? {
@@ -224,38 +215,99 @@ impl<Io: PortIo> Env<Io> {
             }
             *quota -= 1;
             self.control.counters().programs.program_sends.add(1);
-            let (requests, mut posted) = match regions.translate(&work) {
-                Ok(translated) => translated,
-                Err(status) => {
-                    pair.push_send(PostedSend::failed(&work, status), completions);
-                    return Err(match status {
-                        Status::LocalProtection => QueuePairError::SendProtection,
-                        _ => QueuePairError::Operation,
-                    });
+            let performed = match &work.operation {
+                Operation::LocalInvalidate { .. } | Operation::BindWindow(_) => {
+                    self.change_windows(pair, stream, queues.windows, &work, now)
                 }
+                _ => self.post_request(pair, stream, queues.windows, &work),
             };
-            let mut refused = None;
-            for request in requests {
-                match lower.post_rdmap(request) {
-                    Ok(()) => posted.parts += 1,
-                    Err(error) => {
-                        refused = Some(error);
-                        break;
-                    }
-                }
-            }
-            posted.status = match refused {
-                None => Status::Success,
-                Some(PostError::Closed) => Status::Flushed,
-                Some(_) => Status::LocalQpOperation,
-            };
-            let failed = posted.status == Status::LocalQpOperation;
-            pair.push_send(posted, completions);
-            if failed {
-                return Err(QueuePairError::Operation);
+            let posted = performed.unwrap_or_else(|status| PostedSend::failed(&work, status));
+            let status = posted.status;
+            let performed = pair.push_send(posted, queues.completions);
+            self.control.counters().programs.program_sends_completed.add(performed);
+            match status {
+                Status::Success | Status::Flushed => {}
+                Status::LocalProtection => return Err(QueuePairError::SendProtection),
+                Status::WindowBind => return Err(QueuePairError::Window),
+                _ => return Err(QueuePairError::Operation),
             }
         }
         Ok(())
+    }
+
+    /// Posts a request to the stream. Returns its record for the send queue. Its status is `Flushed` if the stream is
+    /// ending, and `LocalQpOperation` if the stream refuses the request.
+    ///
+    /// # Errors
+    /// The status with which the request completes, if nothing was posted.
+    fn post_request(
+        &self,
+        pair: &QueuePair,
+        stream: &mut Stream<'_>,
+        windows: &Windows,
+        work: &SendWork,
+    ) -> Result<PostedSend, Status> {
+        let regions =
+            Regions { tables: &self.tables, pd: pair.pd, stream: stream.conn.id, windows };
+        let (requests, mut posted) = regions.translate(work)?;
+        let Some(mut lower) = stream.lower() else {
+            return Ok(PostedSend::failed(work, Status::Flushed));
+        };
+        for request in requests {
+            match lower.post_rdmap(request) {
+                Ok(()) => posted.parts += 1,
+                Err(error) => {
+                    posted.status = match error {
+                        PostError::Closed => Status::Flushed,
+                        _ => Status::LocalQpOperation,
+                    };
+                    break;
+                }
+            }
+        }
+        Ok(posted)
+    }
+
+    /// Performs a request that binds or invalidates a memory window, at once or, for a type 1 window, at all workers.
+    /// Returns its record for the send queue.
+    ///
+    /// # Errors
+    /// The status with which the request completes.
+    fn change_windows(
+        &mut self,
+        pair: &mut QueuePair,
+        stream: &mut Stream<'_>,
+        windows: &mut Windows,
+        work: &SendWork,
+        now: Instant,
+    ) -> Result<PostedSend, Status> {
+        let tables = &mut self.tables;
+        let mut posted = PostedSend::success(work);
+        match &work.operation {
+            Operation::LocalInvalidate { stag } => {
+                let stag = Stag(*stag);
+                windows.invalidate(stag, pair.pd, pair.id.number, tables)?;
+                if let Some(mut lower) = stream.lower() {
+                    lower.revoke_stag(now, stag, &mut tables.context());
+                }
+            }
+            Operation::BindWindow(bind) => {
+                let window = windows.find(WindowId::of(Stag(bind.window)));
+                let (_, kind) = window.ok_or(Status::WindowBind)?;
+                if kind == WindowKind::Two {
+                    let pair_of = BoundPair { number: pair.id.number, stream: stream.conn.id };
+                    windows.bind(bind, pair.pd, Some(pair_of), tables)?;
+                } else {
+                    windows.check(bind, pair.pd, None, tables)?;
+                    let (id, sequence, bind) = (pair.id, windows.next_sequence(), *bind);
+                    let event = ProgramEvent::BindWindow { id, sequence, bind };
+                    self.control.send(Event::Program(event));
+                    (posted.parts, pair.sends.binding) = (1, Some(sequence));
+                }
+            }
+            _ => return Err(Status::LocalQpOperation),
+        }
+        Ok(posted)
     }
 
     /// Ends a QP because of an error of the program, and reports that. The peer receives a Terminate or a reset.
@@ -273,7 +325,14 @@ impl<Io: PortIo> Env<Io> {
         if let Some(mut lower) = stream.lower() {
             lower.fail_ulp(now, &mut self.tables.context());
         }
+        self.make_ready(stream);
     }
+}
+
+/// Parts of a program that the requests of its QPs use.
+struct Queues<'a> {
+    completions: &'a mut CompletionQueues,
+    windows: &'a mut Windows,
 }
 
 /// Takes the next request of the SQ, if there is one.

@@ -2,6 +2,7 @@
 
 mod hostile;
 mod mixes;
+mod windows;
 
 use ddp::RegionMemory;
 use verbs_layout::completion::Request;

@@ -1,12 +1,13 @@
-//! C functions for protection domains and memory regions.
+//! C functions for protection domains, memory regions and memory windows.
 
 use std::ffi::{c_int, c_void};
 
-use super::types::access;
+use super::types::{access, window_kind};
 use super::{borrow, close, give, guard};
 use crate::domain::ProtectionDomain;
 use crate::region::MemoryRegion;
 use crate::session::Session;
+use crate::window::MemoryWindow;
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn ddpd_domain_create(
@@ -57,4 +58,26 @@ pub(super) unsafe extern "C" fn ddpd_region_length(region: *const MemoryRegion) 
 pub(super) unsafe extern "C" fn ddpd_region_stag(region: *const MemoryRegion) -> u32 {
     // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
     unsafe { borrow(region) }.map_or(0, MemoryRegion::stag)
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn ddpd_window_alloc(
+    domain: *const ProtectionDomain,
+    type_: u32,
+    window: *mut *mut MemoryWindow,
+) -> c_int {
+    // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
+    guard(|| unsafe { give(window, || borrow(domain)?.allocate_window(window_kind(type_)?)) })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn ddpd_window_destroy(window: *mut MemoryWindow) {
+    // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
+    unsafe { close(window) }
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn ddpd_window_stag(window: *const MemoryWindow, key: u8) -> u32 {
+    // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
+    unsafe { borrow(window) }.map_or(0, |window| window.stag(key))
 }

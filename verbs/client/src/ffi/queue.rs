@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use verbs_layout::completion::Request;
 use verbs_layout::work::ReceiveWork;
 
-use super::types::{CCompletion, CReceive, CSend, list};
+use super::types::{CBind, CCompletion, CReceive, CSend, list};
 use super::{NULL, borrow, close, elements, give, guard, timeout};
 use crate::channel::CompletionChannel;
 use crate::completion_queue::CompletionQueue;
@@ -188,6 +188,19 @@ pub(super) unsafe extern "C" fn ddpd_post_receive(
         // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
         let sges = unsafe { elements(receive.sges, receive.sge_count) }?;
         pair.post_receive(&ReceiveWork { wr_id: receive.wr_id, buffers: list(sges)? })?;
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn ddpd_post_bind(
+    pair: *const QueuePair,
+    bind: *const CBind,
+) -> c_int {
+    guard(|| {
+        // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
+        let (pair, work) = unsafe { (borrow(pair)?, borrow(bind)?.work()?) };
+        pair.post_send(&work)?;
         Ok(0)
     })
 }

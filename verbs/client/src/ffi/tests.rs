@@ -85,6 +85,7 @@ fn header_compiles_with_the_sizes_of_the_library() {
         "ddpd_sge" CSge { address length lkey }
         "ddpd_send" CSend { wr_id opcode flags sges sge_count rkey remote_address compare_add swap immediate invalidate reserved }
         "ddpd_receive" CReceive { wr_id sges sge_count reserved }
+        "ddpd_bind" CBind { wr_id flags access window region address length }
         "ddpd_connect_options" CConnectOptions { local_address private_data private_data_len timeout_ms transport ird ord peer peer_to_peer }
         "ddpd_connection" CConnection { local remote ird ord worker private_data_len private_data }
         "ddpd_event" CEvent { kind number flag reserved request connection message }
@@ -250,6 +251,31 @@ fn session_of_c_connects_posts_and_reports_events() {
         let completion = completion.assume_init();
         assert_eq!((completion.wr_id, completion.status, completion.byte_len), (5, 0, 9));
         assert_eq!(ddpd_next_event(&raw const server, 0, event.as_mut_ptr()), 0);
+        let mut window = null_mut();
+        assert_eq!(ddpd_window_alloc(domain, 3, &raw mut window), EINVAL);
+        assert_eq!(ddpd_window_alloc(domain, 2, &raw mut window), 0);
+        assert_eq!(ddpd_window_stag(window, 9) & 0xff, 9);
+        let mut bind = CBind {
+            wr_id: 6,
+            flags: 1,
+            access: 4 | 16,
+            window: ddpd_window_stag(window, 9),
+            region: ddpd_region_stag(region),
+            address: ddpd_region_address(region) as u64,
+            length: 64,
+        };
+        assert_eq!(ddpd_post_bind(pair, &raw const bind), 0);
+        let mut completion = std::mem::MaybeUninit::<CCompletion>::uninit();
+        while ddpd_cq_poll(queue, completion.as_mut_ptr(), 1) == 0 {
+            std::thread::yield_now();
+        }
+        let completion = completion.assume_init();
+        assert_eq!((completion.wr_id, completion.status, completion.opcode), (6, 0, 6));
+        for (flags, access) in [(2, 4), (1, 1), (1, 32)] {
+            (bind.flags, bind.access) = (flags, access);
+            assert_eq!(ddpd_post_bind(pair, &raw const bind), EINVAL);
+        }
+        ddpd_window_destroy(window);
         // Closes the handles in an order that differs from that of their creation.
         ddpd_domain_destroy(domain);
         ddpd_cq_destroy(queue);

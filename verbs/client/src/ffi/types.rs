@@ -4,10 +4,10 @@ use std::ffi::{c_char, c_void};
 
 use verbs_layout::work::{
     AtomicResult, Carried, Completed, Completion, Inline, Operation, Payload, Remote, SendWork,
-    Sge, SgeList,
+    Sge, SgeList, WindowAccess, WindowBind,
 };
 use verbs_session::message::{
-    Depths, MAX_PRIVATE_DATA, MemoryAccess, PeerKind, StartUp, Transport,
+    Depths, MAX_PRIVATE_DATA, MemoryAccess, PeerKind, StartUp, Transport, WindowKind,
 };
 
 use super::{copy_text, elements};
@@ -23,6 +23,9 @@ const SIGNALLED: u32 = 1;
 const SOLICITED: u32 = 2;
 const FENCE: u32 = 4;
 const INLINE: u32 = 8;
+
+/// Bit of `enum ddpd_access` that only windows have.
+const ZERO_BASED: u32 = 16;
 
 const SOLICITED_COMPLETION: u32 = 1;
 const INVALIDATED: u32 = 2;
@@ -57,6 +60,17 @@ pub(super) struct CReceive {
     pub(super) sges: *const CSge,
     pub(super) sge_count: u32,
     pub(super) reserved: u32,
+}
+
+#[repr(C)]
+pub(super) struct CBind {
+    pub(super) wr_id: u64,
+    pub(super) flags: u32,
+    pub(super) access: u32,
+    pub(super) window: u32,
+    pub(super) region: u32,
+    pub(super) address: u64,
+    pub(super) length: u64,
 }
 
 #[repr(C)]
@@ -130,6 +144,15 @@ pub(super) fn access(bits: u32) -> Result<MemoryAccess, Error> {
         remote_read: bits & 4 != 0,
         remote_atomic: bits & 8 != 0,
     })
+}
+
+/// Converts the type of a memory window: 1 or 2.
+pub(super) fn window_kind(number: u32) -> Result<WindowKind, Error> {
+    match number {
+        1 => Ok(WindowKind::One),
+        2 => Ok(WindowKind::Two),
+        _ => Err(Error::Argument("a window has type 1 or 2")),
+    }
 }
 
 pub(super) fn transport(number: u32) -> Result<Transport, Error> {
@@ -211,6 +234,33 @@ impl CSend {
             signalled: self.flags & SIGNALLED != 0,
             fence: self.flags & FENCE != 0,
             operation,
+        })
+    }
+}
+
+impl CBind {
+    /// Converts the structure to an operation. Undefined flags and rights are errors.
+    pub(super) fn work(&self) -> Result<SendWork, Error> {
+        if self.flags & !(SIGNALLED | FENCE) != 0 {
+            return Err(Error::Argument("a flag is not one of a bind"));
+        }
+        let rights = access(self.access & !ZERO_BASED)?;
+        if rights.local_write {
+            return Err(Error::Argument("a window has rights of peers only"));
+        }
+        let access = WindowAccess {
+            remote_write: rights.remote_write,
+            remote_read: rights.remote_read,
+            remote_atomic: rights.remote_atomic,
+            zero_based: self.access & ZERO_BASED != 0,
+        };
+        let &CBind { wr_id, window, region, address, length: len, .. } = self;
+        let bind = WindowBind { window, region, address, len, access };
+        Ok(SendWork {
+            wr_id,
+            signalled: self.flags & SIGNALLED != 0,
+            fence: self.flags & FENCE != 0,
+            operation: Operation::BindWindow(bind),
         })
     }
 }

@@ -3,8 +3,8 @@
 use super::world::Appliance;
 use super::{ALL, LONG, Side, connect, create_pair};
 use crate::{
-    Carried, Completed, Completion, Error, MemoryAccess, NO_COMPLETION, Opcode, SendWork, Sge,
-    Status, post,
+    Carried, Completed, Completion, Error, MemoryAccess, NO_COMPLETION, Opcode, Remote, SendWork,
+    Sge, Status, WindowAccess, WindowKind, post,
 };
 
 fn sides() -> (Side, Side) {
@@ -101,6 +101,62 @@ fn peer_without_rights_completes_with_an_error() {
     let work = post::write(secret.remote(0), post::inline(b"x").unwrap());
     client.pair.post_send(&SendWork { signalled: false, ..work }).unwrap();
     assert_eq!(next(&client).status, Status::RemoteAccess);
+}
+
+#[test]
+fn window_is_bound_used_and_invalidated_by_posts() {
+    let (client, server) = sides();
+    let access = WindowAccess { remote_write: true, remote_read: true, ..WindowAccess::default() };
+    let window = server.domain.allocate_window(WindowKind::Two).unwrap();
+    assert_eq!((window.stag(0) & 0xff, window.stag(7) & 0xff), (0, 7));
+    let bound = WindowAccess { zero_based: true, ..access };
+    let memory = server.domain.alloc(128, ALL).unwrap();
+    let work = window.bind(7, &memory, 64..128, bound).unwrap();
+    server.pair.post_send(&SendWork { wr_id: 3, ..work }).unwrap();
+    let completion = next(&server);
+    assert_eq!((completion.wr_id, completion.completed), (3, Completed::Sent(Opcode::BindWindow)));
+    let remote = |to| Remote { stag: window.stag(7), to };
+    client.pair.post_send(&post::write(remote(60), post::inline(b"last").unwrap())).unwrap();
+    assert_eq!(next(&client).status, Status::Success);
+    let mut bytes = [0; 4];
+    memory.read(124, &mut bytes);
+    assert_eq!(&bytes, b"last");
+    assert!(matches!(memory.deregister(), Err(Error::Refused(_))), "a window is bound");
+    client.pair.post_send(&post::write(remote(61), post::inline(b"last").unwrap())).unwrap();
+    assert_eq!(next(&client).status, Status::RemoteAccess);
+    server.pair.post_send(&post::local_invalidate(window.stag(7))).unwrap();
+    assert_eq!(next(&server).completed, Completed::Sent(Opcode::LocalInvalidate));
+    client.pair.post_send(&post::write(remote(0), post::inline(b"x").unwrap())).unwrap();
+    assert_eq!(next(&client).status, Status::RemoteAccess);
+    assert!(window.unbind().is_err(), "type 2");
+}
+
+#[test]
+fn window_of_type_1_is_rebound_and_unbound() {
+    let (client, server) = sides();
+    let window = server.domain.allocate_window(WindowKind::One).unwrap();
+    let access = WindowAccess { remote_write: true, ..WindowAccess::default() };
+    let write = |key, expected| {
+        let remote = Remote { stag: window.stag(key), to: server.memory.address() };
+        client.pair.post_send(&post::write(remote, post::inline(b"x").unwrap())).unwrap();
+        assert_eq!(next(&client).status, expected);
+    };
+    for key in [1, 2] {
+        let work = window.bind(key, &server.memory, 0..8, access).unwrap();
+        server.pair.post_send(&work).unwrap();
+        assert_eq!(next(&server).status, Status::Success);
+        write(key, Status::Success);
+    }
+    write(1, Status::RemoteAccess);
+    server.pair.post_send(&window.unbind().unwrap()).unwrap();
+    assert_eq!(next(&server).status, Status::Success);
+    write(2, Status::RemoteAccess);
+    let other = server.session.create_domain().unwrap();
+    let foreign = other.alloc(64, ALL).unwrap();
+    for (region, range) in [(&foreign, 0..8), (&server.memory, 0..8193), (&server.memory, 8..8)] {
+        let refused = window.bind(3, region, range, access);
+        assert!(matches!(refused, Err(Error::Argument(_))));
+    }
 }
 
 #[test]

@@ -85,7 +85,10 @@ pub(crate) struct Program {
     channels: HashMap<u32, OwnedFd>,
     queues: HashMap<u32, Completions>,
     pub(crate) pairs: HashMap<u32, Pair>,
+    /// Memory regions, and bound memory windows.
     pub(crate) regions: HashMap<u32, Region>,
+    /// Memory windows, by the upper 24 bits of their STags.
+    windows: HashSet<u32>,
     domains: HashSet<u32>,
     listeners: HashSet<u32>,
 }
@@ -120,6 +123,8 @@ pub(crate) struct Region {
     len: u64,
     at: u64,
     access: MemoryAccess,
+    /// Region of a window.
+    of: Option<u32>,
 }
 
 impl Appliance {
@@ -300,6 +305,7 @@ impl World {
             queues: HashMap::new(),
             pairs: HashMap::new(),
             regions: HashMap::new(),
+            windows: HashSet::new(),
             domains: HashSet::new(),
             listeners: HashSet::new(),
         };
@@ -327,11 +333,23 @@ impl World {
                 assert!(offset < 4096 && offset + len <= end - start && end <= ARENA);
                 assert_eq!((start % 4096, end % 4096, address % 4096), (0, 0, offset));
                 let at = start + offset;
-                this.regions.insert(number << 8, Region { address, len, at, access });
+                this.regions.insert(number << 8, Region { address, len, at, access, of: None });
                 answer(Answer::Registered { stag: number << 8 })
             }
             Call::DeregisterMemory { stag } => {
+                if this.regions.values().any(|region| region.of == Some(stag)) {
+                    return Err(in_use());
+                }
                 this.regions.remove(&stag).map(drop).ok_or_else(missing)?;
+                answer(Answer::Done)
+            }
+            Call::AllocateWindow { .. } => {
+                this.windows.insert(number);
+                answer(Answer::Window { stag: number << 8 })
+            }
+            Call::DeallocateWindow { stag } => {
+                this.windows.remove(&(stag >> 8)).then_some(()).ok_or_else(missing)?;
+                this.regions.retain(|of, _| of >> 8 != stag >> 8);
                 answer(Answer::Done)
             }
             Call::CreateChannel => {

@@ -7,6 +7,7 @@ mod end;
 mod observation;
 mod random;
 mod sessions;
+mod windows;
 mod workers;
 
 use std::os::fd::OwnedFd;
@@ -125,7 +126,7 @@ impl Client {
             Answer::Created { number } => number,
             Answer::CompletionQueue { queue, .. } => queue,
             Answer::QueuePair { pair, .. } => pair,
-            Answer::Registered { stag } => stag,
+            Answer::Registered { stag } | Answer::Window { stag } => stag,
             Answer::Listening { listener, .. } => listener,
             other => panic!("{other:?}"),
         }

@@ -2,6 +2,7 @@
 //! end.
 
 use proptest::prelude::*;
+use verbs_session::message::WindowKind;
 
 use super::*;
 
@@ -46,6 +47,11 @@ fn call() -> impl Strategy<Value = Call> {
             }
         ),
         1 => any::<u32>().prop_map(|stag| Call::DeregisterMemory { stag }),
+        2 => (number(), any::<bool>()).prop_map(|(pd, one)| {
+            let kind = if one { WindowKind::One } else { WindowKind::Two };
+            Call::AllocateWindow { pd, kind }
+        }),
+        1 => any::<u32>().prop_map(|stag| Call::DeallocateWindow { stag }),
         2 => Just(Call::CreateChannel),
         1 => number().prop_map(|channel| Call::RemoveChannel { channel }),
         3 => (0u32..300, prop::option::of(number()))
@@ -126,6 +132,10 @@ fn perform(rig: &mut Rig, client: &mut Client, input: Input, next: &mut u64, sta
             let stag = stags[stag as usize % stags.len()];
             client.send(rig, Call::DeregisterMemory { stag });
         }
+        Input::Call(Call::DeallocateWindow { stag }) if !stags.is_empty() => {
+            let stag = stags[stag as usize % stags.len()];
+            client.send(rig, Call::DeallocateWindow { stag });
+        }
         Input::Call(call) => drop(client.send(rig, call)),
         Input::Settle => rig.settle(),
         Input::Establish if !rig.connects.is_empty() => {
@@ -182,7 +192,7 @@ proptest! {
             client.read();
             for (reply, _) in client.replies.drain(..) {
                 answered += 1;
-                if let Ok(Answer::Registered { stag }) = reply.result {
+                if let Ok(Answer::Registered { stag } | Answer::Window { stag }) = reply.result {
                     stags.push(stag);
                 }
             }

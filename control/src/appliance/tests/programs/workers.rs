@@ -2,10 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use dataplane::{CommandError, Connect, ListenerConfig, QueuePairConfig, QueuePairId, Service};
+use dataplane::{
+    CommandError, Connect, ListenerConfig, QueuePairConfig, QueuePairId, Service, WindowChange,
+    WindowId,
+};
 use ddp::Stag;
 use rustix::io::Errno;
 use tcp_lite::mpa::EnhancedRepr;
+use verbs_layout::work::WindowBind;
 
 use super::super::super::programs::InputKind;
 use super::*;
@@ -17,6 +21,8 @@ struct Worker {
     /// Programs with their CQs.
     programs: BTreeMap<ProgramId, Vec<u32>>,
     pairs: HashMap<QueuePairId, Box<QueuePairConfig>>,
+    /// Memory windows with their bindings.
+    windows: BTreeMap<(ProgramId, WindowId), Option<WindowBind>>,
     listeners: HashMap<ListenerId, Arc<ListenerConfig>>,
     /// Open streams, with their QPs.
     streams: BTreeMap<u64, Option<QueuePairId>>,
@@ -36,6 +42,8 @@ pub(super) struct Rig {
     pub(super) rejected: Vec<(u64, Vec<u8>)>,
     /// Streams that the core has closed; true: with a reset.
     pub(super) closed: Vec<(u64, bool)>,
+    /// Answers to requests that bind windows: QP, number of the request, and whether all workers have bound it.
+    pub(super) bound: Vec<(QueuePairId, u32, bool)>,
     /// Name of the command that the last worker refuses next: see [`refuse_next`](Self::refuse_next).
     next_ticket_fails: Option<&'static str>,
 }
@@ -45,8 +53,18 @@ impl Rig {
         let bench = bench_with(text);
         let workers = (0..WORKERS).map(|_| Worker::default()).collect();
         let (accepted, rejected, closed) = (Vec::new(), Vec::new(), Vec::new());
-        let (connects, credits, next_ticket_fails) = (Vec::new(), 0, None);
-        Rig { bench, workers, connects, credits, accepted, rejected, closed, next_ticket_fails }
+        let (connects, credits, bound, next_ticket_fails) = (Vec::new(), 0, Vec::new(), None);
+        Rig {
+            bench,
+            workers,
+            connects,
+            credits,
+            accepted,
+            rejected,
+            closed,
+            bound,
+            next_ticket_fails,
+        }
     }
 
     pub(super) fn forward(&self, program: ProgramId, kind: InputKind) {
@@ -111,6 +129,7 @@ impl Rig {
                 queues.ok_or(CommandError::Program)?;
                 let of_program = |id: &QueuePairId| id.program == program;
                 worker.pairs.retain(|id, _| !of_program(id));
+                worker.windows.retain(|(owner, _), _| *owner != program);
                 let is_meant =
                     |_: &u64, pair: &mut Option<QueuePairId>| pair.as_ref().is_some_and(of_program);
                 let streams: Vec<_> = worker.streams.extract_if(.., is_meant).collect();
@@ -132,6 +151,31 @@ impl Rig {
                 assert!(users.next().is_none(), "a QP uses it");
                 let queues = worker.programs.get_mut(&program).ok_or(CommandError::Program)?;
                 queues.retain(|queue| *queue != number);
+            }
+            Command::Window { program, change, .. } => {
+                assert!(worker.programs.contains_key(&program));
+                let windows = &mut worker.windows;
+                match change {
+                    WindowChange::Add { window, .. } => {
+                        assert!(windows.insert((program, window), None).is_none());
+                    }
+                    WindowChange::Remove { window } => {
+                        windows.remove(&(program, window)).ok_or(CommandError::Window)?;
+                    }
+                    WindowChange::Bind(bind) => {
+                        let window = WindowId::of(Stag(bind.window));
+                        let place = windows.get_mut(&(program, window));
+                        *place.ok_or(CommandError::Window)? = Some(bind);
+                    }
+                }
+            }
+            Command::WindowBound { id, sequence, is_bound } => {
+                self.bound.push((id, sequence, is_bound));
+            }
+            Command::CheckRegion { stag, .. } => {
+                if worker.windows.values().flatten().any(|bind| bind.region == stag.0) {
+                    return Err(CommandError::WindowsBound);
+                }
             }
             Command::AddQueuePair { pair, .. } => {
                 let queues = worker.programs.get(&pair.id.program).ok_or(CommandError::Program)?;
@@ -284,6 +328,12 @@ impl Rig {
         self.workers[worker].stags.get(&Stag(stag))
     }
 
+    /// Returns the windows of all workers with their bindings.
+    pub(super) fn windows(&self) -> Vec<(WindowId, Option<WindowBind>)> {
+        let windows = self.workers.iter().flat_map(|worker| &worker.windows);
+        windows.map(|(&(_, window), &bind)| (window, bind)).collect()
+    }
+
     pub(super) fn pairs(&self) -> Vec<&QueuePairConfig> {
         self.workers.iter().flat_map(|worker| worker.pairs.values().map(AsRef::as_ref)).collect()
     }
@@ -298,6 +348,7 @@ impl Rig {
         for worker in &self.workers {
             assert!(worker.stags.is_empty() && worker.programs.is_empty());
             assert!(worker.pairs.is_empty() && worker.listeners.is_empty());
+            assert!(worker.windows.is_empty());
             assert!(worker.streams.is_empty(), "{:?}", worker.streams);
         }
         let core = &self.bench.core;

@@ -16,7 +16,7 @@ use super::*;
 use crate::api::{ProgramEvent, QueuePairError};
 
 /// Returns the next event about the program of host 0.
-fn program_event(programs: &mut Programs) -> ProgramEvent {
+pub(super) fn program_event(programs: &mut Programs) -> ProgramEvent {
     programs.net.run_until("an event about the program", |net| {
         net.hosts[0].take_event(|e| match e {
             Event::Program(event) => Some(*event),
@@ -25,7 +25,7 @@ fn program_event(programs: &mut Programs) -> ProgramEvent {
     })
 }
 
-fn failed(reason: QueuePairError) -> ProgramEvent {
+pub(super) fn failed(reason: QueuePairError) -> ProgramEvent {
     ProgramEvent::QueuePairFailed {
         id: crate::api::QueuePairId { program: PROGRAM, number: 3 },
         reason,
@@ -69,7 +69,7 @@ fn sge_outside_the_domain_fails_the_request_in_its_place() {
 
 impl Programs {
     /// Adds a region of another protection domain at host 0, with STag 0x9000.
-    fn add_foreign_region(&mut self) {
+    pub(super) fn add_foreign_region(&mut self) {
         let memory = self.a.memory.clone();
         let entry = ddp::StagEntry {
             stag: ddp::Stag(0x9000),
@@ -154,7 +154,7 @@ fn broken_rules_end_the_pair_with_an_event() {
     };
     type Break = Box<dyn Fn(&mut TestProgram)>;
     let cases: Vec<(QueuePairError, Break)> = vec![
-        (QueuePairError::Operation, Box::new(move |a| a.post_work(&window))),
+        (QueuePairError::Window, Box::new(move |a| a.post_work(&window))),
         (QueuePairError::SendQueue(RingError::UnitCount(0)), Box::new(|a| a.post_units(&[[0; 8]]))),
         (
             QueuePairError::SendQueue(RingError::Truncated { units: 3, available: 1 }),

@@ -2,13 +2,13 @@
 
 use verbs_layout::work::{
     AtomicResult, Carried, Completed, Completion, Opcode, Operation, Payload, ReceiveWork, Remote,
-    SendWork, Sge, Status,
+    SendWork, Sge, Status, WindowAccess, WindowBind,
 };
 use verbs_session::message::MemoryAccess;
 
 use rustix::net::SendFlags;
 
-use super::{Program, World};
+use super::{Program, Region, World};
 
 impl World {
     /// Carries out the posts of all queues whose doorbells were rung. Returns true if any was rung.
@@ -76,7 +76,10 @@ impl World {
             | Operation::SendInvalidate { payload, solicited, .. } => {
                 let bytes = self.programs[&from.0].gather(payload);
                 let carried = match work.operation {
-                    Operation::SendInvalidate { stag, .. } => Carried::Invalidated(stag),
+                    Operation::SendInvalidate { stag, .. } => {
+                        self.programs.get_mut(&to.0).unwrap().invalidate(stag);
+                        Carried::Invalidated(stag)
+                    }
                     _ => Carried::Nothing,
                 };
                 if !self.deliver(to, &bytes, *solicited, carried) {
@@ -116,8 +119,16 @@ impl World {
                 byte_len = 8;
                 status = self.atomic(from.0, to.0, *remote, *result, |old| old.wrapping_add(*add));
             }
-            Operation::LocalInvalidate { .. } => {}
-            Operation::BindWindow(_) => status = Status::LocalQpOperation,
+            Operation::LocalInvalidate { stag } => {
+                if !self.programs.get_mut(&from.0).unwrap().invalidate(*stag) {
+                    status = Status::LocalProtection;
+                }
+            }
+            Operation::BindWindow(bind) => {
+                if !self.programs.get_mut(&from.0).unwrap().bind(bind) {
+                    status = Status::WindowBind;
+                }
+            }
         }
         if work.signalled || status != Status::Success {
             self.complete_send(from, &work, status, byte_len);
@@ -187,6 +198,32 @@ impl Program {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             let _ = rustix::net::send(&self.channels[&channel], &[1], flags);
         }
+    }
+
+    /// Invalidates a window. Returns false if it is not bound with this STag.
+    fn invalidate(&mut self, stag: u32) -> bool {
+        let is_window = self.regions.get(&stag).is_some_and(|region| region.of.is_some());
+        is_window && self.regions.remove(&stag).is_some()
+    }
+
+    /// Binds a window, or ends its binding if the length is 0. Returns false if that is not possible.
+    fn bind(&mut self, bind: &WindowBind) -> bool {
+        if !self.windows.contains(&(bind.window >> 8)) {
+            return false;
+        }
+        self.regions.retain(|stag, _| stag >> 8 != bind.window >> 8);
+        if bind.len == 0 {
+            return true;
+        }
+        let remote = Remote { stag: bind.region, to: bind.address };
+        let Some(at) = self.place(remote, bind.len as usize, |_| true) else { return false };
+        let WindowAccess { remote_write, remote_read, remote_atomic, zero_based } = bind.access;
+        let access = MemoryAccess { local_write: false, remote_write, remote_read, remote_atomic };
+        let address = if zero_based { 0 } else { bind.address };
+        let of = Some(bind.region);
+        self.regions
+            .insert(bind.window, Region { address, len: bind.len, at: at as u64, access, of });
+        true
     }
 
     pub(super) fn flush_posts(&mut self, number: u32) {

@@ -52,10 +52,11 @@ pub use api::{
     ListenerConfig, ListenerId, Load, LoadKind, LoadReport, MAX_LATENCY_NANOS, MAX_QUEUE_PAIRS,
     MAX_RECORDINGS, NeighbourInfo, Order, Origin, Pace, PeerFilter, PeerListOwner, PeerLists,
     PeerRefusal, PeerRule, PortAttachment, PortId, PostFailure, ProgramConfig, ProgramEvent,
-    ProgramId, Protection, QueuePairConfig, QueuePairError, QueuePairId, Record, RecordKind,
-    Recording, ReplayWindows, Route, SaChange, SaConfig, SaDirection, SaDirectionConfig, SaId,
-    SaInfo, SctpConfig, Secret, Service, SourceRemoval, Stall, StartError, StreamInfo,
-    StreamParams, StreamSelection, StreamStats, SynCookieMode, Ticket, Transport, Window,
-    WindowChange, WindowId, WindowKind, WorkerConfig, WorkerHandle, WorkerId,
+    ProgramId, Protection, QueuePairConfig, QueuePairError, QueuePairId, Receives, Record,
+    RecordKind, Recording, ReplayWindows, Route, SaChange, SaConfig, SaDirection,
+    SaDirectionConfig, SaId, SaInfo, SctpConfig, Secret, Service, SharedReceives,
+    SharedReceivesError, SourceRemoval, Stall, StartError, StreamInfo, StreamParams,
+    StreamSelection, StreamStats, SynCookieMode, Ticket, Transport, Window, WindowChange, WindowId,
+    WindowKind, WorkerConfig, WorkerHandle, WorkerId,
 };
 pub use signal::Signal;

@@ -280,7 +280,9 @@ fn answer(command: Command) -> Option<Event> {
         | Command::AddCompletionQueue { ticket, .. }
         | Command::RemoveCompletionQueue { ticket, .. }
         | Command::AddQueuePair { ticket, .. }
-        | Command::RemoveQueuePair { ticket, .. } => ticket,
+        | Command::RemoveQueuePair { ticket, .. }
+        | Command::Window { ticket, .. }
+        | Command::CheckRegion { ticket, .. } => ticket,
         _ => return None,
     };
     Some(Event::Done { ticket, result: Ok(()) })

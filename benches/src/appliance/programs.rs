@@ -109,6 +109,7 @@ impl Objects {
             max_sends: 1,
             max_receives: 1,
             copy_sources: false,
+            shared_receives: None,
         };
         let pairs =
             (0..pairs).map(|_| domain.create_queue_pair(&config)).collect::<Result<_, _>>()?;

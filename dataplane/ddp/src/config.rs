@@ -99,3 +99,24 @@ impl Default for StreamConfig {
         }
     }
 }
+
+/// Receive buffers of the first queue, which RDMAP uses for Sends and Immediate Data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ReceiveMode {
+    /// [`recv_buffers`](crate::rdmap::Config::recv_buffers) buffers of the worker, each of [`recv_size`](crate::rdmap::Config::recv_size) bytes.
+    #[default]
+    Pooled,
+    /// The memory of receives that the ULP posts with
+    /// [`Stream::post_receive`](crate::rdmap::Stream::post_receive). `recv_buffers` and `recv_size` are not used.
+    Posted {
+        /// Maximum number of receives posted and not used up. With 0, none can be posted.
+        max_receives: u32,
+    },
+    /// The memory of receives that the stream takes from a
+    /// [source](crate::rdmap::Stream::set_receive_source) shared with other streams, each when the first segment of its
+    /// message arrives. `recv_buffers` and `recv_size` are not used.
+    Shared {
+        /// Maximum number of receives taken and not used up, and of messages that may arrive out of order.
+        max_receives: u32,
+    },
+}

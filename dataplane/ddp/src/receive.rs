@@ -11,6 +11,7 @@
 //! is placed and leaves a [`Record`]. Its position in its message is checked when all earlier segments have arrived.
 
 use core::fmt;
+use std::sync::Arc;
 
 use base::{Blank, Lazy, LazyDeque};
 use wire::ddp::{HeaderRepr, UNTAGGED_HEADER_LEN, UntaggedRepr};
@@ -18,7 +19,7 @@ use wire::{DdpVersion, Qn};
 
 use crate::buffers::{Account, BufferPool, PeerId};
 use crate::checks::{Reject, UlpChecks};
-use crate::config::StreamConfig;
+use crate::config::{ReceiveMode, StreamConfig};
 use crate::counters::Counters;
 use crate::error::{ErrorCode, Field, Mismatch, PostError};
 use crate::llp::{Disposition, MAX_DDP_HEADER, OrderKey, Ulpdu};
@@ -29,7 +30,7 @@ use crate::stag::{PdId, StagTable, StreamId};
 pub(crate) use check::with_control_byte;
 use check::{parse, parse_tagged, wrong_version};
 use errors::OrderedError;
-pub use posted::Receive;
+pub use posted::{Receive, ReceiveSource};
 use queue::Queue;
 use ranges::STEP_BYTES;
 pub(crate) use ranges::{InsertError, Ranges};
@@ -97,6 +98,8 @@ pub(crate) struct Receiver<M, E> {
     error: Option<Box<OrderedError<E>>>,
     /// True if the first queue has posted receives in place of pooled buffers.
     posted_receives: bool,
+    /// True if these receives come from a source that streams share.
+    shared_receives: bool,
     /// True to report deliveries of tagged messages as events.
     tagged_events: bool,
     /// Segments beyond a gap, by key.
@@ -125,8 +128,11 @@ struct Unfinished<M> {
     tagged: Option<TaggedMessage>,
     /// Bytes of the worker's buffers reserved for these messages.
     account: Account,
-    /// Posted receives of the first queue, also of messages that have not begun.
-    receives: LazyDeque<Receive<M>>,
+    /// Receives of the first queue, by the distance of their message from the next one. Those that were posted belong
+    /// to messages that have or have not begun. Of a shared source only messages that have begun have one.
+    receives: LazyDeque<Option<Receive<M>>>,
+    /// The shared source of receives, if it has been set.
+    source: Option<Arc<dyn ReceiveSource<M>>>,
 }
 
 base::prefetch!(Unfinished<M> [M]: receives);
@@ -141,23 +147,37 @@ impl<M> Unfinished<M> {
 
 impl<M: Clone + 'static> Blank for Unfinished<M> {
     fn blank() -> &'static Self {
-        const { &Unfinished { tagged: None, account: Account::EMPTY, receives: LazyDeque::new() } }
+        const {
+            &Unfinished {
+                tagged: None,
+                account: Account::EMPTY,
+                receives: LazyDeque::new(),
+                source: None,
+            }
+        }
     }
 }
 
 impl<M: RegionMemory, E: Copy> Receiver<M, E> {
-    /// Returns a receiver. With `max_receives`, the first queue has posted receives, at most that many.
-    pub(crate) fn new(config: &StreamConfig, max_receives: Option<u32>) -> Self {
+    /// Returns a receiver. `receives`: the receive buffers of the first queue.
+    pub(crate) fn new(config: &StreamConfig, receives: ReceiveMode) -> Self {
         let mut queues: Box<[Queue]> = config.queues.iter().map(Queue::new).collect();
-        if let (Some(max), Some(first)) = (max_receives, queues.first_mut()) {
-            first.set_max_receives(max);
+        match (receives, queues.first_mut()) {
+            (ReceiveMode::Posted { max_receives }, Some(first)) => {
+                first.set_max_receives(max_receives, false);
+            }
+            (ReceiveMode::Shared { max_receives }, Some(first)) => {
+                first.set_max_receives(max_receives, true);
+            }
+            (ReceiveMode::Pooled, _) | (_, None) => {}
         }
         Receiver {
             state: State::Open,
             version: config.version.fixed(),
             order: OrderKey(0),
             error: None,
-            posted_receives: max_receives.is_some(),
+            posted_receives: receives != ReceiveMode::Pooled,
+            shared_receives: matches!(receives, ReceiveMode::Shared { .. }),
             tagged_events: config.tagged_events,
             records: LazyDeque::new(),
             max_records: u32::try_from(config.max_ooo_records).unwrap_or(u32::MAX),
@@ -201,7 +221,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         if let Some(unfinished) = self.unfinished.get_mut() {
             unfinished.receives.shrink();
             let is_blank = unfinished.receives.is_blank() && unfinished.account.is_empty();
-            if is_blank && unfinished.tagged.is_none() {
+            if is_blank && unfinished.tagged.is_none() && unfinished.source.is_none() {
                 self.unfinished.release();
             }
         }

@@ -8,7 +8,7 @@ use wire::{DdpVersion, Qn};
 
 use crate::buffers::{BufferPool, PeerId};
 use crate::checks::{BareDdp, UlpChecks};
-use crate::config::{ERROR_QUEUE, StreamConfig};
+use crate::config::{ERROR_QUEUE, ReceiveMode, StreamConfig};
 use crate::cookie::Cookie;
 use crate::counters::Counters;
 use crate::error::{DdpError, PostError};
@@ -16,7 +16,7 @@ use crate::last_message::LastMessage;
 use crate::llp::{Disposition, OrderKey, Outgoing, Ulpdu, UlpduSink, UlpduSource, UlpduToken};
 use crate::memory::RegionMemory;
 use crate::message::{Event, Failure, Message, Source};
-use crate::receive::{Env, Receive, Receiver};
+use crate::receive::{Env, Receive, ReceiveSource, Receiver};
 use crate::send::Sender;
 use crate::stag::{PdId, StagTable, StreamId};
 
@@ -65,7 +65,7 @@ base::prefetch!(
 impl<M: RegionMemory> Stream<M> {
     /// Returns a stream of bare DDP that is ready to send and receive (RFC 5041 §6.1).
     pub fn new(id: StreamId, pd: PdId, config: StreamConfig) -> Self {
-        Stream::with_checks(id, pd, config, BareDdp, None)
+        Stream::with_checks(id, pd, config, BareDdp, ReceiveMode::Pooled)
     }
 
     /// Returns bare DDP's last message for this error, to be posted with [`post_last`](Self::post_last).
@@ -81,19 +81,19 @@ impl<M: RegionMemory> Stream<M> {
 }
 
 impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
-    /// Returns a stream as [`new`](Stream::new) does, for a ULP that checks segments. With `max_receives`, the first
-    /// queue has posted receives in place of pooled buffers, at most that many.
+    /// Returns a stream as [`new`](Stream::new) does, for a ULP that checks segments. `receives`: the
+    /// receive buffers of the first queue.
     pub(crate) fn with_checks(
         id: StreamId,
         pd: PdId,
         config: StreamConfig,
         checks: C,
-        max_receives: Option<u32>,
+        receives: ReceiveMode,
     ) -> Self {
         Stream {
             id,
             pd,
-            receiver: Receiver::new(&config, max_receives),
+            receiver: Receiver::new(&config, receives),
             checks,
             sender: Sender::new(config.max_posts, config.copy_sources),
             events: LazyDeque::new(),
@@ -204,6 +204,14 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
     /// Posts a receive for a message to the first queue.
     pub(crate) fn post_receive(&mut self, receive: Receive<M>) -> Result<(), PostError> {
         self.receiver.post_receive(receive)
+    }
+
+    /// Sets the source of receives of the first queue: see [`Receiver::set_receive_source`].
+    pub(crate) fn set_receive_source(
+        &mut self,
+        source: Arc<dyn ReceiveSource<M>>,
+    ) -> Result<(), PostError> {
+        self.receiver.set_receive_source(source)
     }
 
     /// Takes a region from the posted receives: see [`Receiver::revoke_receives`].

@@ -1,5 +1,7 @@
 //! The protocol above an LLP: bare DDP, or RDMAP over DDP. [`Ulp`] is the one type that an LLP's endpoint stores.
 
+use std::sync::Arc;
+
 use base::{ErrorNumbers, Prefetch};
 use wire::crc32c::Target;
 use wire::rdmap::terminate::LAYER_RDMAP;
@@ -231,6 +233,20 @@ impl<M: RegionMemory> Ulp<M> {
         match self {
             Ulp::Ddp(_) => Err(PostError::OtherUlp),
             Ulp::Rdmap(stream) => stream.post_receive(receive),
+        }
+    }
+
+    /// Sets the source of receives of RDMAP: see [`rdmap::Stream::set_receive_source`].
+    ///
+    /// # Errors
+    /// [`PostError::OtherUlp`] on a stream of bare DDP, and the errors of [`rdmap::Stream::set_receive_source`].
+    pub fn set_receive_source(
+        &mut self,
+        source: Arc<dyn rdmap::ReceiveSource<M>>,
+    ) -> Result<(), PostError> {
+        match self {
+            Ulp::Ddp(_) => Err(PostError::OtherUlp),
+            Ulp::Rdmap(stream) => stream.set_receive_source(source),
         }
     }
 

@@ -37,7 +37,8 @@ pub use port_kind::Secret;
 pub use port_kind::policy::{Idle, IpFields, LocalPorts, Route, SynCookieMode};
 pub use program::{
     CompletionQueueConfig, MAX_QUEUE_PAIRS, ProgramConfig, ProgramEvent, ProgramId,
-    QueuePairConfig, QueuePairError, QueuePairId, WindowChange, WindowId, WindowKind,
+    QueuePairConfig, QueuePairError, QueuePairId, Receives, SharedReceives, SharedReceivesError,
+    WindowChange, WindowId, WindowKind,
 };
 pub use recording::{AwaitedEvent, MAX_RECORDINGS, Record, RecordKind, Recording};
 pub use transport::{CloseReason, EndpointConfig, Origin, SctpConfig, StreamParams, StreamStats};

@@ -8,15 +8,16 @@
 //! [`Command::Accept`]: crate::Command::Accept
 //! [`Service`]: crate::Service
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use ddp::{PdId, Stag};
 use verbs_layout::completion::CompletionError;
 use verbs_layout::doorbell;
 use verbs_layout::ring::RingError;
-use verbs_layout::work::{DescriptorError, WindowBind};
+use verbs_layout::work::{DescriptorError, ReceiveWork, WindowBind};
 
-use crate::memory::{CompletionProducer, DoorbellScanner, RingConsumer};
+use crate::memory::{CompletionProducer, DoorbellScanner, RingConsumer, SharedRing};
 use crate::signal::Signal;
 
 /// A local program, numbered by the control thread. A number is not reused within a run.
@@ -85,9 +86,10 @@ pub struct QueuePairConfig {
     pub sends: RingConsumer,
     /// Maximum number of incomplete operations, at least 1. Further descriptors stay in the SQ.
     pub max_sends: u32,
-    /// Receive queue (RQ).
-    pub receives: RingConsumer,
-    /// Maximum number of incomplete receives, at least 1. Further descriptors stay in the RQ.
+    /// Receives of the QP.
+    pub receives: Receives,
+    /// Maximum number of incomplete receives, at least 1. Further descriptors stay in the RQ. With an SRQ: maximum
+    /// number of receives that the QP has taken, and of messages that may arrive out of order.
     pub max_receives: u32,
     /// Number of the CQ of the send queue.
     pub send_completions: u32,
@@ -95,6 +97,136 @@ pub struct QueuePairConfig {
     pub receive_completions: u32,
     /// True to keep copies of sent data, for a program that may change a source before its completion.
     pub copy_sources: bool,
+}
+
+/// Receives of a QP.
+#[derive(Debug)]
+pub enum Receives {
+    /// The QP's own receive queue (RQ).
+    Own(RingConsumer),
+    /// A shared receive queue (SRQ).
+    Shared(Arc<SharedReceives>),
+}
+
+/// A shared receive queue (SRQ) of a program. The workers of its QPs share this value, and take a receive when the first
+/// segment of a message arrives.
+#[derive(Debug)]
+pub struct SharedReceives {
+    /// Program that owns the SRQ.
+    program: ProgramId,
+    /// Number of the SRQ, unique within its program.
+    number: u32,
+    /// Protection domain of the receives.
+    pd: PdId,
+    ring: SharedRing,
+    /// Capacity of the ring, units: more receives cannot remain.
+    capacity: u64,
+    /// Limit below which an event is due; 0: none.
+    limit: AtomicU32,
+    /// True if the limit was reached and not yet reported.
+    is_low: AtomicBool,
+    /// Reason why the SRQ cannot be used further.
+    failure: OnceLock<SharedReceivesError>,
+    is_failure_reported: AtomicBool,
+}
+
+/// Reason why an SRQ failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SharedReceivesError {
+    /// The program violated the ring protocol.
+    #[error("{0}")]
+    Ring(RingError),
+    /// A descriptor is invalid.
+    #[error("receive request: {0}")]
+    Descriptor(DescriptorError),
+}
+
+impl SharedReceives {
+    /// Creates an SRQ whose ring has `capacity` units.
+    pub fn new(
+        (program, number): (ProgramId, u32),
+        pd: PdId,
+        ring: SharedRing,
+        capacity: u32,
+    ) -> SharedReceives {
+        SharedReceives {
+            program,
+            number,
+            pd,
+            ring,
+            capacity: capacity.into(),
+            limit: AtomicU32::new(0),
+            is_low: AtomicBool::new(false),
+            failure: OnceLock::new(),
+            is_failure_reported: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns the protection domain of the receives.
+    pub fn pd(&self) -> PdId {
+        self.pd
+    }
+
+    /// Requests one event when fewer than `limit` receives remain; 0: none. Returns true if that is so already, and the
+    /// caller reports it.
+    pub fn set_limit(&self, limit: u32) -> bool {
+        self.limit.store(limit, Ordering::Relaxed);
+        self.reaches_limit()
+    }
+
+    /// Takes the next receive; `None` if there is none. After an error, and then always, there is none.
+    pub fn take(&self) -> Option<ReceiveWork> {
+        if self.failure.get().is_some() {
+            return None;
+        }
+        let taken = self.ring.pop().map_err(SharedReceivesError::Ring).and_then(|units| {
+            let work = units.map(|units| ReceiveWork::decode(&units)).transpose();
+            work.map_err(SharedReceivesError::Descriptor)
+        });
+        if self.reaches_limit() {
+            self.is_low.store(true, Ordering::Relaxed);
+        }
+        taken.unwrap_or_else(|error| {
+            // Only the first failure counts.
+            let _ = self.failure.set(error);
+            None
+        })
+    }
+
+    /// Returns true if a notice may be due.
+    pub fn has_notice(&self) -> bool {
+        self.is_low.load(Ordering::Relaxed) || self.failure.get().is_some()
+    }
+
+    /// Returns the event that the limit was reached, once.
+    pub fn take_low(&self) -> Option<ProgramEvent> {
+        let &SharedReceives { program, number, .. } = self;
+        self.is_low
+            .swap(false, Ordering::Relaxed)
+            .then_some(ProgramEvent::SharedReceivesLow { program, number })
+    }
+
+    /// Returns the event that the SRQ has failed, once.
+    pub fn take_failure(&self) -> Option<ProgramEvent> {
+        let &SharedReceives { program, number, .. } = self;
+        let reason = *self.failure.get()?;
+        let is_reported = self.is_failure_reported.swap(true, Ordering::Relaxed);
+        (!is_reported).then_some(ProgramEvent::SharedReceivesFailed { program, number, reason })
+    }
+
+    /// Returns true if the SRQ has failed.
+    pub fn has_failed(&self) -> bool {
+        self.failure.get().is_some()
+    }
+
+    /// Returns true, once for each request, if fewer receives than the limit remain.
+    fn reaches_limit(&self) -> bool {
+        let limit = self.limit.load(Ordering::Relaxed);
+        // A program that reports an impossible number gets no event.
+        limit > 0
+            && self.ring.remaining().min(self.capacity) < limit.into()
+            && self.limit.compare_exchange(limit, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
 }
 
 /// A memory window of a program: the upper 24 bits of its STags. The lower 8 bits are the key of a binding.
@@ -162,6 +294,22 @@ pub enum ProgramEvent {
         /// Cause of the failure.
         reason: CompletionError,
     },
+    /// Fewer receives remain in an SRQ than the program's limit.
+    SharedReceivesLow {
+        /// Program that owns the SRQ.
+        program: ProgramId,
+        /// Number of the SRQ.
+        number: u32,
+    },
+    /// An SRQ cannot be used further. Its QPs fail.
+    SharedReceivesFailed {
+        /// Program that owns the SRQ.
+        program: ProgramId,
+        /// Number of the SRQ.
+        number: u32,
+        /// Cause of the failure.
+        reason: SharedReceivesError,
+    },
     /// A QP requests that all workers bind a type 1 window. [`Command::WindowBound`](crate::Command::WindowBound)
     /// answers it. The QP performs no further request before the answer.
     BindWindow {
@@ -202,6 +350,9 @@ pub enum QueuePairError {
     /// The stream cannot perform the operation.
     #[error("the operation cannot be performed on this stream")]
     Operation,
+    /// The SRQ of the QP has failed.
+    #[error("the shared receive queue of the QP has failed")]
+    SharedReceives,
     /// A CQ of the QP has failed.
     #[error("a completion queue of the QP has failed")]
     CompletionQueue,

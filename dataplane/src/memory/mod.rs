@@ -37,7 +37,9 @@ use free_thread::MemoryResources;
 pub use map::kernel::CopyKernel;
 pub use map::maps::{Maps, SHARED_MAPS, SLOTS, SMALL_MEMORY};
 use map::{MIN_STREAMED_LEN, Mapping};
-pub use queue_area::{CompletionProducer, DoorbellScanner, QueueArea, QueueError, RingConsumer};
+pub use queue_area::{
+    CompletionProducer, DoorbellScanner, QueueArea, QueueError, RingConsumer, SharedRing,
+};
 use verbs_layout::session::AreaError;
 use wire::crc32c::Target;
 

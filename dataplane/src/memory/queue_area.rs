@@ -93,6 +93,17 @@ impl QueueArea {
         Ok(RingConsumer { queue, _area: self.clone() })
     }
 
+    /// Returns the workers' end of a shared receive queue of `capacity` units at byte `offset`. Its memory must be zero.
+    ///
+    /// # Errors
+    /// As [`ring`](Self::ring).
+    pub fn shared_ring(&self, offset: u64, capacity: usize) -> Result<SharedRing, QueueError> {
+        check_capacity(capacity, ring::MAX_CAPACITY)?;
+        let words = self.part(offset, ring::words(capacity))?;
+        let queue = ring::SharedConsumer::new(words, capacity)?;
+        Ok(SharedRing { queue, _area: self.clone() })
+    }
+
     /// Returns the worker's end of a completion queue of `capacity` entries at byte `offset`. Its memory must be zero.
     ///
     /// # Errors
@@ -162,6 +173,28 @@ impl RingConsumer {
     #[inline]
     pub fn release(&mut self) {
         self.queue.release();
+    }
+}
+
+/// The workers' end of a shared receive queue (SRQ).
+#[derive(Debug)]
+pub struct SharedRing {
+    queue: ring::SharedConsumer<'static>,
+    _area: QueueArea,
+}
+
+impl SharedRing {
+    /// Takes the next descriptor: see [`ring::SharedConsumer::pop`].
+    ///
+    /// # Errors
+    /// The program violated the ring protocol. The ring must not be used further.
+    pub fn pop(&self) -> Result<Option<Units>, RingError> {
+        self.queue.pop()
+    }
+
+    /// Returns the number of descriptors that were not taken: see [`ring::SharedConsumer::remaining`].
+    pub fn remaining(&self) -> u64 {
+        self.queue.remaining()
     }
 }
 

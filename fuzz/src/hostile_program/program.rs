@@ -11,7 +11,8 @@ use std::sync::atomic::Ordering;
 use base::Instant;
 use dataplane::memory::{Arena, Maps, Memory, QueueArea, ViewConfig};
 use dataplane::{
-    Command, CompletionQueueConfig, ProgramConfig, ProgramId, QueuePairConfig, QueuePairId, Signal,
+    Command, CompletionQueueConfig, ProgramConfig, ProgramId, QueuePairConfig, QueuePairId,
+    Receives, Signal,
 };
 use ddp::{Access, PdId, RegionMemory, Stag, StagEntry, TaggedOffset};
 use verbs_layout::completion::{self, Consumer};
@@ -95,7 +96,7 @@ impl<'a> Program<'a> {
             pd: domain(number),
             sends: end(SENDS_AT),
             max_sends: MAX_POSTS,
-            receives: end(RECEIVES_AT),
+            receives: Receives::Own(end(RECEIVES_AT)),
             max_receives: MAX_POSTS,
             send_completions: 0,
             receive_completions: 0,

@@ -24,7 +24,7 @@ fn named_inputs_end_the_hostile_pair_for_their_reason() {
         ("secret-of-the-good-program", SendProtection),
         ("source-beyond-the-region", SendProtection),
         ("receive-into-the-good-program", ReceiveProtection),
-        ("local-invalidate", Operation),
+        ("local-invalidate", SendProtection),
         ("lying-index-of-sends", SendQueue(RingError::LyingIndex)),
         ("lying-index-goes-back", SendQueue(RingError::LyingIndex)),
         ("lying-index-of-receives", ReceiveQueue(RingError::LyingIndex)),

@@ -194,7 +194,10 @@ impl<'a> World<'a> {
                 Event::Program(event) => {
                     let of = match event {
                         ProgramEvent::QueuePairFailed { id, .. } => id.program,
-                        ProgramEvent::CompletionQueueFailed { program, .. } => *program,
+                        ProgramEvent::BindWindow { id, .. } => id.program,
+                        ProgramEvent::CompletionQueueFailed { program, .. }
+                        | ProgramEvent::SharedReceivesLow { program, .. }
+                        | ProgramEvent::SharedReceivesFailed { program, .. } => *program,
                     };
                     assert_eq!((at, of.0), (0, HOSTILE), "{event:?}");
                     failures.push(*event);

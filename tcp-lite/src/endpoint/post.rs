@@ -1,8 +1,10 @@
 //! Work posted by the ULP: bare DDP messages, RDMAP operations, receive buffers.
 
+use std::sync::Arc;
+
 use super::{Context, Endpoint, State};
 use base::Instant;
-use ddp::rdmap::{Receive, WorkRequest};
+use ddp::rdmap::{Receive, ReceiveSource, WorkRequest};
 use ddp::{Message, PostError, Qn, RegionMemory, Stag};
 
 impl<M: RegionMemory> Endpoint<M> {
@@ -66,6 +68,17 @@ impl<M: RegionMemory> Endpoint<M> {
     /// the errors of [`ddp::rdmap::Stream::post_receive`].
     pub fn post_receive(&mut self, receive: Receive<M>) -> Result<(), PostError> {
         self.upper.full_mut().ok_or(PostError::Closed)?.stream.post_receive(receive)
+    }
+
+    /// Sets the source of receives of an RDMAP stream: see [`ddp::rdmap::Stream::set_receive_source`].
+    ///
+    /// # Errors
+    /// As [`post_receive`](Self::post_receive), with the errors of [`ddp::rdmap::Stream::set_receive_source`].
+    pub fn set_receive_source(
+        &mut self,
+        source: Arc<dyn ReceiveSource<M>>,
+    ) -> Result<(), PostError> {
+        self.upper.full_mut().ok_or(PostError::Closed)?.stream.set_receive_source(source)
     }
 
     /// Takes a region from the posted receives: see [`ddp::rdmap::Stream::revoke_receives`].

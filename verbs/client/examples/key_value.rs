@@ -86,6 +86,7 @@ fn create_pair(session: &Session, memory: &MemoryRegion) -> Outcome<(CompletionQ
         max_sends: 1,
         max_receives: 1,
         copy_sources: false,
+        shared_receives: None,
     })?;
     Ok((completions, pair))
 }

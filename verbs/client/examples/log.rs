@@ -82,6 +82,7 @@ impl Side {
             max_sends: 2 * LINES,
             max_receives: LINES,
             copy_sources: false,
+            shared_receives: None,
         })?;
         // The receives need no buffers: Immediate Data is in the completion, and the receiver's Sends are empty.
         for _ in 0..LINES {

@@ -76,6 +76,7 @@ impl Side {
             max_sends: 4,
             max_receives: 4,
             copy_sources: false,
+            shared_receives: None,
         })?;
         Ok(Side { session: session.clone(), memory, completions, pair })
     }

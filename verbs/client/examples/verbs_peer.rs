@@ -99,6 +99,7 @@ impl Side {
             max_sends: 8,
             max_receives: RECEIVES as u32,
             copy_sources: false,
+            shared_receives: None,
         })?;
         let side = Side { memory, messages, completions, pair, received: Default::default() };
         (0..RECEIVES).try_for_each(|buffer| side.post_receive(buffer))?;

@@ -30,6 +30,7 @@ typedef struct ddpd_region ddpd_region;
 typedef struct ddpd_window ddpd_window;
 typedef struct ddpd_channel ddpd_channel;
 typedef struct ddpd_cq ddpd_cq;
+typedef struct ddpd_srq ddpd_srq;
 typedef struct ddpd_qp ddpd_qp;
 typedef struct ddpd_listener ddpd_listener;
 typedef struct ddpd_request ddpd_request;
@@ -216,6 +217,22 @@ struct ddpd_bind {
  * connection. */
 int ddpd_qp_create(const ddpd_domain *domain, const ddpd_cq *send_completions, const ddpd_cq *receive_completions,
                    uint32_t max_sends, uint32_t max_receives, int copy_sources, ddpd_qp **qp);
+/*
+ * A shared receive queue (SRQ): receives for the messages of several QPs, in the order in which messages arrive. Their memory
+ * is of `domain`. The completion is on the CQ of the message's QP. A message that finds no receive ends its connection.
+ * max_receives of the QP limits the receives that it has taken, and the messages that may arrive out of order.
+ */
+int ddpd_srq_create(const ddpd_domain *domain, uint32_t max_receives, ddpd_srq **srq);
+void ddpd_srq_destroy(ddpd_srq *srq);
+uint32_t ddpd_srq_number(const ddpd_srq *srq);
+/* -EAGAIN: the queue is full. */
+int ddpd_srq_post_receive(const ddpd_srq *srq, const struct ddpd_receive *receive);
+/* Requests one DDPD_SRQ_LOW when fewer than `limit` receives remain, possibly at once. It replaces an earlier request; 0 ends
+ * it. */
+int ddpd_srq_set_limit(const ddpd_srq *srq, uint32_t limit);
+/* As ddpd_qp_create, with the receives of an SRQ. ddpd_post_receive is then refused. */
+int ddpd_qp_create_shared(const ddpd_domain *domain, const ddpd_cq *send_completions, const ddpd_cq *receive_completions,
+                          uint32_t max_sends, uint32_t max_receives, int copy_sources, const ddpd_srq *srq, ddpd_qp **qp);
 void ddpd_qp_destroy(ddpd_qp *qp);
 uint32_t ddpd_qp_number(const ddpd_qp *qp);
 /* -EAGAIN: the queue is full. -EPIPE: the connection has ended. */
@@ -302,7 +319,9 @@ enum ddpd_event_kind {
     DDPD_CONNECT_FAILED = 4, /* number: QP; flag: 1 if the peer is unreachable; message */
     DDPD_DISCONNECTED = 5,   /* number: QP; flag: 1 if closed in order; message */
     DDPD_QP_FAILED = 6,      /* number: QP; message */
-    DDPD_CQ_FAILED = 7       /* number: CQ; message */
+    DDPD_CQ_FAILED = 7,      /* number: CQ; message */
+    DDPD_SRQ_LOW = 8,        /* number: SRQ */
+    DDPD_SRQ_FAILED = 9      /* number: SRQ; message */
 };
 
 struct ddpd_event {

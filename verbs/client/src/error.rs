@@ -85,6 +85,16 @@ pub enum Error {
     },
 }
 
+/// Error of a batch of posts, of which the first `posted` were accepted.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("post {posted} was refused: {error}")]
+pub struct PostError {
+    /// Number of accepted posts, from the first on.
+    pub posted: usize,
+    /// Reason why the next post was refused.
+    pub error: Error,
+}
+
 impl Error {
     pub(crate) fn system(call: &'static str) -> impl Fn(Errno) -> Error {
         move |error| Error::System { call, error }

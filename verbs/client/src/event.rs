@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::listener::ConnectionRequest;
 use crate::queue_pair::PairEvent;
 use crate::session::Session;
+use crate::shared_receives::SharedReceivesEvent;
 
 /// An event of a session. Each is reported once, by [`Session::next_event`] or by a call that waits for its object.
 #[derive(Debug)]
@@ -20,6 +21,13 @@ pub enum Event {
         pair: u32,
         /// The event.
         event: PairEvent,
+    },
+    /// Few receives remain in a shared receive queue, or it has failed.
+    SharedReceives {
+        /// Number of the SRQ.
+        queue: u32,
+        /// The event.
+        event: SharedReceivesEvent,
     },
     /// A completion queue has failed, together with its QPs.
     CompletionQueueFailed {
@@ -50,6 +58,10 @@ impl Event {
             Report::Incoming { .. } => ConnectionRequest::new(session, report).map(Event::Incoming),
             Report::CompletionQueueFailed { queue, message } => {
                 Some(Event::CompletionQueueFailed { queue, message })
+            }
+            Report::SharedReceivesLow { queue } | Report::SharedReceivesFailed { queue, .. } => {
+                let event = SharedReceivesEvent::new(report);
+                event.map(|event| Event::SharedReceives { queue, event })
             }
             Report::Established { pair, .. }
             | Report::Rejected { pair, .. }

@@ -21,6 +21,7 @@ pub(crate) enum Key {
     Pair(u32),
     Listener(u32),
     Queue(u32),
+    SharedQueue(u32),
 }
 
 /// All mailboxes of a session.
@@ -114,6 +115,11 @@ impl Inbox {
         mailbox.changed.notify_all();
         if mailbox.claimed && mailbox.outcome.is_none() {
             mailbox.outcome = Some(event);
+            return Ok(());
+        }
+        // The program may request a limit again before it has taken the previous event.
+        let is_low = matches!(event, Event::SharedReceivesLow { .. });
+        if is_low && mailbox.events.iter().any(|(_, queued)| *queued == event) {
             return Ok(());
         }
         if mailbox.events.len() == mailbox.limit {
@@ -315,5 +321,8 @@ fn key(event: &Event) -> Option<Key> {
         | Event::Disconnected { pair, .. }
         | Event::QueuePairFailed { pair, .. } => Some(Key::Pair(pair)),
         Event::CompletionQueueFailed { queue, .. } => Some(Key::Queue(queue)),
+        Event::SharedReceivesLow { queue } | Event::SharedReceivesFailed { queue, .. } => {
+            Some(Key::SharedQueue(queue))
+        }
     }
 }

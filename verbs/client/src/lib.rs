@@ -4,6 +4,7 @@
 //! ```text
 //!  Session ─┬─ ProtectionDomain ─┬─ MemoryRegion ── Buffer (arena)
 //!           │                    ├─ MemoryWindow
+//!           │                    ├─ SharedReceiveQueue
 //!           │                    └─ QueuePair ── connect, or Listener → ConnectionRequest → accept
 //!           ├─ CompletionChannel ── CompletionQueue
 //!           └─ events
@@ -16,6 +17,7 @@
 //! | [`MemoryRegion`] | memory that the appliance may access, allocated from the session's arena |
 //! | [`MemoryWindow`] | an STag for a part of a memory region, bound and invalidated by posts |
 //! | [`QueuePair`] | a connection with its send and receive queue; [`post`] makes the operations |
+//! | [`SharedReceiveQueue`] | receives for the messages of several queue pairs |
 //! | [`CompletionQueue`] | outcomes of posted operations |
 //! | [`CompletionChannel`] | a descriptor that is readable after a requested notification |
 //! | [`Listener`] | a local address and port where peers connect |
@@ -69,6 +71,7 @@
 //!     max_sends: 8,
 //!     max_receives: 8,
 //!     copy_sources: false,
+//!     shared_receives: None,
 //! })?;
 //! pair.connect("10.0.0.2:4000".parse().unwrap(), &ConnectOptions::default())?;
 //! memory.write(0, b"hello");
@@ -101,6 +104,7 @@ mod queues;
 mod ranges;
 mod region;
 mod session;
+mod shared_receives;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -108,16 +112,17 @@ mod window;
 pub use channel::CompletionChannel;
 pub use completion_queue::{CompletionQueue, NO_COMPLETION};
 pub use domain::ProtectionDomain;
-pub use error::Error;
+pub use error::{Error, PostError};
 pub use event::Event;
 #[cfg(feature = "tokio")]
 pub use futures::{AsyncCompletions, AsyncEvents};
 pub use listener::{AcceptOptions, ConnectionRequest, Listener};
 pub use queue_pair::{
-    ConnectOptions, Connection, DEFAULT_DEPTHS, PairEvent, PostError, QueuePair, QueuePairConfig,
+    ConnectOptions, Connection, DEFAULT_DEPTHS, PairEvent, QueuePair, QueuePairConfig,
 };
 pub use region::{Buffer, MemoryRegion};
 pub use session::{DEFAULT_SOCKET, SOCKET_VARIABLE, Session};
+pub use shared_receives::{SharedReceiveQueue, SharedReceivesEvent};
 pub use verbs_layout::completion::Request;
 pub use verbs_layout::work::{
     AtomicResult, Carried, Completed, Completion, DescriptorError, Inline, Opcode, Operation,

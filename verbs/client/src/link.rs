@@ -283,6 +283,8 @@ impl Link {
             }
             Event::Incoming { .. }
             | Event::RequestEnded { .. }
+            | Event::SharedReceivesLow { .. }
+            | Event::SharedReceivesFailed { .. }
             | Event::CompletionQueueFailed { .. } => {}
         }
         Ok(())

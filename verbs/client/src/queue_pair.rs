@@ -14,11 +14,12 @@ use verbs_session::message::{
 
 use crate::completion_queue::CompletionQueue;
 use crate::domain::ProtectionDomain;
-use crate::error::Error;
+use crate::error::{Error, PostError};
 use crate::inbox::{Deadline, Key};
 use crate::link::Link;
 use crate::mapping::{Area, MappingError, RingProducer};
 use crate::queues::{Direction, PairQueues};
+use crate::shared_receives::SharedReceiveQueue;
 
 /// Maximum events of a QP that the program has not taken. A further event is a protocol violation.
 const MAX_EVENTS: usize = 4;
@@ -39,6 +40,9 @@ pub struct QueuePairConfig<'a> {
     /// If true, the appliance copies the data that it sends, and the program may change source bytes before their
     /// operation is complete.
     pub copy_sources: bool,
+    /// Shared receive queue for the QP's messages; `None`: the QP has a receive queue of its own. With it,
+    /// `max_receives` limits the receives that the QP has taken, and the messages that may arrive out of order.
+    pub shared_receives: Option<&'a SharedReceiveQueue>,
 }
 
 /// A queue pair (QP), for one connection. Clones refer to the same QP, which is removed when the last clone is dropped.
@@ -55,6 +59,8 @@ struct Inner {
     domain: ProtectionDomain,
     /// CQs of the QP. The references keep them until the QP is removed.
     _completions: [CompletionQueue; 2],
+    /// SRQ of the QP. The reference keeps it until the QP is removed.
+    _shared_receives: Option<SharedReceiveQueue>,
 }
 
 /// Options of [`QueuePair::connect`] and [`QueuePair::start_connect`].
@@ -139,26 +145,20 @@ pub enum PairEvent {
     },
 }
 
-/// Error of a batch of posts, of which the first `posted` were accepted.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("post {posted} was refused: {error}")]
-pub struct PostError {
-    /// Number of accepted posts, from the first on.
-    pub posted: usize,
-    /// Reason why the next post was refused.
-    pub error: Error,
-}
-
 impl ProtectionDomain {
     /// Creates a QP in this protection domain.
     ///
     /// # Errors
-    /// A CQ belongs to another session, the appliance refuses the QP, or the session has ended.
+    /// A CQ or the SRQ belongs to another session, the appliance refuses the QP, or the session has ended.
     pub fn create_queue_pair(&self, config: &QueuePairConfig<'_>) -> Result<QueuePair, Error> {
         let link = self.session().link();
         let completions = [config.send_completions, config.receive_completions];
         if completions.iter().any(|cq| !std::ptr::eq(cq.session().link(), link)) {
             return Err(Error::Argument("a completion queue is one of another session"));
+        }
+        let shared = config.shared_receives;
+        if shared.is_some_and(|shared| !std::ptr::eq(shared.link(), link)) {
+            return Err(Error::Argument("the shared receive queue is one of another session"));
         }
         let answer = link.call(Call::CreateQueuePair {
             pd: self.number(),
@@ -167,6 +167,7 @@ impl ProtectionDomain {
             max_sends: config.max_sends,
             max_receives: config.max_receives,
             copy_sources: config.copy_sources,
+            shared_receives: shared.map(SharedReceiveQueue::number),
         })?;
         let (Answer::QueuePair { pair, sends, receives }, descriptors) = answer else {
             return Err(link.violation("the answer is not the one of the call"));
@@ -174,13 +175,17 @@ impl ProtectionDomain {
         let [area] = &descriptors[..] else {
             return Err(link.violation("a QP has one descriptor"));
         };
-        if pair >= doorbell::QUEUES / 2 || !disjoint(sends, receives) {
+        if receives.is_some() != shared.is_none() {
+            return Err(link.violation("a QP has either a receive queue or a shared one"));
+        }
+        let are_disjoint = receives.is_none_or(|receives| disjoint(sends, receives));
+        if pair >= doorbell::QUEUES / 2 || !are_disjoint {
             return Err(link.violation("an impossible number of a QP, or rings that overlap"));
         }
-        let map = || -> Result<(RingProducer, RingProducer), MappingError> {
+        let map = || -> Result<(RingProducer, Option<RingProducer>), MappingError> {
             let area = Area::map(area.as_fd())?;
             let ring = |ring: Ring| area.ring(ring.offset, ring.capacity);
-            Ok((ring(sends)?, ring(receives)?))
+            Ok((ring(sends)?, receives.map(ring).transpose()?))
         };
         let (sends, receives) = map().map_err(|error| link.violation(&error.to_string()))?;
         let queues = Arc::new(PairQueues::new(pair, sends, receives));
@@ -193,6 +198,7 @@ impl ProtectionDomain {
             used: AtomicBool::new(false),
             domain: self.clone(),
             _completions: completions.map(Clone::clone),
+            _shared_receives: shared.cloned(),
         })))
     }
 }
@@ -229,7 +235,7 @@ impl QueuePair {
     /// be posted before the connect or accept.
     ///
     /// # Errors
-    /// The errors of [`post_send`](Self::post_send).
+    /// The errors of [`post_send`](Self::post_send), or the QP has a shared receive queue.
     pub fn post_receive(&self, work: &ReceiveWork) -> Result<(), Error> {
         self.0.queues.post(Direction::Receive, std::iter::once(work.encode())).1
     }
@@ -399,6 +405,8 @@ impl PairEvent {
             Report::QueuePairFailed { message, .. } => PairEvent::Failed { message },
             Report::Incoming { .. }
             | Report::RequestEnded { .. }
+            | Report::SharedReceivesLow { .. }
+            | Report::SharedReceivesFailed { .. }
             | Report::CompletionQueueFailed { .. } => return None,
         })
     }

@@ -44,7 +44,8 @@ pub(crate) struct PairQueues {
 
 #[derive(Debug)]
 struct Queue {
-    ring: RingProducer,
+    /// `None`: the QP has a shared receive queue instead.
+    ring: Option<RingProducer>,
     doorbell: u32,
     state: State,
 }
@@ -67,9 +68,16 @@ pub(crate) enum Direction {
 }
 
 impl PairQueues {
-    pub(crate) fn new(number: u32, sends: RingProducer, receives: RingProducer) -> PairQueues {
+    pub(crate) fn new(
+        number: u32,
+        sends: RingProducer,
+        receives: Option<RingProducer>,
+    ) -> PairQueues {
         let queue = |ring, doorbell| Mutex::new(Queue { ring, doorbell, state: State::New });
-        PairQueues { sends: queue(sends, 2 * number), receives: queue(receives, 2 * number + 1) }
+        PairQueues {
+            sends: queue(Some(sends), 2 * number),
+            receives: queue(receives, 2 * number + 1),
+        }
     }
 
     /// Posts descriptors in order, all under one lock and with one doorbell. Stops at the first error. Returns the
@@ -84,17 +92,20 @@ impl PairQueues {
         if let State::Ended(error) = &queue.state {
             return (0, Err(error.clone()));
         }
+        let Some(ring) = &mut queue.ring else {
+            return (0, Err(Error::State("the queue pair has a shared receive queue")));
+        };
         let mut posted = 0;
         let mut result = Ok(());
         for units in descriptors {
-            if let Err(error) = queue.ring.push(&units) {
+            if let Err(error) = ring.push(&units) {
                 result = Err(error.into());
                 break;
             }
             posted += 1;
         }
         if posted > 0 {
-            queue.ring.publish();
+            ring.publish();
             if let State::Established(bells) = &queue.state {
                 bells.ring(queue.doorbell);
             }

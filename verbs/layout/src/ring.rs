@@ -4,6 +4,7 @@
 //!  byte 0              128             256
 //!      | producer index | consumer index | unit 0 (64) | unit 1 | ... | unit capacity-1 |
 //!        u64, program     u64, worker      unit of index n: n mod capacity
+//!  byte 8 of an SRQ: number of published descriptors, u64, program
 //!
 //!                consumer index      producer index
 //!                       v                   v
@@ -19,6 +20,10 @@
 //! acquire order and checked: it may neither go back nor be further away than the ring allows. Each unit is copied
 //! once, and all checks apply to the copy. An error leaves the state unchanged; the owner then ends the queue.
 //!
+//! An SRQ has one producer and several consumers: the workers of its queue pairs. They share the state of a
+//! [`SharedConsumer`] in memory that the program does not have. A worker copies a descriptor, and owns it once it has
+//! advanced the shared index past it. No worker waits for another.
+//!
 //! Bounds: `push` stores the given units and loads at most one index; `pop` loads at most one index and [`MAX_UNITS`]
 //! units.
 
@@ -31,6 +36,7 @@ pub const HEADER_WORDS: usize = 2 * LINE_WORDS;
 pub const MAX_CAPACITY: usize = 1 << 17;
 
 const PRODUCER_AT: usize = 0;
+const POSTED_AT: usize = 1;
 const CONSUMER_AT: usize = LINE_WORDS;
 
 /// Returns the number of words of a ring of `capacity` units.
@@ -72,6 +78,10 @@ pub struct Producer<'a> {
     published: u64,
     /// The consumer's index, as last loaded.
     released: u64,
+    /// Number of published descriptors of an SRQ, in shared memory.
+    count: &'a Word,
+    /// Number of published descriptors of an SRQ.
+    posted: u64,
 }
 
 impl<'a> Producer<'a> {
@@ -85,6 +95,8 @@ impl<'a> Producer<'a> {
             next: 0,
             published: 0,
             released: 0,
+            count: &parts.header[POSTED_AT],
+            posted: 0,
         })
     }
 
@@ -121,6 +133,14 @@ impl<'a> Producer<'a> {
             self.published = self.next;
             self.index.store(self.next, Ordering::Release);
         }
+    }
+
+    /// Publishes all pushed units of an SRQ, which are `descriptors` descriptors.
+    pub fn publish_counted(&mut self, descriptors: u64) {
+        self.posted = self.posted.wrapping_add(descriptors);
+        // Visible with the index that `publish` stores.
+        self.count.store(self.posted, Ordering::Relaxed);
+        self.publish();
     }
 
     fn known_free(&self) -> u64 {
@@ -201,6 +221,106 @@ impl<'a> Consumer<'a> {
     }
 
     fn copy(&self, index: u64) -> Unit {
+        self.units.at(index).each_ref().map(|word| word.load(Ordering::Relaxed))
+    }
+}
+
+/// Largest number of attempts of a [`SharedConsumer::pop`]. An attempt fails only if another worker has taken a
+/// descriptor meanwhile.
+const MAX_ATTEMPTS: u32 = 10_000;
+
+/// The workers' side of an SRQ. All workers use one value.
+#[derive(Debug)]
+pub struct SharedConsumer<'a> {
+    index: &'a Word,
+    other: &'a Word,
+    count: &'a Word,
+    units: Entries<'a>,
+    /// Index of the next unit to take. Not in the memory of the program.
+    next: Word,
+    /// Number of descriptors taken. Not in the memory of the program.
+    taken: Word,
+}
+
+impl<'a> SharedConsumer<'a> {
+    /// Creates the consumer of a new ring. `memory` must have [`words`]`(capacity)` words, all zero.
+    pub fn new(memory: &'a [Word], capacity: usize) -> Result<SharedConsumer<'a>, CapacityError> {
+        let parts = split(memory, HEADER_WORDS, capacity, MAX_CAPACITY)?;
+        Ok(SharedConsumer {
+            index: &parts.header[CONSUMER_AT],
+            other: &parts.header[PRODUCER_AT],
+            count: &parts.header[POSTED_AT],
+            units: parts.entries,
+            next: Word::new(0),
+            taken: Word::new(0),
+        })
+    }
+
+    /// Takes the next descriptor and releases its units to the producer. Returns `None` if no unit is published.
+    pub fn pop(&self) -> Result<Option<Units>, RingError> {
+        for _ in 0..MAX_ATTEMPTS {
+            let next = self.next.load(Ordering::Acquire);
+            // Units below `next` may be released, and none at or above it. So the producer may publish at most
+            // `capacity` units beyond `next`, unless another worker has advanced it meanwhile.
+            let available = self.other.load(Ordering::Acquire).wrapping_sub(next);
+            if available == 0 {
+                return Ok(None);
+            }
+            let copied = match available <= self.units.capacity() {
+                true => self.copy(next, available),
+                false => Err(RingError::LyingIndex),
+            };
+            match copied {
+                Ok(units) => {
+                    let end = next.wrapping_add(units.len() as u64);
+                    // Release: the copy is complete before the units can be released. Acquire: so are the copies of
+                    // all earlier units.
+                    let taken =
+                        self.next.compare_exchange(next, end, Ordering::AcqRel, Ordering::Relaxed);
+                    if taken.is_ok() {
+                        self.taken.fetch_add(1, Ordering::Relaxed);
+                        // Another worker may have released later units already.
+                        self.index.fetch_max(end, Ordering::Release);
+                        return Ok(Some(units));
+                    }
+                }
+                // Units that another worker has taken may be overwritten: then the error is not the producer's. The
+                // exchange returns the newest index, which a load would not.
+                Err(error) => {
+                    let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
+                    if self.next.compare_exchange(next, next, success, failure).is_ok() {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the number of published descriptors that were not taken, according to the producer. An impossible number
+    /// counts as many.
+    pub fn remaining(&self) -> u64 {
+        let posted = self.count.load(Ordering::Relaxed);
+        posted.wrapping_sub(self.taken.load(Ordering::Relaxed))
+    }
+
+    /// Copies the descriptor at `next`, of which `available` units are published.
+    fn copy(&self, next: u64, available: u64) -> Result<Units, RingError> {
+        let first = self.unit(next);
+        let count = first[0] as u8;
+        if count == 0 || usize::from(count) > MAX_UNITS {
+            return Err(RingError::UnitCount(count));
+        }
+        if u64::from(count) > available {
+            return Err(RingError::Truncated { units: count, available: available as u8 });
+        }
+        let mut units = Units::new();
+        units.push(first);
+        units.extend((1..u64::from(count)).map(|n| self.unit(next.wrapping_add(n))));
+        Ok(units)
+    }
+
+    fn unit(&self, index: u64) -> Unit {
         self.units.at(index).each_ref().map(|word| word.load(Ordering::Relaxed))
     }
 }

@@ -215,7 +215,7 @@ mod tests {
         let short: Vec<Word> = (1..HEADER_WORDS).map(|_| Word::new(0)).collect();
         assert_eq!(check(&short), Err(AreaError::Words(15)));
         assert_eq!(write(&short, VERSION), Err(AreaError::Words(15)));
-        assert_eq!(write(&long, VERSION + 1), Err(AreaError::Version(2)));
+        assert_eq!(write(&long, VERSION + 1), Err(AreaError::Version(u64::from(VERSION) + 1)));
     }
 
     #[test]

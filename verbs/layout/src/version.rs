@@ -3,9 +3,13 @@
 //! When a session opens, the program offers the versions that it can use. The appliance chooses the newest version that
 //! both sides support, and writes it into the header of each area ([`crate::session`]). Any change of a structure of
 //! this crate is a new version.
+//!
+//! | version | change |
+//! |---|---|
+//! | 2 | shared receive queues ([`crate::ring::SharedConsumer`]); the structures of version 1 are the same |
 
 /// Newest version of the layout that this crate supports.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Oldest version of the layout that this crate supports.
 pub const OLDEST: u32 = 1;
 

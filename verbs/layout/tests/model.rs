@@ -76,6 +76,80 @@ fn descriptors_arrive_whole_and_in_order() {
 }
 
 #[test]
+fn shared_descriptors_are_taken_once_by_one_of_two_workers() {
+    check(|| {
+        let memory: &'static [Word] = Box::leak(Box::new(
+            (0..ring::words(CAPACITY)).map(|_| Word::new(0)).collect::<Vec<_>>(),
+        ));
+        let program = thread::spawn(move || {
+            let mut producer = ring::Producer::new(memory, CAPACITY).unwrap();
+            producer.push(&[unit(1), unit(2)]).unwrap();
+            producer.publish_counted(2);
+            // The third descriptor overwrites the first, if the first is released.
+            let third = producer.push(&[unit(3)]).is_ok();
+            producer.publish_counted(third.into());
+            third
+        });
+        let consumer = Arc::new(ring::SharedConsumer::new(memory, CAPACITY).unwrap());
+        let poll = |consumer: &ring::SharedConsumer<'_>, seen: &mut Vec<u64>| {
+            while let Some(units) = consumer.pop().unwrap() {
+                let number = units[0][1];
+                assert_eq!(units[..], [unit(number)], "a whole descriptor");
+                seen.push(number);
+            }
+        };
+        let other = thread::spawn({
+            let consumer = consumer.clone();
+            move || {
+                let mut seen = Vec::new();
+                poll(&consumer, &mut seen);
+                seen
+            }
+        });
+        let mut seen = Vec::new();
+        poll(&consumer, &mut seen);
+        let mut all = other.join().unwrap();
+        let third = program.join().unwrap();
+        poll(&consumer, &mut seen);
+        assert!(seen.is_sorted() && all.is_sorted(), "in the order of posting");
+        all.extend(seen);
+        all.sort_unstable();
+        assert_eq!(all, if third { vec![1, 2, 3] } else { vec![1, 2] });
+        assert_eq!(consumer.remaining(), 0);
+    });
+}
+
+#[test]
+fn hostile_producer_index_keeps_shared_consumers_in_bounds() {
+    for index in [1, CAPACITY as u64, CAPACITY as u64 + 1, u64::MAX] {
+        check(move || {
+            let memory: &'static [Word] = Box::leak(Box::new(
+                (0..ring::words(CAPACITY)).map(|_| Word::new(0)).collect::<Vec<_>>(),
+            ));
+            let program = thread::spawn(move || {
+                memory[0].store(index, Ordering::Relaxed);
+                memory[ring::HEADER_WORDS].store(1, Ordering::Relaxed);
+                memory[0].store(0, Ordering::Relaxed);
+            });
+            let consumer = Arc::new(ring::SharedConsumer::new(memory, CAPACITY).unwrap());
+            let poll = move |consumer: &ring::SharedConsumer<'_>| match consumer.pop() {
+                Ok(None) => {}
+                Ok(Some(units)) => assert_eq!(units.len(), 1),
+                Err(RingError::UnitCount(0)) => assert!(index <= CAPACITY as u64),
+                Err(error) => assert_eq!(error, RingError::LyingIndex),
+            };
+            let other = thread::spawn({
+                let consumer = consumer.clone();
+                move || poll(&consumer)
+            });
+            poll(&consumer);
+            other.join().unwrap();
+            program.join().unwrap();
+        });
+    }
+}
+
+#[test]
 fn hostile_producer_index_keeps_consumer_in_bounds() {
     for index in [1, CAPACITY as u64, CAPACITY as u64 + 1, u64::MAX] {
         check(move || {

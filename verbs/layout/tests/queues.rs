@@ -299,6 +299,78 @@ fn published_descriptor_that_is_too_long_or_empty_is_refused() {
 }
 
 #[test]
+fn shared_ring_counts_what_remains_and_refuses_violations() {
+    let memory = memory(ring::words(4));
+    let mut producer = ring::Producer::new(&memory, 4).unwrap();
+    let consumer = ring::SharedConsumer::new(&memory, 4).unwrap();
+    for round in 0..10 {
+        assert_eq!((consumer.pop(), consumer.remaining()), (Ok(None), 0));
+        producer.push(&descriptor(2, round)).unwrap();
+        producer.push(&descriptor(1, round)).unwrap();
+        producer.publish_counted(2);
+        assert_eq!(consumer.remaining(), 2);
+        for (count, remaining) in [(2, 1), (1, 0)] {
+            let taken = consumer.pop().unwrap().unwrap();
+            assert_eq!(taken[..], descriptor(count, round));
+            assert_eq!(consumer.remaining(), remaining);
+        }
+        assert_eq!(producer.free(), Ok(4), "released at once");
+    }
+    // 30 units were taken.
+    for (index, first, error) in [
+        (35, 1, RingError::LyingIndex),
+        (29, 1, RingError::LyingIndex),
+        (u64::MAX, 1, RingError::LyingIndex),
+        (31, 2, RingError::Truncated { units: 2, available: 1 }),
+        (31, 0, RingError::UnitCount(0)),
+        (34, 6, RingError::UnitCount(6)),
+    ] {
+        memory[ring::HEADER_WORDS + 2 * 8].store(first, Ordering::Relaxed);
+        memory[0].store(index, Ordering::Release);
+        assert_eq!(consumer.pop(), Err(error), "index {index}");
+        assert_eq!(consumer.pop(), Err(error), "the state does not change");
+    }
+}
+
+#[test]
+fn threads_take_each_shared_descriptor_once() {
+    const TOTAL: u64 = 2000;
+    let memory = memory(ring::words(8));
+    let mut producer = ring::Producer::new(&memory, 8).unwrap();
+    let consumer = ring::SharedConsumer::new(&memory, 8).unwrap();
+    let taken = std::sync::atomic::AtomicU64::new(0);
+    let take = || {
+        let mut seen = Vec::new();
+        while taken.load(Ordering::Relaxed) < TOTAL {
+            let Some(units) = consumer.pop().unwrap() else {
+                std::thread::yield_now();
+                continue;
+            };
+            let n = units[0][1];
+            assert_eq!(units[..], descriptor(1 + (n % 2) as u8, n), "a whole descriptor");
+            seen.push(n);
+            taken.fetch_add(1, Ordering::Relaxed);
+        }
+        seen
+    };
+    let mut all = std::thread::scope(|scope| {
+        let takers = [(); 3].map(|()| scope.spawn(take));
+        for n in 0..TOTAL {
+            let units = descriptor(1 + (n % 2) as u8, n);
+            while producer.push(&units) == Err(RingError::Full) {
+                std::thread::yield_now();
+            }
+            producer.publish_counted(1);
+        }
+        let seen = takers.map(|taker| taker.join().unwrap());
+        assert!(seen.iter().all(|seen| seen.is_sorted()), "in the order of posting");
+        seen.concat()
+    });
+    all.sort_unstable();
+    assert_eq!(all, (0..TOTAL).collect::<Vec<_>>());
+}
+
+#[test]
 fn producer_index_that_goes_back_is_refused() {
     let memory = memory(ring::words(4));
     let mut consumer = ring::Consumer::new(&memory, 4).expect("a ring");

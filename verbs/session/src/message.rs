@@ -50,7 +50,7 @@ pub enum Call {
     },
     /// Creates a protection domain. Answered by [`Answer::Created`] with its number.
     CreatePd,
-    /// Removes a protection domain that has no memory regions, memory windows or QPs. Answered by [`Answer::Done`].
+    /// Removes a protection domain that has no memory regions, memory windows, SRQs or QPs. Answered by [`Answer::Done`].
     RemovePd {
         /// Number of the protection domain.
         pd: u32,
@@ -123,6 +123,29 @@ pub enum Call {
         max_receives: u32,
         /// True if sources may change before their operation is complete: the appliance keeps copies of sent data.
         copy_sources: bool,
+        /// Number of a shared receive queue; `None`: the QP has an own receive queue. With it, `max_receives` limits the
+        /// receives that the QP has taken, and the messages that may arrive out of order.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        shared_receives: Option<u32>,
+    },
+    /// Creates a shared receive queue (SRQ). Answered by [`Answer::SharedReceiveQueue`] with one file descriptor.
+    CreateSharedReceiveQueue {
+        /// Number of the protection domain of the receives.
+        pd: u32,
+        /// Maximum number of posted receives that no QP has taken, at least 1.
+        max_receives: u32,
+    },
+    /// Removes an SRQ that no QP uses. Answered by [`Answer::Done`].
+    RemoveSharedReceiveQueue {
+        /// Number of the SRQ.
+        queue: u32,
+    },
+    /// Requests one [`Event::SharedReceivesLow`]. A further call replaces the request. Answered by [`Answer::Done`].
+    SetReceiveLimit {
+        /// Number of the SRQ.
+        queue: u32,
+        /// The event follows when fewer receives remain, possibly at once; 0: no event.
+        limit: u32,
     },
     /// Removes a QP and resets its connection. Answered by [`Answer::Done`].
     RemoveQueuePair {
@@ -340,7 +363,15 @@ pub enum Answer {
         pair: u32,
         /// Ring of the send queue.
         sends: Ring,
-        /// Ring of the receive queue.
+        /// Ring of the receive queue; `None` with an SRQ.
+        receives: Option<Ring>,
+    },
+    /// An SRQ was created. One file descriptor: the area of its ring. The SRQ has no doorbell: workers take a receive
+    /// when a message arrives.
+    SharedReceiveQueue {
+        /// Number of the SRQ.
+        queue: u32,
+        /// Ring of the SRQ.
         receives: Ring,
     },
     /// A listener was created.
@@ -518,6 +549,18 @@ pub enum Event {
     QueuePairFailed {
         /// Number of the QP.
         pair: u32,
+        /// Cause, one sentence.
+        message: String,
+    },
+    /// Fewer receives remain in an SRQ than the limit of [`Call::SetReceiveLimit`], which this event ends.
+    SharedReceivesLow {
+        /// Number of the SRQ.
+        queue: u32,
+    },
+    /// An SRQ has failed because of its posts, and so do its QPs.
+    SharedReceivesFailed {
+        /// Number of the SRQ.
+        queue: u32,
         /// Cause, one sentence.
         message: String,
     },

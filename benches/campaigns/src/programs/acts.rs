@@ -267,6 +267,7 @@ impl Hostile<'_> {
                 max_sends: 1,
                 max_receives: 1,
                 copy_sources: false,
+                shared_receives: None,
             },
             Call::Listen { local, transport: Transport::Tcp, backlog: 1 },
             Call::RegisterMemory {

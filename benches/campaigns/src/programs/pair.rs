@@ -100,6 +100,7 @@ impl End {
             max_sends: 32,
             max_receives: 4,
             copy_sources: false,
+            shared_receives: None,
         })?;
         let (source, sink) = (domain.alloc(len, ALL)?, domain.alloc(len, ALL)?);
         Ok(End { pair, queue, source, sink, _domain: domain, session })

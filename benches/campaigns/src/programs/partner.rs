@@ -97,6 +97,7 @@ impl Objects {
             max_sends: 1,
             max_receives: MAX_POSTS,
             copy_sources: false,
+            shared_receives: None,
         })?;
         for n in 0..MAX_POSTS {
             let sge = self.memory.sge(0..MESSAGE)?;

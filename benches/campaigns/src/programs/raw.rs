@@ -136,9 +136,10 @@ impl RawProgram {
             max_sends: 16,
             max_receives: 16,
             copy_sources: false,
+            shared_receives: None,
         };
         match self.call(call)? {
-            (Answer::QueuePair { pair, sends, receives }, fds) => {
+            (Answer::QueuePair { pair, sends, receives: Some(receives) }, fds) => {
                 let (next, worker) = ([0; 2], 0);
                 Ok(RawPair { number: pair, area: only(fds)?, sends, receives, next, worker })
             }

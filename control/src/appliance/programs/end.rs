@@ -60,6 +60,7 @@ impl Programs {
         let Some(program) = self.programs.get_mut(&id) else { return };
         program.state = State::Ending { is_removed: true };
         drop((program.pairs.take_all(), program.queues.take_all(), program.channels.take_all()));
+        drop(program.shared_queues.take_all());
         for (window, _) in program.windows.drain() {
             env.stags.release_window(window.0);
         }

@@ -38,6 +38,7 @@ pub mod server;
 mod session;
 mod share;
 mod shared;
+mod shared_receives;
 mod table;
 mod windows;
 
@@ -311,6 +312,7 @@ impl Programs {
                 return self.create_channel(id, request, signal, descriptor);
             }
             Prepared::CompletionQueue(queue) => return self.create_queue(env, id, request, *queue),
+            Prepared::SharedQueue(queue) => return self.create_shared_queue(id, request, *queue),
             Prepared::QueuePair(pair) => return self.create_pair(env, id, request, *pair),
             Prepared::Plain(call) => *call,
             Prepared::Attach(_) => return Err(invalid("the session is open already")),
@@ -323,6 +325,12 @@ impl Programs {
             Call::DeallocateWindow { stag } => self.deallocate_window(env, id, request, Stag(stag)),
             Call::RemoveChannel { channel } => self.remove_channel(id, request, channel),
             Call::RemoveCompletionQueue { queue } => self.remove_queue(env, id, request, queue),
+            Call::RemoveSharedReceiveQueue { queue } => {
+                self.remove_shared_queue(id, request, queue)
+            }
+            Call::SetReceiveLimit { queue, limit } => {
+                self.set_receive_limit(id, request, queue, limit)
+            }
             Call::RemoveQueuePair { pair } => self.remove_pair(env, id, request, pair, actions),
             Call::Accept { request: number, pair, depths, private_data } => {
                 let answer = listening::AcceptCall { number, pair, depths, private_data };
@@ -339,6 +347,7 @@ impl Programs {
             | Call::RegisterMemory { .. }
             | Call::CreateChannel
             | Call::CreateCompletionQueue { .. }
+            | Call::CreateSharedReceiveQueue { .. }
             | Call::CreateQueuePair { .. }
             | Call::Connect { .. }
             | Call::Listen { .. } => Err(invalid("the call is not expected here")),
@@ -398,7 +407,7 @@ impl Programs {
         Vec::new()
     }
 
-    /// Counts and logs the failure of a QP or CQ, and reports it to the program. Performs the request of a QP to bind a
+    /// Counts and logs the failure of a QP, CQ or SRQ, and reports it to the program. Performs the request of a QP to bind a
     /// window.
     pub(super) fn on_event(&mut self, env: &mut Env, event: ProgramEvent) {
         let (id, reason, event) = match event {
@@ -411,6 +420,17 @@ impl Programs {
                 let (queue, message) = (number, reason.to_string());
                 let sentence = format!("completion queue {queue}: {message}");
                 (program, sentence, Event::CompletionQueueFailed { queue, message })
+            }
+            ProgramEvent::SharedReceivesLow { program, number } => {
+                if let Some(program) = self.programs.get(&program) {
+                    program.outbox.event(Event::SharedReceivesLow { queue: number });
+                }
+                return;
+            }
+            ProgramEvent::SharedReceivesFailed { program, number, reason } => {
+                let (queue, message) = (number, reason.to_string());
+                let sentence = format!("shared receive queue {queue}: {message}");
+                (program, sentence, Event::SharedReceivesFailed { queue, message })
             }
             ProgramEvent::BindWindow { id, sequence, bind } => {
                 return self.bind_window(env, id, sequence, bind);

@@ -10,7 +10,7 @@ use config::ProgramsSection;
 use dataplane::Signal;
 use dataplane::memory::{
     Arena, CompletionProducer, DoorbellScanner, Memory, MemoryError, QueueArea, RingConsumer,
-    ViewConfig,
+    SharedRing, ViewConfig,
 };
 use verbs_layout::version::{VERSIONS, Versions};
 use verbs_layout::{completion, doorbell, ring, session};
@@ -49,6 +49,7 @@ pub(in crate::appliance) enum Prepared {
         descriptor: OwnedFd,
     },
     CompletionQueue(Box<PreparedQueue>),
+    SharedQueue(Box<PreparedSharedQueue>),
     QueuePair(Box<PreparedPair>),
     /// A call that needs no memory.
     Plain(Box<Call>),
@@ -106,9 +107,23 @@ pub(in crate::appliance) struct PreparedPair {
     pub(super) max_sends: u32,
     pub(super) max_receives: u32,
     pub(super) copy_sources: bool,
-    pub(super) rings: (RingConsumer, RingConsumer),
+    /// Number of the SRQ; `None`: the QP has an own RQ.
+    pub(super) shared_queue: Option<u32>,
+    /// SQ, and RQ unless the QP has an SRQ.
+    pub(super) rings: (RingConsumer, Option<RingConsumer>),
     /// Offset and capacity of the rings, for the reply.
     pub(super) sends: Ring,
+    pub(super) receives: Option<Ring>,
+    pub(super) descriptor: OwnedFd,
+    pub(super) hold: Hold,
+}
+
+/// A new shared receive queue.
+#[derive(Debug)]
+pub(in crate::appliance) struct PreparedSharedQueue {
+    pub(super) pd: u32,
+    pub(super) ring: SharedRing,
+    /// Offset and capacity of the ring, for the reply.
     pub(super) receives: Ring,
     pub(super) descriptor: OwnedFd,
     pub(super) hold: Hold,
@@ -166,6 +181,9 @@ impl Preparer {
             }
             (Call::CreateCompletionQueue { entries, channel }, Some(_)) => {
                 self.completion_queue(entries, channel)
+            }
+            (Call::CreateSharedReceiveQueue { pd, max_receives }, Some(_)) => {
+                self.shared_queue(pd, max_receives)
             }
             (call @ Call::CreateQueuePair { .. }, Some(_)) => self.queue_pair(&call),
             (call, Some(_)) => Ok(Prepared::Plain(Box::new(call))),
@@ -261,6 +279,23 @@ impl Preparer {
         Ok(Prepared::CompletionQueue(Box::new(queue)))
     }
 
+    fn shared_queue(&self, pd: u32, max_receives: u32) -> Result<Prepared, Refusal> {
+        let max = self.shared.settings.posts;
+        if !(1..=max).contains(&max_receives) {
+            return Err(invalid(format!("max_receives is 1 to {max}")));
+        }
+        let receives = Ring { offset: FIRST, capacity: units(max_receives, UNITS_PER_POST.1) };
+        let bytes = end_of(receives);
+        let hold = self.share.take(&self.shared.budget, bytes, 0)?;
+        let (area, descriptor) =
+            QueueArea::create("ddpd-shared-receives", bytes, self.shared.budget.maps())
+                .map_err(no_memory)?;
+        let ring = area.shared_ring(receives.offset, receives.capacity as usize);
+        let ring = ring.map_err(internal)?;
+        let queue = PreparedSharedQueue { pd, ring, receives, descriptor, hold };
+        Ok(Prepared::SharedQueue(Box::new(queue)))
+    }
+
     fn queue_pair(&self, call: &Call) -> Result<Prepared, Refusal> {
         let &Call::CreateQueuePair {
             pd,
@@ -269,6 +304,7 @@ impl Preparer {
             max_sends,
             max_receives,
             copy_sources,
+            shared_receives: shared_queue,
         } = call
         else {
             return Err(invalid("no queue pair"));
@@ -277,14 +313,11 @@ impl Preparer {
         if !(1..=max).contains(&max_sends) || !(1..=max).contains(&max_receives) {
             return Err(invalid(format!("max_sends and max_receives are 1 to {max}")));
         }
-        let capacity = |posts: u32, units: u32| (posts * units).next_power_of_two().max(MIN_UNITS);
-        let sends = Ring { offset: FIRST, capacity: capacity(max_sends, UNITS_PER_POST.0) };
-        let bytes_of = |ring: Ring| ring::words(ring.capacity as usize) as u64 * 8;
-        let receives = Ring {
-            offset: FIRST + bytes_of(sends),
-            capacity: capacity(max_receives, UNITS_PER_POST.1),
-        };
-        let bytes = receives.offset + bytes_of(receives);
+        let sends = Ring { offset: FIRST, capacity: units(max_sends, UNITS_PER_POST.0) };
+        let capacity = units(max_receives, UNITS_PER_POST.1);
+        let receives = Ring { offset: end_of(sends), capacity };
+        let receives = shared_queue.is_none().then_some(receives);
+        let bytes = end_of(receives.unwrap_or(sends));
         let state =
             u64::from(max_sends) * STATE_PER_POST.0 + u64::from(max_receives) * STATE_PER_POST.1;
         let hold = self.share.take(&self.shared.budget, bytes + state, 0)?;
@@ -298,13 +331,24 @@ impl Preparer {
             max_sends,
             max_receives,
             copy_sources,
-            rings: (end(sends)?, end(receives)?),
+            shared_queue,
+            rings: (end(sends)?, receives.map(end).transpose()?),
             sends,
             receives,
             descriptor,
             hold,
         })))
     }
+}
+
+/// Returns the capacity of a ring for `posts` descriptors.
+fn units(posts: u32, units_per_post: u32) -> u32 {
+    (posts * units_per_post).next_power_of_two().max(MIN_UNITS)
+}
+
+/// Returns the offset of the byte after a ring.
+fn end_of(ring: Ring) -> u64 {
+    ring.offset + ring::words(ring.capacity as usize) as u64 * 8
 }
 
 /// The largest `posts` and `completions` that the configuration allows fit into the capacities of the layout.

@@ -9,7 +9,8 @@ use api::AuditedProgram;
 use config::ProgramsSection;
 use dataplane::memory::RingConsumer;
 use dataplane::{
-    Connect, ListenerConfig, ListenerId, ProgramId, Signal, WindowId, WindowKind, WorkerId,
+    Connect, ListenerConfig, ListenerId, ProgramId, Receives, SharedReceives, Signal, WindowId,
+    WindowKind, WorkerId,
 };
 use ddp::{PdId, Stag, StreamId};
 use tcp_lite::endpoint::UlpConfig;
@@ -40,6 +41,7 @@ pub(super) struct Program {
     pub(super) channels: Table<Channel>,
     pub(super) queues: Table<Queue>,
     pub(super) pairs: Table<Pair>,
+    pub(super) shared_queues: Table<SharedQueue>,
     pub(super) listeners: Table<Listener>,
     /// Connection requests that wait for an answer.
     pub(super) requests: BTreeMap<u64, ConnectionRequest>,
@@ -63,7 +65,7 @@ pub(super) enum State {
 /// A protection domain.
 pub(super) struct Domain {
     pub(super) id: PdId,
-    /// Number of memory regions, memory windows and QPs in the domain.
+    /// Number of memory regions, memory windows, SRQs and QPs in the domain.
     pub(super) users: u32,
 }
 
@@ -125,6 +127,15 @@ pub(super) struct Queue {
     pub(super) _hold: Hold,
 }
 
+/// A shared receive queue.
+pub(super) struct SharedQueue {
+    pub(super) pd: u32,
+    /// Number of QPs that use the SRQ.
+    pub(super) users: u32,
+    pub(super) receives: Arc<SharedReceives>,
+    pub(super) _hold: Hold,
+}
+
 /// A queue pair. It can be connected only once.
 pub(super) struct Pair {
     /// Number that, unlike the QP's number, is never reused in the appliance.
@@ -135,8 +146,10 @@ pub(super) struct Pair {
     pub(super) max_sends: u32,
     pub(super) max_receives: u32,
     pub(super) copy_sources: bool,
-    /// The worker's ends of SQ and RQ; `None` once they have been sent to a worker.
-    pub(super) rings: Option<(RingConsumer, RingConsumer)>,
+    /// Number of the SRQ; `None`: the QP has an own RQ.
+    pub(super) shared_queue: Option<u32>,
+    /// The worker's ends of SQ and RQ, or of the SRQ; `None` once they have been sent to a worker.
+    pub(super) rings: Option<(RingConsumer, Receives)>,
     /// The worker that serves the QP; `None` before the QP is connected.
     pub(super) worker: Option<WorkerId>,
     /// IRD and ORD of the call that connects or accepts. Replaced by the negotiated ones once established.
@@ -223,6 +236,7 @@ impl Program {
             channels: Table::new(settings.channels()),
             queues: Table::new(settings.completion_queues),
             pairs: Table::new(settings.queue_pairs),
+            shared_queues: Table::new(settings.queue_pairs),
             listeners: Table::new(settings.listeners),
             requests: BTreeMap::new(),
         }
@@ -267,7 +281,7 @@ impl Program {
 
 impl Pair {
     /// Returns the reply to the call that creates the QP.
-    pub(super) fn answer(pair: u32, sends: Ring, receives: Ring) -> Answer {
+    pub(super) fn answer(pair: u32, sends: Ring, receives: Option<Ring>) -> Answer {
         Answer::QueuePair { pair, sends, receives }
     }
 

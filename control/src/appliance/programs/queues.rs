@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use dataplane::{Command, CompletionQueueConfig, ProgramId, QueuePairId, Signal};
+use dataplane::{Command, CompletionQueueConfig, ProgramId, QueuePairId, Receives, Signal};
 use verbs_session::message::{Answer, Depths, Refusal, RefusalKind};
 
 use super::prepare::{PreparedPair, PreparedQueue};
@@ -169,7 +169,15 @@ impl Programs {
             let queue = program.queues.get(number).filter(|queue| queue.is_active);
             queue.ok_or_else(|| not_found("completion queue", number))?;
         }
-        let PreparedPair { sends, receives, descriptor, .. } = prepared;
+        let PreparedPair { sends, receives, descriptor, shared_queue, .. } = prepared;
+        let (send_ring, receive_ring) = prepared.rings;
+        let receives_of_worker = match (shared_queue, receive_ring) {
+            (Some(number), _) => {
+                Receives::Shared(Arc::clone(&program.shared_queue(number)?.receives))
+            }
+            (None, Some(ring)) => Receives::Own(ring),
+            (None, None) => return Err(super::invalid("the QP has no receive queue")),
+        };
         let pair = Pair {
             serial: env.allocate_number(),
             pd: prepared.pd,
@@ -178,7 +186,8 @@ impl Programs {
             max_sends: prepared.max_sends,
             max_receives: prepared.max_receives,
             copy_sources: prepared.copy_sources,
-            rings: Some(prepared.rings),
+            shared_queue,
+            rings: Some((send_ring, receives_of_worker)),
             worker: None,
             depths: Depths { ird: 0, ord: 0 },
             state: PairState::New,
@@ -190,6 +199,7 @@ impl Programs {
         };
         program.count_domain_user(pd, true);
         program.count_queue_users(queues, true);
+        program.count_shared_user(shared_queue, true);
         let answer = Pair::answer(number, sends, receives);
         program.outbox.reply(request, Ok(answer), one(descriptor));
         Ok(())
@@ -242,6 +252,7 @@ impl Programs {
         if let Some(pair) = program.pairs.remove(number) {
             program.count_domain_user(pair.pd, false);
             program.count_queue_users(pair.queues(), false);
+            program.count_shared_user(pair.shared_queue, false);
         }
         program.reply(request, Ok(Answer::Done));
     }

@@ -29,15 +29,21 @@ impl<T> Table<T> {
 
     /// Adds an object. Returns its number; `None` if the table is full.
     pub(super) fn insert(&mut self, value: T) -> Option<u32> {
+        self.insert_with(|_| value)
+    }
+
+    /// Adds the object that `make` returns for its number. Returns the number; `None` if the table is full.
+    pub(super) fn insert_with(&mut self, make: impl FnOnce(u32) -> T) -> Option<u32> {
         if self.is_full() {
             return None;
         }
         if let Some(number) = self.free.pop() {
-            self.entries[number as usize] = Some(value);
+            self.entries[number as usize] = Some(make(number));
             return Some(number);
         }
-        self.entries.push(Some(value));
-        u32::try_from(self.entries.len() - 1).ok()
+        let number = u32::try_from(self.entries.len()).ok()?;
+        self.entries.push(Some(make(number)));
+        Some(number)
     }
 
     pub(super) fn get(&self, number: u32) -> Option<&T> {

@@ -6,25 +6,11 @@ use wire::rdmap::{
     REQUEST_QUEUE, SEND_QUEUE, TERMINATE_QUEUE,
 };
 
-use crate::config::{QueueConfig, StreamConfig, VersionPolicy};
+use crate::config::{QueueConfig, ReceiveMode, StreamConfig, VersionPolicy};
 
 /// Size of the Terminate buffer in bytes. RFC 5040 requires less; the rest accepts trailing bytes.
 const TERMINATE_BUFFER: u32 = 256;
 const _: () = assert!(TERMINATE_BUFFER as usize >= MAX_LEN);
-
-/// Receive buffers for Sends and Immediate Data.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum ReceiveMode {
-    /// [`Config::recv_buffers`] buffers of the worker, each of [`Config::recv_size`] bytes.
-    #[default]
-    Pooled,
-    /// The memory of receives that the ULP posts with
-    /// [`Stream::post_receive`](crate::rdmap::Stream::post_receive). `recv_buffers` and `recv_size` are not used.
-    Posted {
-        /// Maximum number of receives posted and not used up. With 0, none can be posted.
-        max_receives: u32,
-    },
-}
 
 /// Parameters of an RDMAP stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -94,14 +80,6 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Returns the maximum number of posted receives; `None` with pooled buffers.
-    pub(crate) fn max_receives(&self) -> Option<u32> {
-        match self.receives {
-            ReceiveMode::Pooled => None,
-            ReceiveMode::Posted { max_receives } => Some(max_receives),
-        }
-    }
-
     /// Returns the parameters of the DDP stream below: the queues of RFC 5040 §4.1, and with atomics the Atomic
     /// Response queue of RFC 7306.
     pub(crate) fn stream(&self) -> StreamConfig {

@@ -30,9 +30,10 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use crate::receive::Receive;
+pub use crate::config::ReceiveMode;
+pub use crate::receive::{Receive, ReceiveSource};
 use checks::Checks;
-pub use config::{Config, ReceiveMode};
+pub use config::Config;
 pub use counters::Counters;
 pub use error::{Error, ErrorCode, RdmapError};
 pub use message::{Event, Outcome, WorkRequest};

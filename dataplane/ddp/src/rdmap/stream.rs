@@ -76,7 +76,7 @@ impl<M: RegionMemory> Stream<M> {
         let checks = Checks::new(&config);
         Stream {
             max_posts: u32::try_from(ddp.max_posts).unwrap_or(u32::MAX),
-            ddp: crate::stream::Stream::with_checks(id, pd, ddp, checks, config.max_receives()),
+            ddp: crate::stream::Stream::with_checks(id, pd, ddp, checks, config.receives),
             operations: Operations::new(),
             responses: Responses::new(config.max_responses),
             events: LazyDeque::new(),

@@ -6,18 +6,24 @@
 //! ```
 //!
 //! A receive is consumed when its message is delivered. Its message occupies no pooled buffer of the worker.
+//!
+//! Streams that share a [`ReceiveSource`] have no receives in advance. Each message takes one when its first segment
+//! arrives, in order or not. Receives are used in the order of these arrivals, not of MSNs.
 
-use base::LazyDeque;
+use core::fmt;
+use std::sync::Arc;
+
 use wire::ddp::{UNTAGGED_HEADER_LEN, UntaggedRepr};
 
-use super::queue::{INLINE_LEN, Queue, check_mo};
-use super::{Env, Receiver, Segment};
+use super::queue::{INLINE_LEN, Queue, check_mo, no_buffer};
+use super::{Env, Receiver, Segment, Unfinished};
 use crate::checks::{FilledReceive, ReceiveUse, Reject, UlpChecks};
 use crate::error::PostError;
 use crate::llp::{OrderKey, Ulpdu};
 use crate::memory::RegionMemory;
 use crate::message::Event;
 use crate::spans::SpanList;
+use crate::stag::StagTable;
 
 /// A receive for one untagged message.
 #[derive(Clone, Debug)]
@@ -26,6 +32,13 @@ pub struct Receive<M> {
     pub cookie: u64,
     /// Memory for the message. Its length is the maximum length of the message.
     pub spans: SpanList<M>,
+}
+
+/// A source of receives that several streams share.
+pub trait ReceiveSource<M>: fmt::Debug + Send + Sync {
+    /// Takes the next receive, whose spans are within their regions; `None` if there is none. `stags`: the worker's
+    /// STags, in which the source finds the memory of the receive.
+    fn take(&self, stags: &StagTable<M>) -> Option<Receive<M>>;
 }
 
 impl<M> Receive<M> {
@@ -38,11 +51,49 @@ impl<M> Receive<M> {
 impl<M: RegionMemory, E: Copy> Receiver<M, E> {
     /// Posts a receive, after those already posted.
     pub(crate) fn post_receive(&mut self, receive: Receive<M>) -> Result<(), PostError> {
-        let queue = self.queues.first_mut().filter(|_| self.posted_receives);
+        let is_posted = self.posted_receives && !self.shared_receives;
+        let queue = self.queues.first_mut().filter(|_| is_posted);
         let queue = queue.ok_or(PostError::OtherReceiveMode)?;
         receive.spans.check_bounds()?;
         queue.post_receive()?;
-        self.unfinished.receives.push_back(receive);
+        self.unfinished.receives.push_back(Some(receive));
+        Ok(())
+    }
+
+    /// Sets the source of receives. Until then, messages are refused, and the peer sends them again.
+    pub(crate) fn set_receive_source(
+        &mut self,
+        source: Arc<dyn ReceiveSource<M>>,
+    ) -> Result<(), PostError> {
+        if !self.shared_receives {
+            return Err(PostError::OtherReceiveMode);
+        }
+        self.unfinished.source = Some(source);
+        Ok(())
+    }
+
+    /// Takes a receive from the shared source for the message at `distance` from the next one, unless the message has
+    /// one.
+    fn take_receive(
+        &mut self,
+        distance: usize,
+        in_order: bool,
+        stags: &StagTable<M>,
+    ) -> Result<(), Reject<E>> {
+        let Unfinished { receives, source, .. } = &mut *self.unfinished;
+        if receives.get(distance).is_some_and(Option::is_some) {
+            return Ok(());
+        }
+        let Some(source) = source else { return Err(Reject::Refused) };
+        let Some(receive) = source.take(stags) else {
+            // As with an empty queue of posted receives, a receive may be there by the time the segment is in order.
+            return Err(if in_order { no_buffer() } else { Reject::Refused });
+        };
+        // The queue's maximum bounds `distance`.
+        while receives.len() <= distance {
+            receives.push_back(None);
+        }
+        receives[distance] = Some(receive);
         Ok(())
     }
 
@@ -53,15 +104,16 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
             return Vec::new();
         }
         self.queues.iter_mut().take(1).for_each(Queue::shut);
-        let receives = self.unfinished.get_mut().map(|unfinished| unfinished.receives.take());
-        receives.into_iter().flatten().map(|receive| receive.cookie).collect()
+        let Some(unfinished) = self.unfinished.get_mut() else { return Vec::new() };
+        unfinished.source = None;
+        unfinished.receives.take().into_iter().flatten().map(|receive| receive.cookie).collect()
     }
 
     /// Empties all posted receives that use a region: no byte is placed in the region from now on. The maximum length
     /// of their messages becomes 0.
     pub(crate) fn revoke_receives(&mut self, memory: &M) {
         let Some(unfinished) = self.unfinished.get_mut() else { return };
-        for receive in unfinished.receives.iter_mut() {
+        for receive in unfinished.receives.iter_mut().flatten() {
             if receive.spans.uses_memory(memory) {
                 receive.spans = SpanList::default();
             }
@@ -70,7 +122,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
 
     /// Returns true if a posted receive uses this region.
     pub(crate) fn uses_memory(&self, memory: &M) -> bool {
-        self.unfinished.receives.iter().any(|receive| receive.spans.uses_memory(memory))
+        self.unfinished.receives.iter().flatten().any(|receive| receive.spans.uses_memory(memory))
     }
 
     /// Validates and places one segment of the queue with posted receives. Delivers the message if the segment is in
@@ -86,15 +138,19 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
     ) -> Result<(), Reject<E>> {
         let len = segment.len;
         let usage = env.checks.receive_use(header, len);
-        let queue = &mut self.queues[usize::from(segment.queue)];
+        let queue = &self.queues[usize::from(segment.queue)];
         let distance = queue.check_receive(header.msn, in_order, usage)? as usize;
+        if self.shared_receives && matches!(usage, ReceiveUse::Placed | ReceiveUse::Inline) {
+            self.take_receive(distance, in_order, env.stags)?;
+        }
         let size = match usage {
-            ReceiveUse::Placed => self.unfinished.receives.get(distance).map_or(0, Receive::len),
+            ReceiveUse::Placed => self.receive(distance).map_or(0, Receive::len),
             // The ULP checks the length of the message.
             ReceiveUse::Inline => u32::MAX,
             ReceiveUse::Ready | ReceiveUse::Undecided => 0,
         };
         check_mo(header.mo.0, len, size)?;
+        let queue = &mut self.queues[usize::from(segment.queue)];
         if in_order && queue.would_complete(header) {
             env.checks.admit(&segment.header, len)?;
             self.version = Some(segment.header.version());
@@ -123,6 +179,11 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         Ok(())
     }
 
+    /// Returns the receive of the message at `distance` from the next one.
+    fn receive(&self, distance: usize) -> Option<&Receive<M>> {
+        self.unfinished.receives.get(distance)?.as_ref()
+    }
+
     /// Copies the payload into the memory of the receive at `distance` from the oldest one (0).
     fn place_receive(
         &self,
@@ -131,7 +192,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         header: &UntaggedRepr,
         ulpdu: Ulpdu<'_>,
     ) {
-        let receive = self.unfinished.receives.get(distance);
+        let receive = self.receive(distance);
         let Some(receive) = receive.filter(|_| usage == ReceiveUse::Placed) else { return };
         let at = u64::from(header.mo.0);
         match ulpdu.front_piece().filter(|front| front.len() == ulpdu.len()) {
@@ -175,10 +236,14 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
             queue.skip_message();
             None
         } else {
-            queue.consume_buffer();
-            let receives = self.unfinished.get_mut().map(|unfinished| &mut unfinished.receives);
+            match self.shared_receives {
+                true => queue.skip_message(),
+                false => queue.consume_buffer(),
+            }
+            let unfinished = self.unfinished.get_mut();
+            let receive = unfinished.and_then(|unfinished| unfinished.receives.pop_front());
             // No receive is left after `take_receives`, which has flushed the receive of this message.
-            let Some(receive) = receives.and_then(LazyDeque::pop_front) else { return };
+            let Some(receive) = receive.flatten() else { return };
             Some(FilledReceive { cookie: receive.cookie, len, mixed: message.mixed })
         };
         env.checks.on_delivered(header, control, segment.len, receive);

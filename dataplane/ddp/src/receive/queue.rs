@@ -28,11 +28,11 @@ pub(super) const INLINE_LEN: usize = IMMEDIATE_LEN;
 #[derive(Debug)]
 pub(super) struct Queue {
     qn: Qn,
-    /// Bytes of each pooled buffer. With posted receives: their maximum number, 0 if no more can be posted.
+    /// Bytes of each pooled buffer. With receives: their maximum number, 0 if no more can be posted or taken.
     limit: u32,
     /// MSN of the oldest message that is not delivered.
     next: Msn,
-    /// Unused buffers or posted receives, for the message `next` and those after it.
+    /// Unused buffers or posted receives, for the message `next` and those after it. With a shared source: `limit`.
     posted: u32,
     /// Messages in reassembly, by MSN.
     assemblies: LazyDeque<Assembly>,
@@ -209,9 +209,11 @@ impl Queue {
         Ok(())
     }
 
-    /// Switches the queue to posted receives, at most `max`.
-    pub(super) fn set_max_receives(&mut self, max: u32) {
-        (self.limit, self.posted) = (max.min(MAX_POSTED), 0);
+    /// Switches the queue to receives, at most `max`: posted ones, or with `is_shared` those of a shared source.
+    pub(super) fn set_max_receives(&mut self, max: u32, is_shared: bool) {
+        self.limit = max.min(MAX_POSTED);
+        // Messages of a shared source need no receive in advance.
+        self.posted = if is_shared { self.limit } else { 0 };
     }
 
     /// Counts one more posted receive.
@@ -411,7 +413,7 @@ pub(super) fn check_mo<E>(mo: u32, len: u32, size: u32) -> Result<(), Reject<E>>
     Ok(())
 }
 
-fn no_buffer<E>() -> Reject<E> {
+pub(super) fn no_buffer<E>() -> Reject<E> {
     let mismatch = Mismatch::new(Field::Buffers, 0, 1, MAX_POSTED.into());
     Reject::Ddp(ErrorCode::NoBuffer, mismatch)
 }

@@ -1,8 +1,10 @@
 //! Calls by which a ULP posts work to its session: messages of bare DDP, RDMAP operations, receive buffers.
 
+use std::sync::Arc;
+
 use super::{Context, Endpoint, SessionId, State};
 use base::Instant;
-use ddp::rdmap::{Receive, WorkRequest};
+use ddp::rdmap::{Receive, ReceiveSource, WorkRequest};
 use ddp::{Message, PostError, Qn, RegionMemory, Stag, Ulp};
 
 impl<M: RegionMemory> Endpoint<M> {
@@ -55,6 +57,18 @@ impl<M: RegionMemory> Endpoint<M> {
         receive: Receive<M>,
     ) -> Result<(), PostError> {
         self.call_ulp(session, false, |ulp| ulp.post_receive(receive))
+    }
+
+    /// Sets the source of receives of an RDMAP session: see [`ddp::rdmap::Stream::set_receive_source`].
+    ///
+    /// # Errors
+    /// As [`post_receive`](Self::post_receive), with the errors of [`ddp::rdmap::Stream::set_receive_source`].
+    pub fn set_receive_source(
+        &mut self,
+        session: SessionId,
+        source: Arc<dyn ReceiveSource<M>>,
+    ) -> Result<(), PostError> {
+        self.call_ulp(session, false, |ulp| ulp.set_receive_source(source))
     }
 
     /// Takes a region from the posted receives: see [`ddp::rdmap::Stream::revoke_receives`].

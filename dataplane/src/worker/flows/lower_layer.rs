@@ -1,8 +1,10 @@
 //! The lower layer of a stream: its own TCP connection, or a session of a shared SCTP association. Operations on either
 //! are methods of [`LowerLayerMut`].
 
+use std::sync::Arc;
+
 use base::Instant;
-use ddp::rdmap::{Receive, WorkRequest};
+use ddp::rdmap::{Receive, ReceiveSource, WorkRequest};
 use ddp::{Message, PdId, PostError, Qn, Stag, StreamId, Ulp};
 use sctp_lite::endpoint::{
     AnswerError as SctpAnswerError, Context as SessionContext, Endpoint as SctpEndpoint, SessionId,
@@ -188,6 +190,17 @@ impl LowerLayerMut<'_> {
         match self {
             LowerLayerMut::Tcp(endpoint) => endpoint.post_receive(receive),
             LowerLayerMut::Sctp(endpoint, session) => endpoint.post_receive(*session, receive),
+        }
+    }
+
+    /// Sets the source of receives of an RDMAP stream that shares them with others.
+    pub(in crate::worker) fn set_receive_source(
+        &mut self,
+        source: Arc<dyn ReceiveSource<Memory>>,
+    ) -> Result<(), PostError> {
+        match self {
+            LowerLayerMut::Tcp(endpoint) => endpoint.set_receive_source(source),
+            LowerLayerMut::Sctp(endpoint, session) => endpoint.set_receive_source(*session, source),
         }
     }
 

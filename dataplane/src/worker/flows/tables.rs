@@ -79,6 +79,11 @@ impl Tables {
         self.stags.insert(entry).map_err(CommandError::Stag)
     }
 
+    /// Returns the worker's STags.
+    pub(in crate::worker) fn stags(&self) -> &StagTable<Memory> {
+        &self.stags
+    }
+
     /// Returns the entry of a region; `None` if the STag does not exist.
     pub(in crate::worker) fn stag(&self, stag: Stag) -> Option<&StagEntry<Memory>> {
         self.stags.get(stag)

@@ -304,6 +304,7 @@ impl<Io: PortIo> Env<Io> {
             && let Some(pair) = program.pair(number)
         {
             pair.stream = None;
+            pair.receives.release_source();
         }
     }
 }

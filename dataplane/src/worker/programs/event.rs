@@ -26,6 +26,13 @@ impl<Io: PortIo> Env<Io> {
         let Program { pairs, completions, windows, .. } = program;
         let Some(Some(pair)) = pairs.get_mut(number as usize) else { return None };
         let counters = &self.control.counters().programs;
+        if let Event::ReceivedInto { .. }
+        | Event::ImmediateInto { .. }
+        | Event::ReceiveFlushed { .. } = event
+        {
+            // Those of an SRQ were taken without the worker's counters.
+            counters.program_receives.add(pair.receives.shared.is_some().into());
+        }
         match event {
             Event::Completed { cookie, outcome } => {
                 if let Poster::User(_) = cookie.poster() {
@@ -42,19 +49,20 @@ impl<Io: PortIo> Env<Io> {
                     pair.finish_send(None, completions);
                 }
             }
-            Event::ReceivedInto { len, solicited, invalidated, .. } => {
+            Event::ReceivedInto { cookie, len, solicited, invalidated } => {
                 if let Some(stag) = invalidated {
                     windows.on_invalidated(stag, number, &mut self.tables);
                 }
                 let carried = invalidated.map_or(Carried::Nothing, |s| Carried::Invalidated(s.0));
                 counters.program_receives_completed.add(1);
-                pair.fill_receive(len, solicited, carried, completions);
+                pair.fill_receive(cookie, len, solicited, carried, completions);
             }
-            Event::ImmediateInto { data, solicited, .. } => {
+            Event::ImmediateInto { cookie, data, solicited } => {
                 counters.program_receives_completed.add(1);
-                pair.fill_receive(0, solicited, Carried::Immediate(data), completions);
+                let carried = Carried::Immediate(data);
+                pair.fill_receive(cookie, 0, solicited, carried, completions);
             }
-            Event::ReceiveFlushed { .. } => pair.flush_receive(completions),
+            Event::ReceiveFlushed { cookie } => pair.flush_receive(cookie, completions),
             Event::Error(error) => {
                 pair.refused_receive = refused_receive(&error);
                 return Some(Event::Error(error));

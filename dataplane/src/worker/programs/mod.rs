@@ -19,13 +19,16 @@ mod event;
 mod pair;
 mod request;
 mod serve;
+mod shared;
 mod sleep;
+mod source;
 mod windows;
 
 use std::collections::VecDeque;
 
 use self::completion::CompletionQueues;
 use self::pair::QueuePair;
+use self::shared::Notices;
 use self::windows::Windows;
 use crate::api::{ProgramConfig, ProgramId, QueuePairId};
 use crate::io::PortIo;
@@ -55,6 +58,7 @@ struct Program {
     pairs: Vec<Option<Box<QueuePair>>>,
     completions: CompletionQueues,
     windows: Windows,
+    notices: Notices,
     /// Numbers of QPs that may have descriptors to take, without duplicates ([`QueuePair::queued`]).
     ready: VecDeque<u32>,
 }
@@ -99,6 +103,16 @@ impl Programs {
     }
 }
 
+/// Accessors for tests.
+#[cfg(test)]
+impl Programs {
+    /// Returns the stream of a QP.
+    pub(in crate::worker) fn stream_of(&self, id: QueuePairId) -> Option<ddp::StreamId> {
+        let place = self.find(id.program)?;
+        self.programs[place].as_ref()?.pairs.get(id.number as usize)?.as_ref()?.stream
+    }
+}
+
 impl<Io: PortIo> Core<Io> {
     /// Calls `serve` with each program. A program is out of the table meanwhile, because its operations borrow the rest
     /// of the worker.
@@ -123,6 +137,7 @@ impl Program {
             pairs: Vec::new(),
             completions: CompletionQueues::default(),
             windows: Windows::default(),
+            notices: Notices::default(),
             ready: VecDeque::new(),
         }
     }

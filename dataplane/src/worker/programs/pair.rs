@@ -18,7 +18,8 @@ use verbs_layout::ring::RingError;
 use verbs_layout::work::{Carried, Completed, Completion, MAX_SGES, Opcode, SendWork, Status};
 
 use super::completion::CompletionQueues;
-use crate::api::{QueuePairConfig, QueuePairId};
+use super::shared::SharedQueue;
+use crate::api::{QueuePairConfig, QueuePairId, Receives};
 use crate::memory::{Memory, RingConsumer};
 
 pub(super) struct QueuePair {
@@ -54,9 +55,12 @@ pub(super) struct SendQueue {
 }
 
 pub(super) struct ReceiveQueue {
-    pub(super) ring: Ring,
+    /// The QP's own ring; `None` with an SRQ.
+    pub(super) ring: Option<Ring>,
+    /// The SRQ; `None` with an own ring.
+    pub(super) shared: Option<SharedQueue>,
     pub(super) max: usize,
-    /// Posted receives, oldest first.
+    /// Receives posted from the own ring, oldest first.
     posted: VecDeque<PostedReceive>,
     completions: u32,
 }
@@ -125,6 +129,10 @@ impl QueuePair {
             receive_completions,
             copy_sources,
         } = config;
+        let (ring, shared) = match receives {
+            Receives::Own(ring) => (Some(Ring::new(ring)), None),
+            Receives::Shared(shared) => (None, Some(SharedQueue::new(shared))),
+        };
         QueuePair {
             id,
             pd,
@@ -142,7 +150,8 @@ impl QueuePair {
                 completions: send_completions,
             },
             receives: ReceiveQueue {
-                ring: Ring::new(receives),
+                ring,
+                shared,
                 max: max_receives.max(1) as usize,
                 posted: VecDeque::new(),
                 completions: receive_completions,
@@ -156,7 +165,10 @@ impl QueuePair {
     /// therefore accepts the operations of `max_sends` requests.
     pub(super) fn configure(&self, config: &mut rdmap::Config) {
         let max_receives = self.receives.max as u32;
-        config.receives = ReceiveMode::Posted { max_receives };
+        config.receives = match self.receives.shared {
+            None => ReceiveMode::Posted { max_receives },
+            Some(_) => ReceiveMode::Shared { max_receives },
+        };
         config.max_operations = self.sends.max * MAX_SGES;
         config.copy_sources = self.copy_sources;
     }
@@ -258,39 +270,54 @@ impl QueuePair {
         self.complete_failed_receives(completions);
     }
 
-    /// Completes the oldest receive with a message. `carried`: Immediate Data or an invalidated STag.
+    /// Completes the receive of a message: the oldest one, or with an SRQ the one with this `wr_id`. `carried`: Immediate
+    /// Data or an invalidated STag.
     pub(super) fn fill_receive(
         &mut self,
+        wr_id: u64,
         byte_len: u32,
         solicited: bool,
         carried: Carried,
         completions: &mut CompletionQueues,
     ) {
         let status = (Status::Success, Completed::Received { solicited, carried });
-        self.complete_receive(status, byte_len, completions);
+        self.complete_receive(wr_id, status, byte_len, completions);
         self.complete_failed_receives(completions);
     }
 
-    /// Completes the oldest receive, which the stream has flushed.
-    pub(super) fn flush_receive(&mut self, completions: &mut CompletionQueues) {
-        let status = self.refused_receive.take().unwrap_or(Status::Flushed);
-        self.complete_receive((status, NOTHING_RECEIVED), 0, completions);
+    /// Completes a receive that the stream has flushed: the oldest one, or with an SRQ the one with this `wr_id`.
+    pub(super) fn flush_receive(&mut self, wr_id: u64, completions: &mut CompletionQueues) {
+        let mut status = self.refused_receive.take().unwrap_or(Status::Flushed);
+        let shared = self.receives.shared.as_ref();
+        if status == Status::LocalLength && shared.is_some_and(SharedQueue::has_refused) {
+            // The receive had no memory for the message.
+            status = Status::LocalProtection;
+        }
+        self.complete_receive(wr_id, (status, NOTHING_RECEIVED), 0, completions);
         self.complete_failed_receives(completions);
     }
 
     fn complete_failed_receives(&mut self, completions: &mut CompletionQueues) {
         while let Some(&PostedReceive { failed: Some(status), .. }) = self.receives.posted.front() {
-            self.complete_receive((status, NOTHING_RECEIVED), 0, completions);
+            self.complete_receive(0, (status, NOTHING_RECEIVED), 0, completions);
         }
     }
 
+    /// Completes the oldest receive, or with an SRQ the one with this `wr_id`.
     fn complete_receive(
         &mut self,
+        mut wr_id: u64,
         (status, completed): (Status, Completed),
         byte_len: u32,
         completions: &mut CompletionQueues,
     ) {
-        let Some(PostedReceive { wr_id, .. }) = self.receives.posted.pop_front() else { return };
+        match &self.receives.shared {
+            Some(shared) => shared.forget(wr_id),
+            None => {
+                let Some(oldest) = self.receives.posted.pop_front() else { return };
+                wr_id = oldest.wr_id;
+            }
+        }
         let qp_number = self.id.number;
         let completion = Completion { wr_id, status, completed, byte_len, qp_number };
         completions.push(self.receives.completions, &completion);
@@ -308,7 +335,10 @@ impl QueuePair {
         }
         self.complete_sends(completions);
         while !self.receives.posted.is_empty() {
-            self.flush_receive(completions);
+            self.flush_receive(0, completions);
+        }
+        for wr_id in self.receives.shared.iter().flat_map(SharedQueue::taken).collect::<Vec<_>>() {
+            self.flush_receive(wr_id, completions);
         }
     }
 }
@@ -330,6 +360,25 @@ impl SendQueue {
 }
 
 impl ReceiveQueue {
+    /// Takes a copy of the next descriptor of the own ring; `None` if the ring is empty, or without one.
+    pub(super) fn pop(&mut self) -> Result<Option<Units>, RingError> {
+        self.ring.as_mut().map_or(Ok(None), Ring::pop)
+    }
+
+    /// Records that the stream with the SRQ as its source of receives has ended without a connection.
+    pub(super) fn release_source(&mut self) {
+        if let Some(shared) = &mut self.shared {
+            shared.has_source = false;
+        }
+    }
+
+    /// Allows the program to reuse all units that were taken from the own ring.
+    pub(super) fn release(&mut self) {
+        if let Some(ring) = &mut self.ring {
+            ring.release();
+        }
+    }
+
     /// Returns true if a further receive may be posted.
     pub(super) fn has_room(&self) -> bool {
         self.posted.len() < self.max

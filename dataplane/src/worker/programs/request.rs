@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use ddp::rdmap::{AtomicOp, WorkRequest};
-use ddp::{Cookie, PdId, RegionMemory, Source, Span, SpanList, Stag, StreamId, TaggedOffset};
+use ddp::{
+    Cookie, PdId, RegionMemory, Source, Span, SpanList, Stag, StagTable, StreamId, TaggedOffset,
+};
 use verbs_layout::work::{
     AtomicResult, MAX_SGES, Operation, Payload, Remote, SendWork, Sge, SgeList, Status,
 };
@@ -12,7 +14,6 @@ use verbs_layout::work::{
 use super::pair::PostedSend;
 use super::windows::Windows;
 use crate::memory::Memory;
-use crate::worker::flows::tables::Tables;
 
 /// Cookie of all operations. It need not identify them, because they complete in order.
 const COOKIE: Cookie = Cookie::user(0);
@@ -26,11 +27,11 @@ type Spans = ArrayVec<Span<Memory>, MAX_SGES>;
 /// Access of a QP to the memory regions of its protection domain.
 #[derive(Clone, Copy)]
 pub(super) struct Regions<'a> {
-    pub(super) tables: &'a Tables,
+    pub(super) stags: &'a StagTable<Memory>,
     pub(super) pd: PdId,
     pub(super) stream: StreamId,
-    /// Windows of the program, whose STags are not lkeys.
-    pub(super) windows: &'a Windows,
+    /// Windows of the program, whose STags are not lkeys. Without them, only those of type 2 are refused.
+    pub(super) windows: Option<&'a Windows>,
 }
 
 impl Regions<'_> {
@@ -163,11 +164,14 @@ impl Regions<'_> {
     /// Returns the memory of an SGE. Refuses an SGE that is not within a region of the QP's protection domain, or with
     /// `writable` not within a writable one.
     fn span(&self, sge: &Sge, writable: bool) -> Result<Span<Memory>, Status> {
-        let entry = self.tables.stag(Stag(sge.lkey)).ok_or(Status::LocalProtection)?;
+        let entry = self.stags.get(Stag(sge.lkey)).ok_or(Status::LocalProtection)?;
         let is_own = entry.pd == self.pd && entry.stream.is_none_or(|only| only == self.stream);
         let at = sge.address.checked_sub(entry.base_to.0);
         let at = at.filter(|at| at.checked_add(sge.len.into()).is_some_and(|end| end <= entry.len));
-        let is_region = !self.windows.contains(entry.stag);
+        let is_region = match self.windows {
+            Some(windows) => !windows.contains(entry.stag),
+            None => entry.stream.is_none(),
+        };
         let allowed = is_own && is_region && (!writable || entry.memory.is_writable());
         let at = at.filter(|_| allowed).ok_or(Status::LocalProtection)?;
         Ok(Span { memory: entry.memory.clone(), offset: entry.memory_offset + at, len: sge.len })

@@ -1,6 +1,8 @@
 //! The part of a worker's turn that serves programs, each within its budget: first doorbells, then QPs with
 //! descriptors, round robin.
 
+use std::sync::Arc;
+
 use base::Instant;
 use ddp::rdmap::Receive;
 use ddp::{PostError, Stag};
@@ -8,8 +10,10 @@ use verbs_layout::work::{Operation, ReceiveWork, SendWork, Status};
 
 use super::Program;
 use super::completion::CompletionQueues;
-use super::pair::{PostedSend, QueuePair};
+use super::pair::{PostedSend, QueuePair, Ring};
 use super::request::Regions;
+use super::shared::Notices;
+use super::source::Source;
 use super::windows::{BoundPair, Windows};
 use crate::api::{Event, ProgramEvent, QueuePairError, WindowId, WindowKind};
 use crate::io::PortIo;
@@ -51,17 +55,17 @@ impl<Io: PortIo> Core<Io> {
         while let Some(doorbell) = program.doorbells.next_queue(&mut budget) {
             let number = doorbell / 2;
             program.make_ready(number);
-            let Program { pairs, completions, windows, .. } = program;
+            let Program { pairs, completions, windows, notices, .. } = program;
             let Some(Some(pair)) = pairs.get_mut(number as usize) else { continue };
             if doorbell == pair.id.receive_doorbell()
                 && !pair.ended
                 && let Some((mut stream, env)) = pair.stream.and_then(|stream| self.find(stream))
             {
-                let queues = &mut Queues { completions, windows };
+                let queues = &mut Queues { completions, windows, notices };
                 if let Err(reason) = env.take_receives(pair, &mut stream, queues) {
                     env.fail_pair(pair, &mut stream, reason, now);
                 }
-                pair.receives.ring.release();
+                pair.receives.release();
             }
         }
     }
@@ -69,6 +73,7 @@ impl<Io: PortIo> Core<Io> {
     fn serve_program(&mut self, program: &mut Program, now: Instant) -> bool {
         let mut budget = program.budget;
         self.fail_pairs_of_failed_queues(program, now);
+        self.report_shared_receives(program, now);
         while let Some(doorbell) = program.doorbells.next_queue(&mut budget) {
             // A doorbell without a QP has no effect.
             program.make_ready(doorbell / 2);
@@ -78,12 +83,12 @@ impl<Io: PortIo> Core<Io> {
                 break;
             }
             let Some(number) = program.ready.pop_front() else { break };
-            let Program { pairs, completions, windows, .. } = program;
+            let Program { pairs, completions, windows, notices, .. } = program;
             let Some(Some(pair)) = pairs.get_mut(number as usize) else { continue };
             pair.queued = false;
             let mut quota = QUOTA.min(budget);
             budget -= quota;
-            let queues = &mut Queues { completions, windows };
+            let queues = &mut Queues { completions, windows, notices };
             let more = self.serve_pair(pair, queues, &mut quota, now);
             budget += quota;
             if more {
@@ -119,7 +124,7 @@ impl<Io: PortIo> Core<Io> {
             pair.flush_rings(queues.completions, quota);
         }
         pair.sends.ring.release();
-        pair.receives.ring.release();
+        pair.receives.release();
         *quota == 0
     }
 
@@ -159,20 +164,25 @@ impl<Io: PortIo> Env<Io> {
         &mut self,
         pair: &mut QueuePair,
         stream: &mut Stream<'_>,
-        Queues { completions, windows }: &mut Queues<'_>,
+        Queues { completions, windows, notices }: &mut Queues<'_>,
     ) -> Result<(), QueuePairError> {
-        let (tables, pd, id) = (&self.tables, pair.pd, stream.conn.id);
-        let regions = Regions { tables, pd, stream: id, windows };
+        let (stags, pd, id) = (self.tables.stags(), pair.pd, stream.conn.id);
+        let regions = Regions { stags, pd, stream: id, windows: Some(windows) };
         let Some(mut lower) = stream.lower().filter(|lower| lower.has_ulp()) else { return Ok(()) };
+        if let Some(source) =
+            pair.receives.shared.as_mut().and_then(|shared| Source::new(shared, id, notices))
+        {
+            // An error means that the stream is ending. Its end flushes the QP.
+            let _ = lower.set_receive_source(Arc::new(source));
+        }
         while pair.receives.has_room() {
-            let Some(units) = pair.receives.ring.pop().map_err(QueuePairError::ReceiveQueue)?
-            else {
+            let Some(units) = pair.receives.pop().map_err(QueuePairError::ReceiveQueue)? else {
                 return Ok(());
             };
             self.control.counters().programs.program_receives.add(1);
             let work = ReceiveWork::decode(&units).map_err(QueuePairError::ReceiveDescriptor)?;
             match regions.sink(&work.buffers) {
-                Ok(spans) => match lower.post_receive(Receive { cookie: 0, spans }) {
+                Ok(spans) => match lower.post_receive(Receive { cookie: work.wr_id, spans }) {
                     Ok(()) => pair.push_receive(work.wr_id, None, completions),
                     // The stream is ending. Its end flushes the QP.
                     Err(_) => {
@@ -247,8 +257,12 @@ impl<Io: PortIo> Env<Io> {
         windows: &Windows,
         work: &SendWork,
     ) -> Result<PostedSend, Status> {
-        let regions =
-            Regions { tables: &self.tables, pd: pair.pd, stream: stream.conn.id, windows };
+        let regions = Regions {
+            stags: self.tables.stags(),
+            pd: pair.pd,
+            stream: stream.conn.id,
+            windows: Some(windows),
+        };
         let (requests, mut posted) = regions.translate(work)?;
         let Some(mut lower) = stream.lower() else {
             return Ok(PostedSend::failed(work, Status::Flushed));
@@ -333,6 +347,7 @@ impl<Io: PortIo> Env<Io> {
 struct Queues<'a> {
     completions: &'a mut CompletionQueues,
     windows: &'a mut Windows,
+    notices: &'a Notices,
 }
 
 /// Takes the next request of the SQ, if there is one.
@@ -361,7 +376,7 @@ impl QueuePair {
         }
         while *quota > 0
             && self.receives.has_room()
-            && let Some(units) = self.receives.ring.pop_unless_broken()
+            && let Some(units) = self.receives.ring.as_mut().and_then(Ring::pop_unless_broken)
         {
             *quota -= 1;
             if let Ok(work) = ReceiveWork::decode(&units) {

@@ -19,6 +19,7 @@ impl Programs {
         self.programs.iter().flatten().any(|program| {
             !program.ready.is_empty()
                 || program.completions.have_failed()
+                || program.notices.is_set()
                 || program.doorbells.is_rung()
         })
     }
@@ -29,6 +30,7 @@ impl Programs {
         let mut may_sleep = true;
         for program in self.programs.iter_mut().flatten() {
             may_sleep &= program.ready.is_empty() && !program.completions.have_failed();
+            may_sleep &= !program.notices.is_set();
             may_sleep &= program.doorbells.prepare_sleep();
         }
         may_sleep

@@ -2,6 +2,7 @@
 
 mod hostile;
 mod mixes;
+mod shared;
 mod windows;
 
 use ddp::RegionMemory;

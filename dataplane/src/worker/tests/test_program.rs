@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ddp::{Access, RegionMemory, Stag, StagEntry, StreamId, TaggedOffset, rdmap};
@@ -20,12 +21,14 @@ use super::sctp;
 use super::test_host::*;
 use crate::api::{
     self, Command, CompletionQueueConfig, Connect, Event, InterfaceId, ProgramConfig, ProgramId,
-    QueuePairConfig, QueuePairId, Service, Ticket, Transport,
+    QueuePairConfig, QueuePairId, Receives, Service, SharedReceives, Ticket, Transport,
 };
 use crate::memory::{Arena, Maps, Memory, QueueArea, ViewConfig};
 use crate::signal::Signal;
 
 pub(super) const PROGRAM: ProgramId = ProgramId(7);
+/// Number of the SRQ of a program.
+pub(super) const SRQ: u32 = 8;
 /// Address of the first byte of a program's memory region, which is also its TO.
 pub(super) const ADDRESS: u64 = 0x7f00_0000_1000;
 /// Size of a program's memory region, bytes.
@@ -43,19 +46,26 @@ pub(super) struct PairPlan {
     pub(super) budget: u32,
     pub(super) copy_sources: bool,
     pub(super) transport: Transport,
+    /// True if the receives are those of an SRQ.
+    pub(super) shared: bool,
+}
+
+impl PairPlan {
+    pub(super) const DEFAULT: PairPlan = PairPlan {
+        units: 256,
+        max_sends: 64,
+        max_receives: 64,
+        completions: 256,
+        budget: 64,
+        copy_sources: false,
+        transport: Transport::Tcp,
+        shared: false,
+    };
 }
 
 impl Default for PairPlan {
     fn default() -> PairPlan {
-        PairPlan {
-            units: 256,
-            max_sends: 64,
-            max_receives: 64,
-            completions: 256,
-            budget: 64,
-            copy_sources: false,
-            transport: Transport::Tcp,
-        }
+        PairPlan::DEFAULT
     }
 }
 
@@ -76,6 +86,10 @@ pub(super) struct TestProgram {
     pub(super) memory: Memory,
     /// Byte offset of the SQ in the area.
     pub(super) sends_at: u64,
+    /// Byte offset of the RQ or SRQ in the area.
+    receives_at: u64,
+    /// The SRQ.
+    pub(super) shared: Option<Arc<SharedReceives>>,
 }
 
 impl TestProgram {
@@ -106,6 +120,14 @@ impl TestProgram {
         let number = 3;
         let id = QueuePairId { program: program_id, number };
         let ring = |at| area.ring(at, plan.units).unwrap();
+        let shared = plan.shared.then(|| {
+            let ring = area.shared_ring(receives_at, plan.units).unwrap();
+            Arc::new(SharedReceives::new((PROGRAM, SRQ), PD, ring, plan.units as u32))
+        });
+        let receives = match &shared {
+            Some(shared) => Receives::Shared(shared.clone()),
+            None => Receives::Own(ring(receives_at)),
+        };
         let program = ProgramConfig {
             id: program_id,
             doorbells: area.doorbells(bells_at).unwrap(),
@@ -123,7 +145,7 @@ impl TestProgram {
             pd: PD,
             sends: ring(sends_at),
             max_sends: plan.max_sends,
-            receives: ring(receives_at),
+            receives,
             max_receives: plan.max_receives,
             send_completions: 5,
             receive_completions: 5,
@@ -159,6 +181,8 @@ impl TestProgram {
             stag,
             memory,
             sends_at,
+            receives_at,
+            shared,
         }
     }
 
@@ -214,8 +238,17 @@ impl TestProgram {
 
     pub(super) fn post_receive(&mut self, work: &ReceiveWork) {
         self.receives.push(&work.encode()).unwrap();
+        if self.shared.is_some() {
+            return self.receives.publish_counted(1);
+        }
         self.receives.publish();
         self.bells.ring(self.id().receive_doorbell()).unwrap();
+    }
+
+    /// Overwrites a word of the SRQ.
+    pub(super) fn shared_word(&self, at: usize, word: u64) {
+        let words = session::part(self.area.words(), self.receives_at, at + 1).unwrap();
+        words[at].store(word, Ordering::Release);
     }
 
     /// Takes the next completion, if there is one.
@@ -301,7 +334,12 @@ impl Programs {
 
     /// Connects the QPs. Returns the streams of `a` and `b`.
     pub(super) fn connect(&mut self) -> (StreamId, StreamId) {
-        let service = Service::Program(self.a.id());
+        self.connect_pairs(self.a.id(), self.b.id())
+    }
+
+    /// Connects a QP of `a` with one of `b`. Returns their streams.
+    pub(super) fn connect_pairs(&mut self, a: QueuePairId, b: QueuePairId) -> (StreamId, StreamId) {
+        let service = Service::Program(a);
         let endpoint = endpoint(self.transport);
         self.net.hosts[0].command(0, |ticket| {
             Command::Connect(Box::new(Connect {
@@ -326,7 +364,7 @@ impl Programs {
             })
         });
         let (pd, private_data) = (PD, b"welcome".to_vec());
-        let service = Service::Program(self.b.id());
+        let service = Service::Program(b);
         let accept = Command::Accept { stream: there, pd, private_data, ulp: ulp(), service };
         self.net.hosts[1].command(there.worker().into(), |_| accept);
         let here = self.net.run_until("both ends", |net| {

@@ -4,15 +4,15 @@ use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd};
 
 use verbs_layout::completion::Request;
-use verbs_layout::work::ReceiveWork;
 
-use super::types::{CBind, CCompletion, CReceive, CSend, list};
-use super::{NULL, borrow, close, elements, give, guard, timeout};
+use super::types::{CBind, CCompletion, CReceive, CSend};
+use super::{NULL, borrow, close, give, guard, timeout};
 use crate::channel::CompletionChannel;
 use crate::completion_queue::CompletionQueue;
 use crate::domain::ProtectionDomain;
 use crate::queue_pair::{QueuePair, QueuePairConfig};
 use crate::session::Session;
+use crate::shared_receives::SharedReceiveQueue;
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn ddpd_channel_create(
@@ -147,6 +147,7 @@ pub(super) unsafe extern "C" fn ddpd_qp_create(
                 max_sends,
                 max_receives,
                 copy_sources: copy_sources != 0,
+                shared_receives: None,
             })
         })
     })
@@ -184,10 +185,8 @@ pub(super) unsafe extern "C" fn ddpd_post_receive(
 ) -> c_int {
     guard(|| {
         // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
-        let (pair, receive) = unsafe { (borrow(pair)?, borrow(receive)?) };
-        // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
-        let sges = unsafe { elements(receive.sges, receive.sge_count) }?;
-        pair.post_receive(&ReceiveWork { wr_id: receive.wr_id, buffers: list(sges)? })?;
+        let (pair, work) = unsafe { (borrow(pair)?, borrow(receive)?.work()?) };
+        pair.post_receive(&work)?;
         Ok(0)
     })
 }
@@ -201,6 +200,80 @@ pub(super) unsafe extern "C" fn ddpd_post_bind(
         // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
         let (pair, work) = unsafe { (borrow(pair)?, borrow(bind)?.work()?) };
         pair.post_send(&work)?;
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+#[allow(
+    clippy::too_many_arguments,
+    reason = "the signature of `ddpd_qp_create` with one more argument"
+)]
+pub(super) unsafe extern "C" fn ddpd_qp_create_shared(
+    domain: *const ProtectionDomain,
+    send_completions: *const CompletionQueue,
+    receive_completions: *const CompletionQueue,
+    max_sends: u32,
+    max_receives: u32,
+    copy_sources: c_int,
+    receives: *const SharedReceiveQueue,
+    pair: *mut *mut QueuePair,
+) -> c_int {
+    // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
+    guard(|| unsafe {
+        give(pair, || {
+            borrow(domain)?.create_queue_pair(&QueuePairConfig {
+                send_completions: borrow(send_completions)?,
+                receive_completions: borrow(receive_completions)?,
+                max_sends,
+                max_receives,
+                copy_sources: copy_sources != 0,
+                shared_receives: Some(borrow(receives)?),
+            })
+        })
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn ddpd_srq_create(
+    domain: *const ProtectionDomain,
+    max_receives: u32,
+    queue: *mut *mut SharedReceiveQueue,
+) -> c_int {
+    // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
+    guard(|| unsafe { give(queue, || borrow(domain)?.create_shared_receive_queue(max_receives)) })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn ddpd_srq_destroy(queue: *mut SharedReceiveQueue) {
+    // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
+    unsafe { close(queue) }
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn ddpd_srq_number(queue: *const SharedReceiveQueue) -> u32 {
+    // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
+    unsafe { borrow(queue) }.map_or(u32::MAX, SharedReceiveQueue::number)
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn ddpd_srq_set_limit(
+    queue: *const SharedReceiveQueue,
+    limit: u32,
+) -> c_int {
+    // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
+    guard(|| unsafe { borrow(queue)?.set_limit(limit).map(|()| 0) })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn ddpd_srq_post_receive(
+    queue: *const SharedReceiveQueue,
+    receive: *const CReceive,
+) -> c_int {
+    guard(|| {
+        // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
+        let (queue, work) = unsafe { (borrow(queue)?, borrow(receive)?.work()?) };
+        queue.post_receive(&work)?;
         Ok(0)
     })
 }

@@ -8,6 +8,7 @@ use super::{NULL, borrow, close, copy_text, give, guard, text, timeout};
 use crate::event::Event;
 use crate::queue_pair::PairEvent;
 use crate::session::Session;
+use crate::shared_receives::SharedReceivesEvent;
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn ddpd_open(
@@ -122,6 +123,15 @@ fn convert(event: Event) -> CEvent {
                 }
                 PairEvent::Failed { message } => (6, message),
             };
+            copy_text(&message, &mut to.message);
+        }
+        Event::SharedReceives { queue, event } => {
+            let message;
+            (to.kind, message) = match event {
+                SharedReceivesEvent::Low => (8, String::new()),
+                SharedReceivesEvent::Failed { message } => (9, message),
+            };
+            to.number = queue;
             copy_text(&message, &mut to.message);
         }
         Event::CompletionQueueFailed { queue, message } => {

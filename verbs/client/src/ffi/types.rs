@@ -3,8 +3,8 @@
 use std::ffi::{c_char, c_void};
 
 use verbs_layout::work::{
-    AtomicResult, Carried, Completed, Completion, Inline, Operation, Payload, Remote, SendWork,
-    Sge, SgeList, WindowAccess, WindowBind,
+    AtomicResult, Carried, Completed, Completion, Inline, Operation, Payload, ReceiveWork, Remote,
+    SendWork, Sge, SgeList, WindowAccess, WindowBind,
 };
 use verbs_session::message::{
     Depths, MAX_PRIVATE_DATA, MemoryAccess, PeerKind, StartUp, Transport, WindowKind,
@@ -238,6 +238,18 @@ impl CSend {
     }
 }
 
+impl CReceive {
+    /// Converts the structure to a receive.
+    ///
+    /// # Safety
+    /// `sges` points to `sge_count` SGEs.
+    pub(super) unsafe fn work(&self) -> Result<ReceiveWork, Error> {
+        // SAFETY: `sges` points to `sge_count` SGEs as this function's `# Safety` section requires.
+        let sges = unsafe { elements(self.sges, self.sge_count) }?;
+        Ok(ReceiveWork { wr_id: self.wr_id, buffers: list(sges)? })
+    }
+}
+
 impl CBind {
     /// Converts the structure to an operation. Undefined flags and rights are errors.
     pub(super) fn work(&self) -> Result<SendWork, Error> {
@@ -266,7 +278,7 @@ impl CBind {
 }
 
 /// Converts SGEs of C. More than 6, or 2³² bytes or more in all, are an error.
-pub(super) fn list(sges: &[CSge]) -> Result<SgeList, Error> {
+fn list(sges: &[CSge]) -> Result<SgeList, Error> {
     let sges: Vec<Sge> = sges
         .iter()
         .map(|sge| Sge { address: sge.address, len: sge.length, lkey: sge.lkey })

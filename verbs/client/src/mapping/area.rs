@@ -103,6 +103,11 @@ impl RingProducer {
         self.queue.push(units)
     }
 
+    /// Makes all written descriptors of an SRQ visible to the workers: see [`ring::Producer::publish_counted`].
+    pub(crate) fn publish_counted(&mut self, descriptors: u64) {
+        self.queue.publish_counted(descriptors);
+    }
+
     /// Makes all written descriptors visible to the worker: see [`ring::Producer::publish`].
     #[inline]
     pub(crate) fn publish(&mut self) {

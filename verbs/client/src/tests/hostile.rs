@@ -9,6 +9,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use rustix::net::SocketType;
 use verbs_layout::session::HEADER_WORDS;
+use verbs_layout::version::VERSION;
 use verbs_layout::{completion, ring};
 use verbs_session::message::{
     Answer, Call, Event, Message, Refusal, RefusalKind, Reply, Request, Ring, Welcome,
@@ -72,6 +73,7 @@ fn create_pair(domain: &ProtectionDomain, queue: &CompletionQueue) -> Result<Que
         max_sends: 1,
         max_receives: 1,
         copy_sources: false,
+        shared_receives: None,
     })
 }
 
@@ -97,7 +99,7 @@ pub(super) fn honest(call: &Call, areas: &Sender<&'static Area>) -> (Answer, Fds
             areas.send(area).unwrap();
             let sends = Ring { offset: at, capacity: CAPACITY };
             let receives = Ring { offset: at + bytes, capacity: CAPACITY };
-            (Answer::QueuePair { pair: number, sends, receives }, vec![file])
+            (Answer::QueuePair { pair: number, sends, receives: Some(receives) }, vec![file])
         }
         Call::Listen { local, .. } => {
             (Answer::Listening { listener: number, local: *local }, Vec::new())
@@ -182,7 +184,7 @@ fn impossible_first_answers_are_refused() {
         assert!(matches!(error, Error::Protocol(_)), "{error}");
     };
     let parts = || first_parts().2;
-    for version in [0, 2, u32::MAX] {
+    for version in [0, VERSION + 1, u32::MAX] {
         protocol(Welcome { version, ..welcome(1) }, parts());
     }
     for workers in [0, 1, 3, u16::MAX] {
@@ -312,7 +314,7 @@ fn impossible_queues_are_refused() {
     queue(|_, offsets| offsets.push(1 << 20));
     let pair = |change: fn(&mut u32, &mut Ring, &mut Ring)| {
         let session = twisted(move |answer| {
-            if let Answer::QueuePair { pair, sends, receives } = answer {
+            if let Answer::QueuePair { pair, sends, receives: Some(receives) } = answer {
                 change(pair, sends, receives);
             }
         });
@@ -329,6 +331,14 @@ fn impossible_queues_are_refused() {
     pair(|_, sends, receives| sends.offset = receives.offset + 128);
     pair(|_, sends, _| sends.offset += 64);
     pair(|_, _, receives| receives.offset += 128);
+    let session = twisted(|answer| {
+        if let Answer::QueuePair { receives, .. } = answer {
+            *receives = None;
+        }
+    });
+    let queue = session.create_completion_queue(CAPACITY, None).unwrap();
+    let domain = session.create_domain().unwrap();
+    assert!(matches!(create_pair(&domain, &queue), Err(Error::Protocol(_))), "no receive queue");
 }
 
 #[test]
@@ -451,11 +461,11 @@ fn answers() -> impl Strategy<Value = Answer> {
         (number(), number(), prop::collection::vec(numbers(), 0..4)).prop_map(
             |(queue, capacity, offsets)| Answer::CompletionQueue { queue, capacity, offsets }
         ),
-        (number(), ring(), ring()).prop_map(|(pair, sends, receives)| Answer::QueuePair {
-            pair,
-            sends,
-            receives
-        }),
+        (number(), ring(), prop::option::of(ring()))
+            .prop_map(|(pair, sends, receives)| { Answer::QueuePair { pair, sends, receives } }),
+        (number(), ring())
+            .prop_map(|(queue, receives)| Answer::SharedReceiveQueue { queue, receives }),
+        number().prop_map(|stag| Answer::Window { stag }),
         number().prop_map(|listener| Answer::Listening {
             listener,
             local: "127.0.0.1:1".parse().unwrap()

@@ -52,6 +52,7 @@ fn create_pair(domain: &ProtectionDomain, cq: &CompletionQueue, posts: u32) -> Q
         max_sends: posts,
         max_receives: posts,
         copy_sources: false,
+        shared_receives: None,
     };
     domain.create_queue_pair(&config).unwrap()
 }

@@ -1,10 +1,13 @@
 //! Tests of operations between two programs.
 
+use std::time::Duration;
+
 use super::world::Appliance;
 use super::{ALL, LONG, Side, connect, create_pair};
 use crate::{
-    Carried, Completed, Completion, Error, MemoryAccess, NO_COMPLETION, Opcode, Remote, SendWork,
-    Sge, Status, WindowAccess, WindowKind, post,
+    Carried, Completed, Completion, Error, Event, MemoryAccess, NO_COMPLETION, Opcode,
+    QueuePairConfig, Remote, SendWork, Sge, SharedReceivesEvent, Status, WindowAccess, WindowKind,
+    post,
 };
 
 fn sides() -> (Side, Side) {
@@ -101,6 +104,74 @@ fn peer_without_rights_completes_with_an_error() {
     let work = post::write(secret.remote(0), post::inline(b"x").unwrap());
     client.pair.post_send(&SendWork { signalled: false, ..work }).unwrap();
     assert_eq!(next(&client).status, Status::RemoteAccess);
+}
+
+#[test]
+fn messages_of_several_pairs_take_shared_receives_in_order_of_arrival() {
+    let appliance = Appliance::start();
+    let (one, two) = (Side::new(appliance.session(), 8), Side::new(appliance.session(), 8));
+    let server = Side::new(appliance.session(), 8);
+    let shared = server.domain.create_shared_receive_queue(4).unwrap();
+    let pair = || {
+        let config = QueuePairConfig {
+            send_completions: &server.completions,
+            receive_completions: &server.completions,
+            max_sends: 4,
+            max_receives: 4,
+            copy_sources: false,
+            shared_receives: Some(&shared),
+        };
+        server.domain.create_queue_pair(&config).unwrap()
+    };
+    let pairs = [pair(), pair()];
+    let refused = pairs[0].post_receive(&post::receive(1, &[]).unwrap());
+    assert!(matches!(refused, Err(Error::State(_))));
+    for (side, pair) in [&one, &two].into_iter().zip(&pairs) {
+        connect(&side.pair, pair, &server.session);
+    }
+    let receives: Vec<_> = (0..4)
+        .map(|n| {
+            let buffer = server.memory.sge(n * 64..n * 64 + 64).unwrap();
+            post::receive(10 + n as u64, &[buffer]).unwrap()
+        })
+        .collect();
+    shared.post_receives(&receives).unwrap();
+    shared.set_limit(2).unwrap();
+    for (n, side) in [&two, &one, &two].into_iter().enumerate() {
+        let payload = post::inline(&[n as u8 + 1; 3]).unwrap();
+        side.pair.post_send(&post::send(payload)).unwrap();
+        let received = next(&server);
+        assert_eq!((received.wr_id, received.byte_len), (10 + n as u64, 3));
+        let to = if std::ptr::eq(side, &one) { &pairs[0] } else { &pairs[1] };
+        assert_eq!(received.qp_number, to.number());
+        assert_eq!(contents(&server, n * 64, 3), [n as u8 + 1; 3]);
+    }
+    // Fewer than two receives remain.
+    assert_eq!(shared.next_event(LONG).unwrap(), Some(SharedReceivesEvent::Low));
+    assert_eq!(shared.next_event(Some(Duration::ZERO)).unwrap(), None);
+    shared.set_limit(2).unwrap();
+    shared.set_limit(2).unwrap();
+    let event = server.session.next_event(LONG).unwrap();
+    assert!(matches!(
+        event,
+        Some(Event::SharedReceives { queue, event: SharedReceivesEvent::Low })
+            if queue == shared.number()
+    ));
+    // A ring of 8 units has room for the posts beyond one that is left.
+    let more = vec![post::receive(1, &[]).unwrap(); 8];
+    let refused = shared.post_receives(&more).unwrap_err();
+    assert_eq!((refused.posted, matches!(refused.error, Error::Full)), (7, true));
+    let other = appliance.session();
+    let foreign = other.create_domain().unwrap().create_shared_receive_queue(4).unwrap();
+    let config = QueuePairConfig {
+        send_completions: &server.completions,
+        receive_completions: &server.completions,
+        max_sends: 4,
+        max_receives: 4,
+        copy_sources: false,
+        shared_receives: Some(&foreign),
+    };
+    assert!(matches!(server.domain.create_queue_pair(&config), Err(Error::Argument(_))));
 }
 
 #[test]

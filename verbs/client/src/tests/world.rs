@@ -91,6 +91,14 @@ pub(crate) struct Program {
     windows: HashSet<u32>,
     domains: HashSet<u32>,
     listeners: HashSet<u32>,
+    shared: HashMap<u32, Shared>,
+}
+
+/// A shared receive queue.
+struct Shared {
+    receives: ring::SharedConsumer<'static>,
+    /// Limit below which an event is due; 0: none.
+    limit: u32,
 }
 
 pub(crate) struct Worker {
@@ -105,7 +113,8 @@ struct Completions {
 
 pub(crate) struct Pair {
     sends: ring::Consumer<'static>,
-    receives: ring::Consumer<'static>,
+    receives: Option<ring::Consumer<'static>>,
+    shared: Option<u32>,
     send_queue: u32,
     receive_queue: u32,
     worker: usize,
@@ -308,6 +317,7 @@ impl World {
             windows: HashSet::new(),
             domains: HashSet::new(),
             listeners: HashSet::new(),
+            shared: HashMap::new(),
         };
         self.programs.insert(number, program);
         (number, welcome(number), descriptors)
@@ -388,11 +398,34 @@ impl World {
                 this.queues.remove(&queue).map(drop).ok_or_else(missing)?;
                 answer(Answer::Done)
             }
+            Call::CreateSharedReceiveQueue { max_receives, .. } => {
+                let capacity = (max_receives * 2).next_power_of_two().max(8);
+                let words = ring::words(capacity as usize);
+                let (area, file) = area((HEADER_WORDS + words) as u64 * 8);
+                let ring = &area.words()[HEADER_WORDS..];
+                let receives = ring::SharedConsumer::new(ring, capacity as usize).unwrap();
+                this.shared.insert(number, Shared { receives, limit: 0 });
+                let receives = Ring { offset: HEADER_WORDS as u64 * 8, capacity };
+                Ok((Answer::SharedReceiveQueue { queue: number, receives }, vec![file]))
+            }
+            Call::RemoveSharedReceiveQueue { queue } => {
+                if this.pairs.values().any(|pair| pair.shared == Some(queue)) {
+                    return Err(in_use());
+                }
+                this.shared.remove(&queue).map(drop).ok_or_else(missing)?;
+                answer(Answer::Done)
+            }
+            Call::SetReceiveLimit { queue, limit } => {
+                this.shared.get_mut(&queue).ok_or_else(missing)?.limit = limit;
+                self.report_low(program, queue);
+                answer(Answer::Done)
+            }
             Call::CreateQueuePair {
                 send_completions,
                 receive_completions,
                 max_sends,
                 max_receives,
+                shared_receives: shared,
                 ..
             } => {
                 let (sends, receives) = (max_sends * 3, max_receives * 2);
@@ -403,9 +436,11 @@ impl World {
                 let (area, file) = area(total as u64 * 8);
                 let (first, second) =
                     (&area.words()[HEADER_WORDS..middle], &area.words()[middle..]);
+                let own = ring::Consumer::new(second, receives as usize).unwrap();
                 let pair = Pair {
                     sends: ring::Consumer::new(first, sends as usize).unwrap(),
-                    receives: ring::Consumer::new(second, receives as usize).unwrap(),
+                    receives: shared.is_none().then_some(own),
+                    shared,
                     send_queue: send_completions,
                     receive_queue: receive_completions,
                     worker: number as usize % WORKERS,
@@ -418,6 +453,7 @@ impl World {
                 this.pairs.insert(number, pair);
                 let sends = Ring { offset: HEADER_WORDS as u64 * 8, capacity: sends };
                 let receives = Ring { offset: middle as u64 * 8, capacity: receives };
+                let receives = shared.is_none().then_some(receives);
                 Ok((Answer::QueuePair { pair: number, sends, receives }, vec![file]))
             }
             Call::RemoveQueuePair { pair } => {
@@ -529,6 +565,16 @@ impl World {
         pairs.into_iter().for_each(|pair| self.end(number, pair, false));
         self.listeners.retain(|_, (owner, _)| *owner != number);
         self.programs.remove(&number);
+    }
+
+    /// Reports that few receives remain in a shared receive queue, if its limit is reached.
+    fn report_low(&mut self, program: u32, queue: u32) {
+        let this = self.programs.get_mut(&program).unwrap();
+        let shared = this.shared.get_mut(&queue).unwrap();
+        if shared.receives.remaining() < shared.limit.into() {
+            shared.limit = 0;
+            self.outbox.push((program, Event::SharedReceivesLow { queue }));
+        }
     }
 
     fn flush(&mut self) {

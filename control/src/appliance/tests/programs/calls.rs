@@ -20,7 +20,7 @@ fn welcome_has_arena_doorbells_limits_and_devices() {
     let mut client = Client::new(&rig, 7);
     let (welcome, fds) = welcome(&mut client, &mut rig);
     assert_eq!(fds.len(), 1 + 2 * WORKERS);
-    assert_eq!((welcome.version, welcome.program, welcome.arena), (1, 7, 1 << 20));
+    assert_eq!((welcome.version, welcome.program, welcome.arena), (2, 7, 1 << 20));
     assert_eq!((welcome.workers, welcome.limits.queue_pairs, welcome.limits.posts), (2, 3, 64));
     assert_eq!(rustix::fs::fstat(&fds[0]).unwrap().st_size, 1 << 20);
     let [device] = &welcome.devices[..] else { panic!("{welcome:?}") };
@@ -37,7 +37,7 @@ fn sessions_that_may_not_begin_are_refused_and_closed() {
     assert_eq!(client.refused(&mut rig, hello()), RefusalKind::NotAllowed);
     let mut client = Client::new(&rig, 2);
     for (oldest, newest, name, kind) in [
-        (2, 9, "x".to_owned(), RefusalKind::Version),
+        (3, 9, "x".to_owned(), RefusalKind::Version),
         (1, 1, "x".repeat(65), RefusalKind::Invalid),
         (1, 1, "a\nb".to_owned(), RefusalKind::Invalid),
     ] {
@@ -213,7 +213,9 @@ fn queues_have_the_promised_layout_and_are_bounded() {
     let id = client.send(&rig, queue_pair(pd, 0));
     rig.settle();
     let (answer, fds) = client.reply_with_descriptors(id).unwrap();
-    let Ok(Answer::QueuePair { pair: 0, sends, receives }) = answer else { panic!("{answer:?}") };
+    let Ok(Answer::QueuePair { pair: 0, sends, receives: Some(receives) }) = answer else {
+        panic!("{answer:?}")
+    };
     assert_eq!((sends.offset, sends.capacity, receives.capacity, fds.len()), (128, 16, 8, 1));
     assert_eq!(receives.offset, 128 + 256 + 16 * 64);
     assert_eq!(
@@ -236,6 +238,7 @@ fn queues_have_the_promised_layout_and_are_bounded() {
             max_sends,
             max_receives,
             copy_sources: false,
+            shared_receives: None,
         };
         assert_eq!(client.refused(&mut rig, call), RefusalKind::Invalid);
     }

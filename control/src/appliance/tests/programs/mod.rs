@@ -7,6 +7,7 @@ mod end;
 mod observation;
 mod random;
 mod sessions;
+mod shared_receives;
 mod windows;
 mod workers;
 
@@ -202,7 +203,7 @@ impl Client {
 }
 
 fn hello() -> Call {
-    Call::Hello { oldest: 1, newest: 1, name: "test".into() }
+    Call::Hello { oldest: 1, newest: 2, name: "test".into() }
 }
 
 fn completion_queue() -> Call {
@@ -217,6 +218,7 @@ fn queue_pair(pd: u32, queue: u32) -> Call {
         max_sends: 4,
         max_receives: 4,
         copy_sources: false,
+        shared_receives: None,
     }
 }
 

@@ -33,7 +33,7 @@ fn refused_program_is_an_event_whatever_the_reason() {
     let mut client = Client::of_process(&rig, 1, stranger);
     assert_eq!(client.refused(&mut rig, hello()), RefusalKind::NotAllowed);
     let mut old = Client::new(&rig, 2);
-    let call = Call::Hello { oldest: 2, newest: 9, name: "x".into() };
+    let call = Call::Hello { oldest: 3, newest: 9, name: "x".into() };
     assert_eq!(old.refused(&mut rig, call), RefusalKind::Version);
     let events = rig.bench.logged_events(|kind| matches!(kind, EventKind::ProgramRefused { .. }));
     let [EventKind::ProgramRefused { uid: 12, pid: 77, reason }, EventKind::ProgramRefused { .. }] =

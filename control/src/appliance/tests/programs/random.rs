@@ -57,8 +57,13 @@ fn call() -> impl Strategy<Value = Call> {
         3 => (0u32..300, prop::option::of(number()))
             .prop_map(|(entries, channel)| Call::CreateCompletionQueue { entries, channel }),
         1 => number().prop_map(|queue| Call::RemoveCompletionQueue { queue }),
-        5 => (number(), number(), number(), 0u32..70, 0u32..70, any::<bool>()).prop_map(
-            |(pd, send_completions, receive_completions, max_sends, max_receives, copy_sources)| {
+        2 => (number(), 0u32..70)
+            .prop_map(|(pd, max_receives)| Call::CreateSharedReceiveQueue { pd, max_receives }),
+        1 => number().prop_map(|queue| Call::RemoveSharedReceiveQueue { queue }),
+        1 => (number(), number()).prop_map(|(queue, limit)| Call::SetReceiveLimit { queue, limit }),
+        5 => (number(), number(), number(), 0u32..70, 0u32..70, prop::option::of(number())).prop_map(
+            |(pd, send_completions, receive_completions, max_sends, max_receives, shared_receives)| {
+                let copy_sources = max_sends % 2 == 0;
                 Call::CreateQueuePair {
                     pd,
                     send_completions,
@@ -66,6 +71,7 @@ fn call() -> impl Strategy<Value = Call> {
                     max_sends,
                     max_receives,
                     copy_sources,
+                    shared_receives,
                 }
             }
         ),

@@ -2,10 +2,14 @@
 //!
 //! A receive ends in exactly one event: [`Event::ReceivedInto`], [`Event::ImmediateInto`] or [`Event::ReceiveFlushed`].
 
+use std::sync::Arc;
+
 use super::Stream;
 use crate::error::PostError;
 use crate::memory::RegionMemory;
-use crate::rdmap::{Event, Receive};
+#[cfg(doc)]
+use crate::rdmap::ReceiveMode;
+use crate::rdmap::{Event, Receive, ReceiveSource};
 
 impl<M: RegionMemory> Stream<M> {
     /// Posts a receive. The n-th Send or Immediate Data of the peer consumes the n-th receive. A Send is placed into
@@ -17,6 +21,19 @@ impl<M: RegionMemory> Stream<M> {
     /// [`close`](Self::close) receives can be posted until the peer closes.
     pub fn post_receive(&mut self, receive: Receive<M>) -> Result<(), PostError> {
         self.ddp.post_receive(receive)
+    }
+
+    /// Sets the source of receives that the stream shares with others. Each Send or Immediate Data of the peer takes one
+    /// receive when its first segment arrives. Messages that arrive before this call are refused, and the peer sends
+    /// them again. A message for which the source has no receive ends the stream, once it is in order.
+    ///
+    /// # Errors
+    /// [`PostError::OtherReceiveMode`] on a stream without [`ReceiveMode::Shared`].
+    pub fn set_receive_source(
+        &mut self,
+        source: Arc<dyn ReceiveSource<M>>,
+    ) -> Result<(), PostError> {
+        self.ddp.set_receive_source(source)
     }
 
     /// Empties all posted receives that use a region: no byte is placed in the region from now on. A message with

@@ -11,6 +11,7 @@ mod receive_properties;
 mod receives;
 mod recorded;
 mod sends;
+mod shared_receives;
 mod terminate;
 
 use std::sync::Arc;

@@ -13,12 +13,17 @@ use verbs_layout::work::{
 use verbs_layout::{Unit, session};
 
 use super::*;
-use crate::api::{ProgramEvent, QueuePairError};
+use crate::api::{ProgramEvent, QueuePairError, WindowId, WindowKind};
 
 /// Returns the next event about the program of host 0.
 pub(super) fn program_event(programs: &mut Programs) -> ProgramEvent {
+    program_event_of(programs, 0)
+}
+
+/// Returns the next event about the program of a host.
+pub(super) fn program_event_of(programs: &mut Programs, host: usize) -> ProgramEvent {
     programs.net.run_until("an event about the program", |net| {
-        net.hosts[0].take_event(|e| match e {
+        net.hosts[host].take_event(|e| match e {
             Event::Program(event) => Some(*event),
             _ => None,
         })
@@ -26,10 +31,12 @@ pub(super) fn program_event(programs: &mut Programs) -> ProgramEvent {
 }
 
 pub(super) fn failed(reason: QueuePairError) -> ProgramEvent {
-    ProgramEvent::QueuePairFailed {
-        id: crate::api::QueuePairId { program: PROGRAM, number: 3 },
-        reason,
-    }
+    failed_pair(3, reason)
+}
+
+pub(super) fn failed_pair(number: u32, reason: QueuePairError) -> ProgramEvent {
+    let id = crate::api::QueuePairId { program: PROGRAM, number };
+    ProgramEvent::QueuePairFailed { id, reason }
 }
 
 fn gather(sge: Sge) -> Payload {
@@ -234,6 +241,8 @@ enum Step {
     Word(usize, u64),
     /// Rings the doorbell of this QP.
     Bell(u32),
+    /// Sends a message of the peer.
+    Message,
     /// Runs a turn of the worker.
     Turn,
 }
@@ -251,7 +260,15 @@ fn unit() -> impl Strategy<Value = Unit> {
             8 | 0x5000 << 32,
         ]
     });
-    prop_oneof![likely, any::<Unit>()]
+    // Binds and invalidations of a window of type 2 (0x77) or type 1 (0x78).
+    let window =
+        (0x77..0x79u64, 0..3u64, 0..MEMORY, 0..32u64).prop_map(|(window, key, len, access)| {
+            let stag = (window << 8 | key) << 32;
+            [1 | 6 << 8, 1, ADDRESS, 0x5000 | stag, len, access, 0, 0]
+        });
+    let invalidation =
+        (0..3u64).prop_map(|key| [1 | 5 << 8, 1, 0, (0x7700 | key) << 32, 0, 0, 0, 0]);
+    prop_oneof![likely, window, invalidation, any::<Unit>()]
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -260,6 +277,7 @@ fn step() -> impl Strategy<Value = Step> {
         (any::<usize>(), prop_oneof![any::<u64>(), 0..1000u64])
             .prop_map(|(at, word)| Step::Word(at, word)),
         any::<u32>().prop_map(|bell| Step::Bell(bell % verbs_layout::doorbell::QUEUES)),
+        Just(Step::Message),
         Just(Step::Turn),
     ]
 }
@@ -270,14 +288,17 @@ proptest! {
     /// Arbitrary words in all queues of a program: the worker does not panic, and a region of the other host without
     /// access rights does not change.
     #[test]
-    fn arbitrary_words_harm_no_other_program(steps in vec(step(), 1..60)) {
-        let mut programs = Programs::connected(PairPlan { units: 16, budget: 8, ..PairPlan::default() });
+    fn arbitrary_words_harm_no_other_program(steps in vec(step(), 1..60), shared in any::<bool>()) {
+        let plan = PairPlan { units: 16, budget: 8, shared, ..PairPlan::default() };
+        let mut programs = Programs::connected(plan);
+        programs.add_window(0, WindowId(0x77), WindowKind::Two);
+        programs.add_window(0, WindowId(0x78), WindowKind::One);
         programs.b.write(0, &pattern(4096));
         // A region of the other host, whose access rights are removed below.
         let stag = ddp::Stag(0x6001);
         let guard = register(&mut programs.net, 1, stag, true);
         guard.write(0, &pattern(4096));
-        let Programs { net, a, .. } = &mut programs;
+        let Programs { net, a, b, .. } = &mut programs;
         let unbind = |ticket| Command::SetAccess { stag, access: ddp::Access::NONE, ticket };
         let ticket = net.hosts[1].command(0, unbind);
         prop_assert_eq!(net.wait_done(1, ticket), Ok(()));
@@ -293,6 +314,18 @@ proptest! {
                 Step::Word(at, word) => words[16 + at % (words.len() - 16)].store(word, Ordering::Release),
                 Step::Bell(bell) => {
                     a.bells.ring(bell).unwrap();
+                }
+                Step::Message => {
+                    let work = SendWork {
+                        wr_id: 1,
+                        signalled: false,
+                        fence: false,
+                        operation: Operation::Send { payload: inline(b"hello"), solicited: true },
+                    };
+                    if b.sends.push(&work.encode()).is_ok() {
+                        b.sends.publish();
+                        b.bells.ring(b.id().send_doorbell()).unwrap();
+                    }
                 }
                 Step::Turn => {
                     net.turn();

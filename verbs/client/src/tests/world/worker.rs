@@ -28,10 +28,12 @@ impl World {
                 continue;
             };
             assert_eq!(this.worker, worker, "the doorbell of another worker");
-            while let Some(units) = this.receives.pop().unwrap() {
-                this.receive.push_back(ReceiveWork::decode(&units).unwrap());
+            if let Some(receives) = &mut this.receives {
+                while let Some(units) = receives.pop().unwrap() {
+                    this.receive.push_back(ReceiveWork::decode(&units).unwrap());
+                }
+                receives.release();
             }
-            this.receives.release();
             let peer = this.peer;
             self.serve_sends(program, pair);
             if let Some((other, number)) = peer {
@@ -150,8 +152,15 @@ impl World {
     fn deliver(&mut self, to: (u32, u32), bytes: &[u8], solicited: bool, carried: Carried) -> bool {
         let Some(program) = self.programs.get_mut(&to.0) else { return true };
         let Some(pair) = program.pairs.get_mut(&to.1) else { return true };
-        let Some(work) = pair.receive.pop_front() else { return false };
-        let (queue, worker) = (pair.receive_queue, pair.worker);
+        let (queue, worker, shared) = (pair.receive_queue, pair.worker, pair.shared);
+        let work = match shared {
+            Some(shared) => {
+                let units = program.shared[&shared].receives.pop().unwrap();
+                units.map(|units| ReceiveWork::decode(&units).unwrap())
+            }
+            None => pair.receive.pop_front(),
+        };
+        let Some(work) = work else { return false };
         let fits = work.buffers.total_len() as usize >= bytes.len();
         if fits {
             program.scatter(work.buffers.sges(), bytes);
@@ -164,6 +173,9 @@ impl World {
             qp_number: to.1,
         };
         program.complete(queue, worker, &completion);
+        if let Some(shared) = shared {
+            self.report_low(to.0, shared);
+        }
         true
     }
 
@@ -234,7 +246,7 @@ impl Program {
             let work = SendWork::decode(&units).unwrap();
             sends.push((work.wr_id, work.operation.opcode()));
         }
-        while let Some(units) = pair.receives.pop().unwrap() {
+        while let Some(units) = pair.receives.as_mut().and_then(|own| own.pop().unwrap()) {
             pair.receive.push_back(ReceiveWork::decode(&units).unwrap());
         }
         let receives = std::mem::take(&mut pair.receive);

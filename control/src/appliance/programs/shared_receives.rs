@@ -1,0 +1,87 @@
+//! Shared receive queues (SRQs) of a program. The workers of their QPs take receives from them without the control
+//! thread.
+
+use std::sync::Arc;
+
+use dataplane::{ProgramId, SharedReceives};
+use verbs_session::message::{Answer, Event, Refusal};
+
+use super::prepare::PreparedSharedQueue;
+use super::program::{SharedQueue, not_found};
+use super::{Programs, in_use, limit, one};
+
+impl Programs {
+    /// Creates an SRQ. No worker has the SRQ before the program connects one of its QPs.
+    pub(super) fn create_shared_queue(
+        &mut self,
+        id: ProgramId,
+        request: u32,
+        prepared: PreparedSharedQueue,
+    ) -> Result<(), Refusal> {
+        let most = self.settings().map_or(0, |settings| settings.queue_pairs);
+        let PreparedSharedQueue { pd, ring, receives, descriptor, hold } = prepared;
+        let program = self.open(id)?;
+        let domain = program.domain(pd)?.id;
+        let queue = |number| {
+            let shared = SharedReceives::new((id, number), domain, ring, receives.capacity);
+            SharedQueue { pd, users: 0, receives: Arc::new(shared), _hold: hold }
+        };
+        let Some(queue) = program.shared_queues.insert_with(queue) else {
+            return Err(limit("queue_pairs", most));
+        };
+        program.count_domain_user(pd, true);
+        let answer = Answer::SharedReceiveQueue { queue, receives };
+        program.outbox.reply(request, Ok(answer), one(descriptor));
+        Ok(())
+    }
+
+    pub(super) fn remove_shared_queue(
+        &mut self,
+        id: ProgramId,
+        request: u32,
+        number: u32,
+    ) -> Result<(), Refusal> {
+        let program = self.open(id)?;
+        let users = program.shared_queue(number)?.users;
+        if users > 0 {
+            return Err(in_use(format!("QPs use shared receive queue {number}")));
+        }
+        if let Some(removed) = program.shared_queues.remove(number) {
+            program.count_domain_user(removed.pd, false);
+        }
+        program.reply(request, Ok(Answer::Done));
+        Ok(())
+    }
+
+    /// Requests an event when fewer than `limit` receives remain in an SRQ.
+    pub(super) fn set_receive_limit(
+        &mut self,
+        id: ProgramId,
+        request: u32,
+        number: u32,
+        limit: u32,
+    ) -> Result<(), Refusal> {
+        let program = self.open(id)?;
+        let is_low = program.shared_queue(number)?.receives.set_limit(limit);
+        program.reply(request, Ok(Answer::Done));
+        if is_low {
+            program.outbox.event(Event::SharedReceivesLow { queue: number });
+        }
+        Ok(())
+    }
+}
+
+impl super::program::Program {
+    /// Returns the SRQ with this number.
+    pub(super) fn shared_queue(&self, number: u32) -> Result<&SharedQueue, Refusal> {
+        let queue = self.shared_queues.get(number);
+        queue.ok_or_else(|| not_found("shared receive queue", number))
+    }
+
+    /// Adds a QP to the users of its SRQ (`begins`), or removes it.
+    pub(super) fn count_shared_user(&mut self, queue: Option<u32>, begins: bool) {
+        if let Some(queue) = queue.and_then(|number| self.shared_queues.get_mut(number)) {
+            queue.users = if begins { queue.users + 1 } else { queue.users.saturating_sub(1) };
+        }
+    }
+}

@@ -142,8 +142,8 @@ pub(super) async fn explain(
 ) -> RouteResult {
     let Some(subject) = ExplainSubject::parse(&what) else {
         let message = format!(
-            "`{}` is no stream (16 hexadecimal digits), job (a number), peer (an address, or address:port) or program \
-             (program-N)",
+            "`{}` is not a stream (16 hexadecimal digits), a job (a number), a peer (an address, or address:port) or a \
+             program (program-N)",
             what.escape_debug()
         );
         return Err(ApiError::bad_request(message));

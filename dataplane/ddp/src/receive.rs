@@ -96,10 +96,8 @@ pub(crate) struct Receiver<M, E> {
     order: OrderKey,
     /// The error with the lowest key. Segments at or beyond it are ignored.
     error: Option<Box<OrderedError<E>>>,
-    /// True if the first queue has posted receives in place of pooled buffers.
-    posted_receives: bool,
-    /// True if these receives come from a source that streams share.
-    shared_receives: bool,
+    /// Buffers of the first queue.
+    buffers: FirstQueueBuffers,
     /// True to report deliveries of tagged messages as events.
     tagged_events: bool,
     /// Segments beyond a gap, by key.
@@ -120,6 +118,17 @@ impl<M, E: fmt::Debug> fmt::Debug for Receiver<M, E> {
         out.field("state", state).field("order", order).field("error", error);
         out.field("records", records).field("queues", queues).finish_non_exhaustive()
     }
+}
+
+/// Kind of the buffers of a receiver's first queue. One byte, because every idle stream has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum FirstQueueBuffers {
+    /// Buffers of the worker's pool.
+    Pooled,
+    /// Posted receives of the stream.
+    Posted,
+    /// Receives of a source that streams share.
+    Shared,
 }
 
 /// State of messages that are not complete.
@@ -176,8 +185,11 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
             version: config.version.fixed(),
             order: OrderKey(0),
             error: None,
-            posted_receives: receives != ReceiveMode::Pooled,
-            shared_receives: matches!(receives, ReceiveMode::Shared { .. }),
+            buffers: match receives {
+                ReceiveMode::Pooled => FirstQueueBuffers::Pooled,
+                ReceiveMode::Posted { .. } => FirstQueueBuffers::Posted,
+                ReceiveMode::Shared { .. } => FirstQueueBuffers::Shared,
+            },
             tagged_events: config.tagged_events,
             records: LazyDeque::new(),
             max_records: u32::try_from(config.max_ooo_records).unwrap_or(u32::MAX),
@@ -264,7 +276,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
     /// Returns true if the queue at `index` has posted receives.
     #[inline]
     fn has_receives(&self, index: usize) -> bool {
-        index == 0 && self.posted_receives
+        index == 0 && self.buffers != FirstQueueBuffers::Pooled
     }
 
     pub(crate) fn posted_buffers(&self, qn: Qn) -> Option<u32> {

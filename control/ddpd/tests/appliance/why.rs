@@ -74,7 +74,11 @@ fn why_reports_unrecorded_and_invalid_subjects() {
             "no stream with 192.0.2.1 and no attempt of it was seen since ddpd started\nhint: no packet of the peer arrived",
         ),
         ("12", 1, "there is no job 12"),
-        ("ingest", 2, "`ingest` is no stream (16 hexadecimal digits), job (a number) or peer"),
+        (
+            "ingest",
+            2,
+            "`ingest` is not a stream (16 hexadecimal digits), a job (a number), a peer (an address",
+        ),
     ] {
         let (exit, text) = refusal(what);
         assert!(exit == code && text.contains(sentence), "{what}: {exit} {text}");

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use wire::ddp::{UNTAGGED_HEADER_LEN, UntaggedRepr};
 
 use super::queue::{INLINE_LEN, Queue, check_mo, no_buffer};
-use super::{Env, Receiver, Segment, Unfinished};
+use super::{Env, FirstQueueBuffers, Receiver, Segment, Unfinished};
 use crate::checks::{FilledReceive, ReceiveUse, Reject, UlpChecks};
 use crate::error::PostError;
 use crate::llp::{OrderKey, Ulpdu};
@@ -51,7 +51,7 @@ impl<M> Receive<M> {
 impl<M: RegionMemory, E: Copy> Receiver<M, E> {
     /// Posts a receive, after those already posted.
     pub(crate) fn post_receive(&mut self, receive: Receive<M>) -> Result<(), PostError> {
-        let is_posted = self.posted_receives && !self.shared_receives;
+        let is_posted = self.buffers == FirstQueueBuffers::Posted;
         let queue = self.queues.first_mut().filter(|_| is_posted);
         let queue = queue.ok_or(PostError::OtherReceiveMode)?;
         receive.spans.check_bounds()?;
@@ -65,7 +65,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         &mut self,
         source: Arc<dyn ReceiveSource<M>>,
     ) -> Result<(), PostError> {
-        if !self.shared_receives {
+        if self.buffers != FirstQueueBuffers::Shared {
             return Err(PostError::OtherReceiveMode);
         }
         self.unfinished.source = Some(source);
@@ -100,7 +100,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
     /// Removes all receives, also those of incomplete messages, and releases their memory. Returns their cookies in the
     /// order of posting. No receive can be posted after that.
     pub(crate) fn take_receives(&mut self) -> Vec<u64> {
-        if !self.posted_receives {
+        if self.buffers == FirstQueueBuffers::Pooled {
             return Vec::new();
         }
         self.queues.iter_mut().take(1).for_each(Queue::shut);
@@ -140,7 +140,8 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         let usage = env.checks.receive_use(header, len);
         let queue = &self.queues[usize::from(segment.queue)];
         let distance = queue.check_receive(header.msn, in_order, usage)? as usize;
-        if self.shared_receives && matches!(usage, ReceiveUse::Placed | ReceiveUse::Inline) {
+        let is_shared = self.buffers == FirstQueueBuffers::Shared;
+        if is_shared && matches!(usage, ReceiveUse::Placed | ReceiveUse::Inline) {
             self.take_receive(distance, in_order, env.stags)?;
         }
         let size = match usage {
@@ -236,7 +237,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
             queue.skip_message();
             None
         } else {
-            match self.shared_receives {
+            match self.buffers == FirstQueueBuffers::Shared {
                 true => queue.skip_message(),
                 false => queue.consume_buffer(),
             }

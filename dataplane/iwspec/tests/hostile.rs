@@ -53,7 +53,7 @@ fn endless() -> Vec<u8> {
     s.bytes().to_vec()
 }
 
-/// What the device does with a connection. Errors are ignored: the tester may have closed.
+/// Misbehaves on a connection as the device. Errors are ignored: the tester may have closed.
 fn misbehave(kind: usize, mut stream: TcpStream, seed: u64) {
     let send = |stream: &mut TcpStream, bytes: &[u8]| stream.write_all(bytes).is_ok();
     let _ = stream.set_read_timeout(Some(LIMIT));

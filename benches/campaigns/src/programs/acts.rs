@@ -1,4 +1,4 @@
-//! What hostile programs do.
+//! Acts of hostile programs.
 
 use std::fs::File;
 use std::io::{BufRead as _, IoSlice, Write as _};
@@ -26,7 +26,7 @@ const MAX_OBJECTS: usize = 10_000;
 /// Number of steps of [`Act::Walk`].
 pub(crate) const STEPS: usize = 9;
 
-/// What a hostile program does.
+/// Act of a hostile program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Act {
     /// Overwrites its queues and doorbells with random words.

@@ -30,7 +30,7 @@ impl<Io: PortIo> Env<Io> {
         | Event::ImmediateInto { .. }
         | Event::ReceiveFlushed { .. } = event
         {
-            // Those of an SRQ were taken without the worker's counters.
+            // Receives of an SRQ were taken without the worker's counters.
             counters.program_receives.add(pair.receives.shared.is_some().into());
         }
         match event {

@@ -1,4 +1,4 @@
-//! What the operator sees of programs: events, notes and the history of their connections.
+//! Observation of programs by the operator: events, notes and the history of their connections.
 
 use api::explain::NoteKind;
 use api::{ExplainSubject, Why};

@@ -2,13 +2,13 @@
 //!
 //! Accepts the IPv6 forms of RFC 4291 §2.2 and IPv4 in four decimal numbers. Refuses IPv4 forms that programs interpret
 //! differently, and IPv4-mapped addresses, which packets do not carry. The error names the form. Only [`parse_socket`]
-//! accepts a zone (RFC 4007 §11), and only as a number; other callers must remove it.
+//! accepts a zone (RFC 4007 §11), as a number; callers of the other functions must strip the zone first.
 
 use core::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Reason to refuse a text as an IP address, or an IP address as the address of another host. The `Display` form is a
-/// noun phrase, in some cases with the remedy.
+/// Reason for refusing a text that is not an IP address, or an address that cannot belong to another host. `Display`
+/// prints a noun phrase, in some cases with the remedy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AddressError {
     /// Neither IPv4 nor IPv6.
@@ -21,7 +21,7 @@ pub enum AddressError {
     Zone,
     /// IPv4-mapped (RFC 4291 §2.5.5.2).
     Mapped(Ipv4Addr),
-    /// A prefix of IPv4-mapped addresses.
+    /// An IPv4-mapped prefix, as the IPv4 prefix and its length.
     MappedPrefix(Ipv4Addr, u8),
     /// IPv4-compatible (RFC 4291 §2.5.5.1), deprecated.
     Compatible,
@@ -145,7 +145,7 @@ fn check_form(address: IpAddr) -> Result<(), AddressError> {
     }
 }
 
-/// Refuses an address that cannot be the address of one other host on a network.
+/// Refuses an address that cannot belong to a single other host.
 ///
 /// # Errors
 /// `Mapped`, `Unspecified`, `Loopback`, `Multicast`, `Broadcast`, `ThisNetwork` and `Compatible`.

@@ -6,15 +6,15 @@
 //! ```
 //!
 //! All SeqCst fences have one total order. If the consumer's fence is first, the producer sees `armed`; otherwise the
-//! consumer's poll sees the new entry in the ring. Not included: the descriptor on which the consumer sleeps.
-//! `tests/doorbell.rs` tries all interleavings (`RUSTFLAGS="--cfg loom" cargo test -p base --test doorbell`).
+//! consumer's poll sees the new entry in the ring. The descriptor on which the consumer sleeps is not part of this
+//! module. `tests/doorbell.rs` checks all interleavings (`RUSTFLAGS="--cfg loom" cargo test -p base --test doorbell`).
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicBool, Ordering, fence};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// The flag of one consumer.
+/// Wake-up flag of one consumer, armed while the consumer sleeps or prepares to.
 #[derive(Debug)]
 pub struct Doorbell {
     armed: AtomicBool,

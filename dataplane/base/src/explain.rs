@@ -1,5 +1,5 @@
-//! Explanations for operators of the names in counters, events and notes: the meaning, the usual cause and the remedy.
-//! `ddpctl explain` and `docs/reasons.md` are generated from them.
+//! Explanations, for operators, of the names of counters, events and notes: meaning, usual cause and remedy. `ddpctl
+//! explain` and `docs/reasons.md` are generated from them.
 
 /// Explanation of one name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

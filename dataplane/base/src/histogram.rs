@@ -47,8 +47,7 @@ impl<const FIRST: u64, const BOUNDS: usize> Histogram<FIRST, BOUNDS> {
         self.sum.store(sum.wrapping_add(value), Ordering::Relaxed);
     }
 
-    /// Returns a snapshot. The snapshot may contain only a part of the update that a concurrent
-    /// [`record`](Self::record) makes.
+    /// Returns a snapshot. A concurrent [`record`](Self::record) may be included in part.
     pub fn counts(&self) -> Counts {
         let bound = |at: usize| FIRST << at;
         let counts = self.counts.iter().enumerate();

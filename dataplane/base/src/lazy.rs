@@ -89,7 +89,7 @@ impl<T> LazyDeque<T> {
         LazyDeque(None)
     }
 
-    /// Returns the item at `index`, counted from the front; `None` behind the last item.
+    /// Returns the item at `index`, counted from the front; `None` past the last item.
     #[inline]
     pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
         self.0.as_mut()?.get_mut(index)

@@ -68,7 +68,7 @@ static POWERS: Powers = {
     powers
 };
 
-/// x^64, reflected: the product of the divisors x^32 of two factors.
+/// x^64, reflected. Compensates the divisors x^32 of two factors from [`Powers`].
 const X_POW_64: u32 = power(64);
 
 /// Returns x^`exponent` modulo the polynomial, reflected.
@@ -85,7 +85,7 @@ pub(crate) const fn power(exponent: u32) -> u32 {
 const fn divide_by_x_pow(mut value: u32, exponent: u32) -> u32 {
     let mut i = 0;
     while i < exponent {
-        // Multiplication by x sets the term x^0 only if it subtracts the polynomial, so the term shows the reduction.
+        // Multiplication by x sets the term x^0 exactly when it also subtracts the polynomial.
         let reduced = value & ONE != 0;
         value = if reduced { ((value ^ POLYNOMIAL) << 1) | 1 } else { value << 1 };
         i += 1;

@@ -21,7 +21,7 @@ const ODD: u64 = 1 << 48;
 const SUMMED: u64 = 1 << 49;
 
 impl Digest {
-    /// Returns the digest of no bytes, with a sum if `summed`.
+    /// Returns the digest of an empty input. With `summed`, the digest includes a sum.
     #[inline]
     pub fn new(summed: bool) -> Digest {
         Digest(if summed { SUMMED } else { 0 })

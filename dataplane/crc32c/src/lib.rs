@@ -6,8 +6,8 @@
 //! [`Path`] describes the four engines. The free functions use the fastest one for this CPU and length. The position of
 //! a CRC field, and the byte order in which it is sent, are up to the caller.
 //!
-//! `unsafe` is limited to `avx2`, `avx512` and `pass`, their calls below, `combine`, the CRC of numbers, and a
-//! [`Target`]'s copy of bytes that another program may write to.
+//! `unsafe` occurs only in `avx2`, `avx512`, `pass` and the calls of their functions below, in `combine`, in
+//! [`update_numbers`], and in [`Target::copy_from`], whose source another program may write to.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

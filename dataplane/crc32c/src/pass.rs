@@ -75,7 +75,7 @@ pub(crate) fn reduce(lanes: __m256i) -> u32 {
     !(_mm_crc32_u64(state, _mm_extract_epi64::<1>(lane) as u64) as u32)
 }
 
-/// Folds `words` to the 16-bit sum of the message. The words were counted from `lead` bytes before the message. If
+/// Folds `words` into the 16-bit sum of the message. The words were counted from `lead` bytes before the message. If
 /// `lead` is odd, each byte was in the other half of its word, so the bytes of the sum are swapped.
 #[inline]
 pub(crate) fn message_sum(words: u64, lead: usize) -> u16 {

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 pub use secret::Secret;
 
-/// Smallest MTU of a port.
+/// Smallest MTU of a port in bytes: every IPv4 host accepts datagrams of this length (RFC 1122 §3.3.2).
 pub const MIN_MTU: u16 = 576;
 /// Largest MTU of any port in bytes: a frame of that size fits into one DPDK packet buffer ([`MAX_DATA_ROOM`]).
 pub const MAX_MTU: u16 = 65_280;
@@ -210,8 +210,8 @@ impl PortKind {
         }
     }
 
-    /// Returns the name of the resource that no two ports of a process can share, for error messages. The key
-    /// [`PortKind::device_key`] names it in the configuration.
+    /// Returns, for error messages, the name of the resource that only one port of a process can use. The configuration
+    /// key is [`PortKind::device_key`].
     pub fn device(&self) -> String {
         match self {
             Self::Memif { id, .. } => format!("{}#{id}", self.location()),
@@ -284,8 +284,8 @@ impl PortKind {
         }
     }
 
-    /// Returns the number of buffers that the port allocates for both sides, besides its own pool. Only a memif client
-    /// has such buffers: one per transmit descriptor in each direction.
+    /// Returns the number of buffers that the port allocates for both sides, in addition to its pool. Only a memif
+    /// client has such buffers: one per transmit descriptor in each direction.
     pub fn shared_buffers(&self, queues: u16, tx_descriptors: u16) -> u32 {
         match self {
             Self::Memif { role: MemifRole::Client, .. } => {

@@ -1,7 +1,7 @@
 //! Checks the capture files of a `pcap` port before DPDK's `net_pcap` opens them.
 //!
-//! The driver reports only that a device cannot be created, so these checks find the reason. A reason names the remedy,
-//! and completes a sentence of the caller.
+//! The driver reports only that a device cannot be created, so these checks find the reason. A returned reason is a
+//! clause for the end of the caller's message.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;

@@ -83,7 +83,7 @@ impl SynCookieMode {
 pub struct Route {
     /// Destination prefix; its length is 0 for the default route.
     pub to: IpNet,
-    /// The router, in a connected prefix of the interface and of the destination's address family.
+    /// Address of the router: inside a connected prefix of the interface, of the same family as `to`.
     pub via: IpAddr,
 }
 

@@ -28,7 +28,7 @@ fn main() {
     println!("cargo:rustc-link-lib=IPSec_MB");
 }
 
-/// Prints an error line, for which cargo fails the build, and exits.
+/// Prints an error line that makes cargo fail the build, and exits.
 fn refuse(error: &bindgen::BindgenError) -> ! {
     println!(
         "cargo::error=intel-ipsec-mb.h cannot be read (Debian packages libipsec-mb-dev, which libdpdk-dev brings, and libclang-dev): {error}"

@@ -80,10 +80,10 @@ pub enum Loss {
 /// Gilbert-Elliott model: two states with a loss probability each. The state may change before each frame.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct BurstLoss {
-    /// Transition from the good state to the bad one, per frame.
+    /// Probability, per frame, of the transition from the good to the bad state.
     pub good_to_bad: Probability,
-    /// Transition from the bad state to the good one, per frame; its reciprocal is the mean length of a bad state in
-    /// frames.
+    /// Probability, per frame, of the transition from the bad to the good state. Its reciprocal is the mean length of a
+    /// bad state in frames.
     pub bad_to_good: Probability,
     /// Loss in the good state, usually [`Probability::NEVER`].
     pub loss_in_good: Probability,
@@ -94,7 +94,7 @@ pub struct BurstLoss {
 /// Delay of some frames, so that later frames overtake them.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Reorder {
-    /// Probability of the delay, per frame.
+    /// Probability, per frame, that the frame is delayed.
     pub probability: Probability,
     /// Additional delay.
     pub delay: Duration,

@@ -3,7 +3,7 @@
 
 /// A frame that a [`FaultyLink`](crate::FaultyLink) carries.
 pub trait Frame: Sized {
-    /// Returns the length of the frame, bytes, which determines its transmission time on a slow link.
+    /// Returns the length of the frame in bytes. The length determines the transmission time on a slow link.
     fn len(&self) -> usize;
 
     /// Returns true if the frame has no bytes.

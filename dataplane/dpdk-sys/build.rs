@@ -7,8 +7,8 @@ use std::process::exit;
 /// Oldest DPDK release that the shim compiles against.
 const MIN_RELEASE: &str = "22.11";
 
-/// Headers that identify DPDK's header directories: the first is in the common one, the second in the architecture's
-/// own.
+/// Headers that identify DPDK's header directories: the first is in the common directory, the second in the
+/// architecture's.
 const HEADERS: [&str; 2] = ["rte_version.h", "rte_build_config.h"];
 
 /// DPDK functions that need no shim: not inline, and without structures in their signatures.
@@ -32,8 +32,8 @@ const FUNCTIONS: &[&str] = &[
     "rte_eth_dev_rx_intr_disable",
 ];
 
-/// Libraries of these functions, and of the functions that the shim calls, among them those of the drivers `net_ring`
-/// and `net_vhost`. The EAL loads all other drivers at run time.
+/// Libraries with these functions and with those that the shim calls. Two are drivers, `net_ring` and `net_vhost`; the
+/// EAL loads all other drivers at run time.
 const LIBRARIES: &[&str] = &[
     "rte_net_ring",
     "rte_net_vhost",

@@ -26,7 +26,7 @@ pub struct Device {
     handle: Handle,
     /// The driver's arguments of a virtual device; empty for others.
     args: String,
-    /// Sockets of this process before the device was created, inode by descriptor: `AF_PACKET`, `AF_XDP`.
+    /// `AF_PACKET` and `AF_XDP` sockets that this process had before the device was created: inode by descriptor.
     sockets_before: [BTreeMap<RawFd, u64>; 2],
 }
 

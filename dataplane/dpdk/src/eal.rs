@@ -36,7 +36,7 @@ pub struct EalConfig {
     pub extra: Vec<String>,
     /// Least severe level of DPDK's log lines that are passed to `log`.
     pub log_level: LogLevel,
-    /// Receiver of these lines. May be called by any thread, but never while the thread holds a lock of DPDK's queues.
+    /// Receiver of these lines. Any thread may call it, but not while the thread holds a lock of DPDK's queues.
     pub log: fn(LogLevel, &str),
 }
 

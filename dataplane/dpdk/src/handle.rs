@@ -275,7 +275,7 @@ impl Handle {
         }
     }
 
-    /// Restarts a device whose link is down. Leaves this to the next alarm while another device is created or removed.
+    /// Restarts a device whose link is down. While another device is created or removed, the next alarm tries again.
     fn reconnect(&self) {
         let Some(gate) = self.gate() else { return };
         if self.link().up {

@@ -90,7 +90,7 @@ pub(crate) fn take_recent() -> Vec<String> {
     state.recent.drain(..).collect()
 }
 
-/// Discards earlier lines, so that an error contains only its own.
+/// Discards earlier lines, so that an error contains only lines of the failed call.
 pub(crate) fn clear_recent() {
     drop(take_recent());
 }

@@ -111,7 +111,7 @@ impl Mbuf {
         self.data_off() as usize
     }
 
-    /// Returns the number of free bytes behind the data of the first segment.
+    /// Returns the number of free bytes after the data of the first segment.
     pub fn tailroom(&self) -> usize {
         // SAFETY: the constant is the offset of the u16 field `buf_len`.
         let room = unsafe { self.field::<u16>(sys::DDPD_MBUF_BUF_LEN) } as usize;

@@ -201,8 +201,8 @@ fn sctp_rules_are_requested_and_may_be_refused() {
         (rules, created, driver.validated.len())
     };
 
-    // All eight forms are requested if the driver accepts none: it has no rules, or fails to create rules that it
-    // validated, or rejects them in validation. A rule that validation rejects is not created.
+    // A driver that accepts no rule receives all eight forms of requests. It has no rules, fails to create a validated
+    // rule, or rejects rules in validation. A rejected rule is not created.
     let nothing: fn(&RequestedRule) -> bool = |_| false;
     for (takes, says) in [
         (nothing, ValidateAnswer::Truthful),

@@ -1,8 +1,8 @@
 //! Two processes connected by a memif exchange frames at MTU 1500, 9000 and 65,280. If one is killed, also during a
 //! burst, the other detects it and serves the next peer. Both roles, server and client, are tested.
 //!
-//! `DDPD_MEMIF_KILLS`: the number of clients killed during bursts (default 8). The number of killed servers is a
-//! quarter of that, because after each a client may wait 5 s.
+//! `DDPD_MEMIF_KILLS`: number of clients killed during bursts (default 8). A quarter as many servers are killed,
+//! because a client may wait 5 s after each.
 
 mod port_common;
 

@@ -144,7 +144,7 @@ fn capture_file(frames: &[Vec<u8>]) -> Vec<u8> {
     file
 }
 
-/// Returns the complete frames in a capture file, which may still be being written.
+/// Returns the complete frames in a capture file, which the port may still be writing.
 fn frames(path: &Path) -> Vec<Vec<u8>> {
     let file = std::fs::read(path).unwrap_or_default();
     let mut rest = file.get(24..).unwrap_or_default();

@@ -33,7 +33,7 @@ fn echo() -> ! {
         queues: queues.parse().unwrap(),
         rx_descriptors: 256,
         tx_descriptors: 256,
-        // The driver refuses a larger MTU, but transfers such frames.
+        // The driver refuses a larger MTU, but transfers longer frames.
         mtu: mtu.min(9698),
         set_mtu: true,
         rx: RxOffloads::default(),

@@ -33,7 +33,7 @@ pub(crate) fn with_fewer_buffers(config: PortConfig) -> PortConfig {
 }
 
 /// Asserts that no packet buffer leaked: `free` buffers are free again, except for the buffers that queues and rings
-/// hold (at most 2048 or half).
+/// hold (at most 2048, and at most half of `free`).
 pub(crate) fn assert_no_leak(port: &Port, free: u32) {
     let held = 2048.min(free / 2);
     assert!(port.free_buffers() + held >= free, "{} of {free}", port.free_buffers());
@@ -193,7 +193,7 @@ impl Exchange {
         Exchange { kernel_mac, port_mac, kernel, port }
     }
 
-    /// Sends `payload` from the port to a socket of the kernel and back, and compares.
+    /// Sends `payload` from the port to a socket of the kernel and back. Asserts that both arrive unchanged.
     pub(crate) fn assert_round_trip(&self, queue: &mut PortQueue, payload: &[u8]) {
         let socket = self.assert_reaches_kernel(queue, payload);
         socket.send_to(payload, (self.port, 7)).unwrap();
@@ -212,7 +212,7 @@ impl Exchange {
         socket.recv_from(&mut [0; 64]).is_ok()
     }
 
-    /// Sends `payload` from the port to a socket of the kernel and compares.
+    /// Sends `payload` from the port to a socket of the kernel. Asserts that it arrives unchanged.
     pub(crate) fn assert_reaches_kernel(&self, queue: &mut PortQueue, payload: &[u8]) -> UdpSocket {
         let socket = UdpSocket::bind((self.kernel, 0)).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();

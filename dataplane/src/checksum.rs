@@ -7,7 +7,7 @@ use std::net::IpAddr;
 const MIN_SIMD_LEN: usize = 128;
 
 /// Returns the ones' complement sum of `data` as big-endian 16-bit words, not complemented. An odd last byte is padded
-/// with a zero byte. [`add`] combines the sums of consecutive pieces, of which all but the last must have an even
+/// with a zero byte. [`add`] combines the sums of consecutive pieces. All pieces except the last must have an even
 /// length.
 pub fn sum(data: &[u8]) -> u16 {
     // Words are summed in native byte order: the sum of byte-swapped words is the byte-swapped sum (RFC 1071 §2 (B)).

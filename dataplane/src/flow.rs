@@ -92,8 +92,8 @@ struct Entry {
 }
 
 impl FlowHash {
-    /// Returns the part of the table. Its bits overlap neither the lowest bits, which select the position in a part of
-    /// up to 2^17 entries, nor the tag's.
+    /// Returns the part of the table, bits 17 to 24 of the hash. Lower bits select the position in a part of up to 2^17
+    /// entries; the highest bits are the tag.
     fn part(self) -> usize {
         (self.0 >> 17) as usize % PARTS
     }
@@ -170,7 +170,7 @@ pub struct Slab<T> {
     worker: u16,
     limit: u32,
     values: Vec<Option<T>>,
-    /// Generation of each slot: part of the identifier of its stream. For a vacant slot, of its next stream.
+    /// Generation of each slot, a part of its stream's identifier; in a vacant slot, of the next stream's identifier.
     generations: Vec<u32>,
     free: Vec<u32>,
     len: u32,
@@ -356,7 +356,7 @@ mod tests {
         assert_eq!((table.candidate(hash), table.len()), (Some(7), 1));
     }
 
-    // Growth moves the entries of a part, which are a small share of all.
+    // Growth moves only the entries of one part.
     #[test]
     fn one_insertion_moves_few_flows() {
         let mut table = FlowTable::new([3; 16]);

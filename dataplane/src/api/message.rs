@@ -37,19 +37,19 @@ pub enum Command {
     AddStag {
         /// The region with its access rights.
         entry: StagEntry<Memory>,
-        /// Identifies the answer.
+        /// Chosen by the sender, repeated in the answer.
         ticket: Ticket,
     },
     /// Changes IPsec policies or SAs. Answered by [`Event::Done`].
     Sa {
         /// Change of policies or SAs.
         change: SaChange,
-        /// Identifies the answer.
+        /// Chosen by the sender, repeated in the answer.
         ticket: Ticket,
     },
     /// Requests the worker's SAs. Answered by [`Event::Sas`].
     ListSas {
-        /// Identifies the answer.
+        /// Chosen by the sender, repeated in the answer.
         ticket: Ticket,
     },
     /// Removes a region from the worker's replica of the STag table. This worker places no more data in the region.
@@ -59,7 +59,7 @@ pub enum Command {
         stag: Stag,
         /// Treatment of messages that are being sent from the region.
         removal: SourceRemoval,
-        /// Identifies the answer.
+        /// Chosen by the sender, repeated in the answer.
         ticket: Ticket,
     },
     /// Binds a region to one stream, or opens it to all streams of its protection domain. Answered by [`Event::Done`].
@@ -69,7 +69,7 @@ pub enum Command {
         /// Stream that may access the region; `None` for all streams of the protection domain. The stream may belong to
         /// another worker.
         stream: Option<StreamId>,
-        /// Identifies the answer.
+        /// Chosen by the sender, repeated in the answer.
         ticket: Ticket,
     },
     /// Changes the access rights of peers to a region. Answered by [`Event::Done`]. After the answer, this worker
@@ -79,14 +79,14 @@ pub enum Command {
         stag: Stag,
         /// The new access rights.
         access: Access,
-        /// Identifies the answer.
+        /// Chosen by the sender, repeated in the answer.
         ticket: Ticket,
     },
     /// Adds a listener. Answered by [`Event::Done`].
     AddListener {
         /// Configuration of the listener, shared with the other workers.
         listener: Arc<ListenerConfig>,
-        /// Identifies the answer.
+        /// Chosen by the sender, repeated in the answer.
         ticket: Ticket,
     },
     /// Removes a listener. Half-open streams are reset. Streams reported by [`Event::Incoming`] and established streams
@@ -94,7 +94,7 @@ pub enum Command {
     RemoveListener {
         /// Listener to remove.
         listener: ListenerId,
-        /// Identifies the answer.
+        /// Chosen by the sender, repeated in the answer.
         ticket: Ticket,
     },
     /// Replaces the peer lists of a listener. Half-open streams of peers that are no longer admitted are reset.
@@ -104,7 +104,7 @@ pub enum Command {
         listener: ListenerId,
         /// New peer lists.
         peers: Arc<PeerFilter>,
-        /// Identifies the answer.
+        /// Chosen by the sender, repeated in the answer.
         ticket: Ticket,
     },
     /// Allows the worker to accept more streams of a listener. Each stream consumes a credit at its SYN. The credit is
@@ -147,7 +147,7 @@ pub enum Command {
         message: Message<Memory>,
         /// Source region, if any. [`Command::RemoveStag`] waits until the message no longer uses the region.
         region: Option<Stag>,
-        /// Identifies the answer.
+        /// Chosen by the sender, repeated in the answer.
         ticket: Ticket,
     },
     /// Posts an RDMAP operation. Answered by [`Event::Completed`] or [`Event::PostFailed`].
@@ -159,14 +159,14 @@ pub enum Command {
         /// Source region, or sink region of a Read, if any. [`Command::RemoveStag`] waits until the operation no longer
         /// uses the region.
         region: Option<Stag>,
-        /// Identifies the answer.
+        /// Chosen by the sender, repeated in the answer.
         ticket: Ticket,
     },
     /// Reposts receive buffers to an untagged queue; on an RDMAP stream only to queue 0.
     PostBuffers {
         /// Stream of the queue; ignored if it has ended.
         stream: StreamId,
-        /// Queue number.
+        /// Untagged queue whose buffers are reposted.
         qn: Qn,
         /// Number of buffers.
         buffers: u32,
@@ -181,7 +181,7 @@ pub enum Command {
     AddProgram {
         /// The program, with its doorbells at this worker.
         program: Box<ProgramConfig>,
-        /// Identifies the answer.
+        /// Chosen by the sender, repeated in the answer.
         ticket: Ticket,
     },
     /// Removes a local program, its QPs and its CQs. Streams of its QPs are reset. Answered by [`Event::Done`]. After
@@ -189,14 +189,14 @@ pub enum Command {
     RemoveProgram {
         /// Program to remove.
         program: ProgramId,
-        /// Identifies the answer.
+        /// Chosen by the sender, repeated in the answer.
         ticket: Ticket,
     },
     /// Registers a completion queue. Answered by [`Event::Done`].
     AddCompletionQueue {
         /// The queue at this worker.
         queue: Box<CompletionQueueConfig>,
-        /// Identifies the answer.
+        /// Chosen by the sender, repeated in the answer.
         ticket: Ticket,
     },
     /// Removes a completion queue that no QP of this worker uses. Answered by [`Event::Done`].
@@ -205,7 +205,7 @@ pub enum Command {
         program: ProgramId,
         /// Number of the CQ.
         number: u32,
-        /// Identifies the answer.
+        /// Chosen by the sender, repeated in the answer.
         ticket: Ticket,
     },
     /// Registers a QP, before the [`Connect`](Self::Connect) or [`Accept`](Self::Accept) of its stream. Answered by
@@ -213,14 +213,14 @@ pub enum Command {
     AddQueuePair {
         /// The QP with its queues.
         pair: Box<QueuePairConfig>,
-        /// Identifies the answer.
+        /// Chosen by the sender, repeated in the answer.
         ticket: Ticket,
     },
     /// Removes a QP. Its stream is reset. Incomplete posts have no completion. Answered by [`Event::Done`].
     RemoveQueuePair {
         /// QP to remove.
         id: QueuePairId,
-        /// Identifies the answer.
+        /// Chosen by the sender, repeated in the answer.
         ticket: Ticket,
     },
     /// Changes the memory windows of a program. Answered by [`Event::Done`]: after a removal, this worker places and
@@ -230,7 +230,7 @@ pub enum Command {
         program: ProgramId,
         /// The change.
         change: WindowChange,
-        /// Identifies the answer.
+        /// Chosen by the sender, repeated in the answer.
         ticket: Ticket,
     },
     /// Answers [`ProgramEvent::BindWindow`]. Ignored if the QP has ended.
@@ -246,7 +246,7 @@ pub enum Command {
     CheckRegion {
         /// STag of the region.
         stag: Stag,
-        /// Identifies the answer.
+        /// Chosen by the sender, repeated in the answer.
         ticket: Ticket,
     },
     /// Starts a load on a stream. Always answered by [`Event::LoadDone`].
@@ -255,7 +255,7 @@ pub enum Command {
         stream: StreamId,
         /// Kind, number and pace of the messages.
         load: Load,
-        /// Identifies the answer.
+        /// Chosen by the sender, repeated in the answer.
         ticket: Ticket,
     },
     /// Stops a load: the worker posts no more messages. [`Event::LoadDone`] follows once the outstanding messages are
@@ -296,7 +296,7 @@ pub enum Command {
     ListStreams {
         /// Streams and associations to list.
         selection: StreamSelection,
-        /// Identifies the answer.
+        /// Chosen by the sender, repeated in the answer.
         ticket: Ticket,
     },
     /// Requests the flight recordings of streams. Answered by one [`Event::Recordings`].
@@ -304,12 +304,12 @@ pub enum Command {
         /// Requested streams, at most [`MAX_RECORDINGS`](super::MAX_RECORDINGS). The answer omits streams that have
         /// ended.
         streams: Vec<StreamId>,
-        /// Identifies the answer.
+        /// Chosen by the sender, repeated in the answer.
         ticket: Ticket,
     },
     /// Requests the entries of the neighbour caches. Answered by one [`Event::Neighbours`].
     ListNeighbours {
-        /// Identifies the answer.
+        /// Chosen by the sender, repeated in the answer.
         ticket: Ticket,
     },
     /// Starts or ends a capture of this worker's frames on a port. A previous capture of the port ends. Answered by
@@ -319,7 +319,7 @@ pub enum Command {
         port: PortId,
         /// Receives the captured frames; `None` ends the capture.
         tap: Option<Box<Tap>>,
-        /// Identifies the answer.
+        /// Chosen by the sender, repeated in the answer.
         ticket: Ticket,
     },
     /// Notifies the worker that a port's link came up, its device was recreated, or its MAC address changed. The worker
@@ -371,7 +371,7 @@ pub enum Service {
 /// Parameters of a connect.
 #[derive(Clone, Debug)]
 pub struct Connect {
-    /// Identifies the answer.
+    /// Chosen by the sender, repeated in the answer.
     pub ticket: Ticket,
     /// Interface for the stream's packets. The worker must have a queue of its port.
     pub interface: InterfaceId,
@@ -409,7 +409,7 @@ pub enum StreamSelection {
     All,
     /// The stream with this identifier.
     Stream(StreamId),
-    /// The streams with these numbers. Each worker lists its own.
+    /// The streams with these identifiers. Each worker lists only the streams that it owns.
     Streams(Arc<[StreamId]>),
     /// All associations.
     Associations,
@@ -491,7 +491,7 @@ pub enum Event {
     Untagged {
         /// Stream that received the message.
         stream: StreamId,
-        /// Queue number.
+        /// Untagged queue of the message.
         qn: Qn,
         /// Message sequence number in the queue (RFC 5041 §4.3).
         msn: Msn,

@@ -108,8 +108,8 @@ pub enum Receives {
     Shared(Arc<SharedReceives>),
 }
 
-/// A shared receive queue (SRQ) of a program. The workers of its QPs share this value, and take a receive when the first
-/// segment of a message arrives.
+/// A shared receive queue (SRQ) of a program. The workers of its QPs share this value. A worker takes a receive when
+/// the first segment of a message arrives.
 #[derive(Debug)]
 pub struct SharedReceives {
     /// Program that owns the SRQ.
@@ -119,9 +119,9 @@ pub struct SharedReceives {
     /// Protection domain of the receives.
     pd: PdId,
     ring: SharedRing,
-    /// Capacity of the ring, units: more receives cannot remain.
+    /// Capacity of the ring in units. At most this many receives remain.
     capacity: u64,
-    /// Limit below which an event is due; 0: none.
+    /// Number of remaining receives below which an event is due; 0: no event.
     limit: AtomicU32,
     /// True if the limit was reached and not yet reported.
     is_low: AtomicBool,
@@ -167,14 +167,14 @@ impl SharedReceives {
         self.pd
     }
 
-    /// Requests one event when fewer than `limit` receives remain; 0: none. Returns true if that is so already, and the
-    /// caller reports it.
+    /// Requests one event when fewer than `limit` receives remain; 0 requests none. Returns true if fewer remain
+    /// already: the caller then reports the event.
     pub fn set_limit(&self, limit: u32) -> bool {
         self.limit.store(limit, Ordering::Relaxed);
         self.reaches_limit()
     }
 
-    /// Takes the next receive; `None` if there is none. After an error, and then always, there is none.
+    /// Takes the next receive. Returns `None` if no receive remains, and always after an error.
     pub fn take(&self) -> Option<ReceiveWork> {
         if self.failure.get().is_some() {
             return None;
@@ -193,7 +193,7 @@ impl SharedReceives {
         })
     }
 
-    /// Returns true if a notice may be due.
+    /// Returns true if an event about the SRQ may be due.
     pub fn has_notice(&self) -> bool {
         self.is_low.load(Ordering::Relaxed) || self.failure.get().is_some()
     }
@@ -222,7 +222,7 @@ impl SharedReceives {
     /// Returns true, once for each request, if fewer receives than the limit remain.
     fn reaches_limit(&self) -> bool {
         let limit = self.limit.load(Ordering::Relaxed);
-        // A program that reports an impossible number gets no event.
+        // The program writes this number. A number above the capacity counts as a full ring.
         limit > 0
             && self.ring.remaining().min(self.capacity) < limit.into()
             && self.limit.compare_exchange(limit, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
@@ -234,7 +234,7 @@ impl SharedReceives {
 pub struct WindowId(pub u32);
 
 impl WindowId {
-    /// Returns the window that an STag belongs to, if the STag is one of a window.
+    /// Returns the window of `stag`, which must be an STag of a window.
     pub const fn of(stag: Stag) -> WindowId {
         WindowId(stag.0 >> 8)
     }

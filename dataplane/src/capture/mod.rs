@@ -6,7 +6,7 @@
 //!
 //! The worker owns the [`Tap`] and never waits: frames that do not fit into the ring are lost and counted. [`pair`]
 //! creates the ring and touches its pages. The [`Reader`] must outlive the tap, so that the worker does not free the
-//! ring's memory. The tap has its own wall clock, because workers have none.
+//! ring's memory. The tap contains a wall clock, because workers have none.
 //!
 //! Frames that the device itself drops are not captured. A frame whose flow another worker owns is captured at the
 //! worker that receives it. Its result at the owner is not recorded.

@@ -1,7 +1,7 @@
 //! Frees large memory, and all memory of local programs, on a dedicated thread. Unmapping several GiB takes about a
-//! second, and the last handle may be dropped by a worker or by the control thread, neither of which may block that long.
-//! A program decides how often its memory is freed: each time, an unmapping on a worker would take some microseconds from
-//! other programs.
+//! second. The last handle may be dropped by a worker or by the control thread, neither of which may block that long.
+//! A program decides how often its memory is freed, and each unmapping on a worker would delay other programs by some
+//! microseconds.
 
 use std::any::Any;
 use std::os::fd::OwnedFd;
@@ -63,7 +63,7 @@ pub(super) fn free_deferred(resources: MemoryResources) {
     }
 }
 
-/// Waits until all memory is free whose last handle was dropped before.
+/// Waits until all memory is freed whose last handle was dropped before this call.
 pub(super) fn wait() {
     let (report, done) = sync_channel(1);
     if let Some(Some(inbox)) = FREE_THREAD.get()

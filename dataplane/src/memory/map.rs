@@ -170,9 +170,9 @@ impl Mapping {
         Ok((mapping, fd))
     }
 
-    /// Maps parts of a program's arena one after the other: the first byte of each part follows the last of the one
-    /// before. No page is made present. Offsets and lengths of `parts` are multiples of the page size and lie within the
-    /// file, whose size is sealed.
+    /// Maps parts of a program's arena one after the other: the first byte of each part follows the last byte of the
+    /// previous part. No page is made present. Offsets and lengths of `parts` are multiples of the page size and lie
+    /// within the file, whose size is sealed.
     pub(super) fn view(
         file: BorrowedFd<'_>,
         parts: &[Range<u64>],
@@ -194,8 +194,8 @@ impl Mapping {
         let mut at = 0;
         for part in parts {
             let len = (part.end - part.start) as usize;
-            // SAFETY: `at..at + len` lies inside the new range, whose length is the sum of all parts; only this part of it
-            // is replaced. The file is sealed, so no access inside the mapping passes its end.
+            // SAFETY: `at..at + len` lies inside the new range, whose length is the sum of all parts. Only this part of
+            // the range is replaced. The file is sealed, so no access inside the mapping passes its end.
             unsafe {
                 let place = mapping.start.as_ptr().add(at).cast();
                 rustix::mm::mmap(place, len, rights, flags, file, part.start)
@@ -210,9 +210,9 @@ impl Mapping {
     /// Returns the mapped memory as words that this process and a program access atomically.
     pub(super) fn words(&self) -> &[Word] {
         let start = self.start.as_ptr().cast::<Word>();
-        // SAFETY: these words lie inside the mapping, which outlives the reference, and a mapping is page-aligned. They are
-        // atomics, so that writes of the program do not break the shared reference. No region memory is made of a mapping
-        // that holds queues, so this process does not copy to it by pointer.
+        // SAFETY: these words lie inside the mapping, which outlives the reference, and a mapping is page-aligned. They
+        // are atomics, so that writes of the program do not break the shared reference. A mapping with queues is never
+        // region memory, so this process does not copy to it by pointer.
         unsafe { std::slice::from_raw_parts(start, self.len / size_of::<Word>()) }
     }
 
@@ -457,7 +457,7 @@ impl Mapping {
     }
 
     /// Zeroes the bytes of a slot whose pages the kernel does not free. Kernels before Linux 5.18 cannot free locked
-    /// pages; they stay present until the slab is unmapped.
+    /// pages; the pages stay present until the slab is unmapped.
     pub(super) fn zero(&self) {
         // SAFETY: the bytes are this mapping's, and no one else accesses them.
         unsafe { self.start.as_ptr().write_bytes(0, self.len) };

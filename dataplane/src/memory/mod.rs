@@ -3,7 +3,7 @@
 //! A [`Memory`] is a handle on one mapping, cheap to clone and shared by all workers' replicas of the STag table. The
 //! mapping is freed with the last handle. It is pre-faulted when it is created, so that a worker's access does not
 //! cause a page fault, and locked if RLIMIT_MEMLOCK allows. One exception: a local program can punch holes into shared
-//! memory. A worker's next access to such a page faults and finds zeros. [`Memory::statements`] lists requested
+//! memory. A worker's next access to a hole takes a page fault and reads zeros. [`Memory::statements`] lists requested
 //! properties that are missing.
 //!
 //! The mapping never grows, shrinks or moves. Pages are populated and freed piece by piece, and large memory is freed
@@ -13,7 +13,7 @@
 //! Peers, local programs and other workers may access the same bytes at the same time. So no references into a mapping
 //! exist except to atomics. All other access is by copies through raw pointers, after a check of both bounds.
 //!
-//! All `unsafe` code of the crate is in this module. Left out: access rights of peers (`ddp`), and writing a
+//! All `unsafe` code of the crate is in this module. Not included: access rights of peers (`ddp`), and writing a
 //! staged file back (`control`).
 
 mod arena;
@@ -155,9 +155,9 @@ pub enum MemoryError {
     /// The range of a program's arena is not within it.
     #[error("bytes {start} to {end} are not whole pages within an arena of {len} bytes")]
     ArenaRange {
-        /// First byte.
+        /// Offset of the first byte.
         start: u64,
-        /// Byte behind the last one.
+        /// Offset of the byte after the last.
         end: u64,
         /// Length of the arena in bytes.
         len: u64,
@@ -213,7 +213,7 @@ struct Inner {
     /// True if the memory is freed on the free thread.
     is_deferred: bool,
     statements: Vec<String>,
-    /// Value of the caller that is dropped after the mapping; see [`Memory::with_charge`].
+    /// Value attached by the caller, dropped after the mapping; see [`Memory::with_charge`].
     charge: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
@@ -362,7 +362,7 @@ impl Memory {
     }
 }
 
-/// Waits until all memory is free whose last handle was dropped before. Blocks. For tests and fuzz targets.
+/// Waits until all memory is freed whose last handle was dropped before this call. Blocks. For tests and fuzz targets.
 #[doc(hidden)]
 pub fn wait_for_frees() {
     free_thread::wait();

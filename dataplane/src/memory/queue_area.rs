@@ -93,7 +93,8 @@ impl QueueArea {
         Ok(RingConsumer { queue, _area: self.clone() })
     }
 
-    /// Returns the workers' end of a shared receive queue of `capacity` units at byte `offset`. Its memory must be zero.
+    /// Returns the workers' end of a shared receive queue of `capacity` units at byte `offset`. The queue's memory must
+    /// be zero.
     ///
     /// # Errors
     /// As [`ring`](Self::ring).

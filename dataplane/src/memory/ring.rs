@@ -55,7 +55,7 @@ const _: () =
 #[repr(u16)]
 pub enum Kind {
     /// A tagged message was delivered: `len` bytes from `offset` on. If its segments are not contiguous, `offset` is
-    /// the lowest one and `len` their total.
+    /// the lowest offset and `len` the total of their lengths.
     Data = 1,
     /// A stream that may write the region was accepted.
     Opened = 2,

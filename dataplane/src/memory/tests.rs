@@ -253,7 +253,7 @@ fn a_file_that_ends_before_its_length_is_refused() {
     let path = std::env::temp_dir().join(format!("ddpd-shrunk-{}", std::process::id()));
     std::fs::write(&path, b"12345").unwrap();
     let file = std::fs::File::open(&path).unwrap();
-    // The stated length is 4096, the content 5 bytes: as a file of /sys, or one truncated while it is read.
+    // The stated length is 4096, the content 5 bytes, as for a file of /sys or a file truncated during the read.
     let staged = StagedFile { path: &path, file, len: 4096 };
     let mapping = Mapping::anonymous(4096).unwrap();
     let error = staged.read_into(&mapping, &mut |_| Ok(())).unwrap_err().to_string();

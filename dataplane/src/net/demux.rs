@@ -386,7 +386,7 @@ fn parse_ipv6(
     let addresses = Addresses { source: IpAddr::V6(source), destination: IpAddr::V6(destination) };
     let (protocol, begin) = match chain {
         ExtensionChain::Upper(protocol, begin) => (protocol, begin),
-        // RFC 8200 §4.5. Only fragments between unicast addresses: TCP and SCTP are unicast.
+        // RFC 8200 §4.5. Only fragments between unicast addresses are reassembled: TCP and SCTP are unicast.
         ExtensionChain::Fragment { protocol, id, offset, more, begin }
             if unicast
                 && !source.is_unspecified()

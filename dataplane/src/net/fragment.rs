@@ -86,9 +86,9 @@ fn extra_header_len(path: &Path) -> usize {
     if path.is_v6() { FRAGMENT_HEADER } else { 0 }
 }
 
-/// Generator of fragment identifications: one counter of all packets that this worker fragments, plus a secret offset
-/// for each pair of addresses. So a host cannot predict the identifications sent to another host (RFC 7739 §5). A host
-/// can infer the number of packets that were fragmented between two packets to itself.
+/// Generator of fragment identifications: the worker's counter of fragmented packets, plus a secret offset for each
+/// pair of addresses. So a host cannot predict the identifications sent to another host (RFC 7739 §5). A host can infer
+/// how many packets the worker fragmented between two packets to this host.
 ///
 /// For a pair of addresses, an identification repeats after the worker has fragmented 2^16 packets over IPv4 (2^32 over
 /// IPv6) to any hosts. Over IPv4 that may be within the time for which RFC 6864 §4.3 requires it to be unique. Then

@@ -260,14 +260,14 @@ impl NeighbourCache {
         }
     }
 
-    /// Probes the neighbour unless it is stale or unresolved, because a stream's segments are probably lost.
+    /// Probes the neighbour unless it is stale or unresolved. Called when a stream's segments are probably lost.
     pub fn suspect(&mut self, address: IpAddr, now: Instant) {
         if let Some(at) = self.find(address) {
             self.suspect_at(at, now);
         }
     }
 
-    /// Probes reachable and delayed neighbours, and pinned stale neighbours, because the link may have changed.
+    /// Probes reachable and delayed neighbours, and pinned stale neighbours. Called when the link may have changed.
     pub fn suspect_all(&mut self, now: Instant) {
         for at in 0..self.entries.len() {
             let entry = &self.entries[at];

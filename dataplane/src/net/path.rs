@@ -156,7 +156,8 @@ impl Path {
     }
 
     /// Creates a path as [`new`](Self::new) does, through the neighbour `next_hop` instead of a route. The path to an
-    /// address of the interface is a loopback path, whatever the next hop. Returns `None` if the address families differ.
+    /// address of the interface is a loopback path, whatever the next hop. Returns `None` if the address families
+    /// differ.
     pub fn via(
         index: usize,
         interface: &Interface,

@@ -82,7 +82,7 @@ pub struct PortConfig {
     /// it has any.
     pub may_sleep: bool,
     /// True if another port may also receive the frames of this port's Linux interface. Only for `AfPacket`, for tools
-    /// that run beside an appliance.
+    /// that run on the same host as an appliance.
     pub shares_interface: bool,
 }
 
@@ -150,7 +150,7 @@ pub struct PortInfo {
     pub rss: RssTable,
     /// Packet buffers of the port.
     pub buffers: u32,
-    /// Facts for the operator, one sentence each: above all, requested properties that the device lacks.
+    /// Messages for the operator, one sentence each, mainly about requested properties that the device lacks.
     pub statements: Vec<String>,
 }
 

@@ -136,13 +136,13 @@ mod tests {
             let expected = (Some(true), false, statement(which));
             assert_eq!(choose_and_apply(&port, &device(), rules(v4, v6)), expected);
         }
-        // No request to drivers for which a rule would deliver all packets to one worker.
+        // No rule is requested from a driver with which all packets would arrive at one worker.
         for driver in ["net_ice", "net_iavf"] {
             let device = DeviceInfo { driver: driver.into(), ..device() };
             let expected = (Some(false), false, statement(""));
             assert_eq!(choose_and_apply(&port, &device, SctpRules::default()), expected);
         }
-        // No request to a port with one queue, or to a TAP port.
+        // No rule is requested for a port with one queue, or for a TAP port.
         assert_eq!(
             choose_and_apply(&pci(), &device(), SctpRules::default()),
             (None, false, vec![])

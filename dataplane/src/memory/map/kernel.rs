@@ -80,7 +80,7 @@ impl Mapping {
     }
 
     /// Copies the bytes at offset `at` to `out` with `kernel`. Panics as [`Mapping::read`] does, and if the CPU lacks
-    /// the kernel.
+    /// the instructions of `kernel`.
     pub(in crate::memory) fn read_with(&self, kernel: CopyKernel, at: usize, out: &mut [u8]) {
         assert!(out.len() <= self.len && at <= self.len - out.len());
         assert!(kernel.is_available());

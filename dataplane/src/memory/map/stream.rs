@@ -3,8 +3,9 @@
 //! An ordinary store that misses the cache first reads the line. If the placed bytes do not stay in a cache anyway,
 //! that read is wasted and delays the stores.
 //!
-//! Copied bytes are visible to other cores before any later store of this core, and the last byte after all others.
-//! Programs that poll the last byte must not rely on this order, because shorter pieces are copied by memcpy.
+//! Copied bytes are visible to other cores before any later store of this core, and the last byte becomes visible after
+//! all others. Programs that poll the last byte must not rely on this order, because shorter pieces are copied by
+//! memcpy.
 
 use std::ptr;
 
@@ -66,8 +67,8 @@ pub(super) unsafe fn copy_pieces<'a>(
             }
             partial.len = 0;
         }
-        // The last line is held back: the next piece may share it, and the last one of all is copied by ordinary
-        // stores.
+        // The last line is held back: the next piece may share it, and the last line of all pieces is copied by
+        // ordinary stores.
         let whole = rest.len().saturating_sub(1) / LINE * LINE;
         // SAFETY: `whole` bytes are left in the piece and were deducted from `room`. `to` is line-aligned.
         unsafe {
@@ -81,8 +82,8 @@ pub(super) unsafe fn copy_pieces<'a>(
     unsafe { ptr::copy_nonoverlapping(partial.line().as_ptr(), to, partial.len) };
 }
 
-/// The first bytes of an incomplete line, in the middle third of a buffer of three lines. The outer thirds allow
-/// copies of a whole line that begins before or ends after the middle one.
+/// The first bytes of an incomplete line, in the middle third of a buffer of three lines. The outer thirds allow copies
+/// of a whole line that begin before or end after the middle third.
 struct PartialLine {
     bytes: [u8; 3 * LINE],
     /// Bytes held, at most a line.

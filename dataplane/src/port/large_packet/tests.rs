@@ -121,7 +121,7 @@ impl Spec {
             && (self.v6 || self.fragment == [0x40, 0] && !self.ipv4_options)
     }
 
-    /// Returns the number of segments that can be merged, from the first of `all`, which is this segment. Implements
+    /// Returns the number of segments at the front of `all` that can be merged. `self` is the first of them. Implements
     /// the rules of `large_packet.rs` independently.
     fn mergeable_run(&self, all: &[Spec], max_segments: usize) -> usize {
         if !self.is_mergeable() || self.flags & 0x09 != 0 || self.len < MIN_SEGMENT {
@@ -324,7 +324,7 @@ fn merged_packet_segments_into_originals() {
         alone += runs.iter().filter(|run| **run == 1).count();
         ended += runs.iter().filter(|run| **run > 20).count();
     }
-    // The test is meaningful only if segments are merged often, not merged often, and long runs occur.
+    // The test is meaningful only if merged segments, unmerged segments and long runs all occur often.
     assert!(merged > 50_000 && alone > 5000 && ended > 500, "{merged} {alone} {ended}");
 }
 

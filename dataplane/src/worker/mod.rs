@@ -331,8 +331,8 @@ impl<Io: PortIo> Core<Io> {
         self.ports().all(PortIo::can_wake)
     }
 
-    /// Returns the smoothed round-trip time of the connection or the association that was served last, whichever is
-    /// shorter. Returns `None` before a measurement.
+    /// Returns the shorter of two smoothed round-trip times: of the connection and of the association that were served
+    /// last. Returns `None` before a measurement.
     pub(crate) fn round_trip(&mut self) -> Option<Duration> {
         let schedules = &self.env.schedules;
         let connection = self.streams.get_mut(schedules.get(CarrierKind::Connection).last());

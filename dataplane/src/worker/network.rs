@@ -186,9 +186,9 @@ impl Network {
         Some((path, room))
     }
 
-    /// Returns true if a packet has enough IPsec protection to open a stream at a listener. Either the listener
-    /// requires none, or both the flow and the packet have at least the required strength, or the packet is looped back. For SCTP in UDP, `udp` has
-    /// the UDP ports of the flow.
+    /// Returns true if a packet has enough IPsec protection to open a stream at a listener. The listener must require
+    /// no protection, or both the flow and the packet must have the required strength, or the packet must be looped
+    /// back. For SCTP in UDP, `udp` has the UDP ports of the flow.
     #[inline]
     pub(super) fn satisfies_listener(
         &mut self,
@@ -206,7 +206,7 @@ impl Network {
     }
 
     /// Returns true if both ends of a flow are addresses of its interface. Only frames that were looped back have such
-    /// a flow: received ones are dropped ([`DropReason::BadSource`]).
+    /// a flow: demultiplexing drops received frames that do ([`DropReason::BadSource`]).
     fn is_loopback(&self, flow: &FlowKey) -> bool {
         self.interface(flow.interface.into()).has_address(flow.remote.ip())
     }

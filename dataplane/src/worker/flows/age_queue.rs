@@ -1,13 +1,14 @@
-//! Eviction by age when the table of streams or associations is full. The candidates are streams in TIME-WAIT, which are
-//! removed before 2 MSL have passed (RFC 9293 §3.6.1, MUST-13), and associations that are shutting down.
+//! Eviction by age when the table of streams or associations is full. Two kinds of candidates are queued: streams in
+//! TIME-WAIT, which are removed before 2 MSL have passed (RFC 9293 §3.6.1, MUST-13), and associations that are shutting
+//! down.
 
 use std::collections::VecDeque;
 
 use ddp::StreamId;
 
-/// Names of streams or associations, oldest first. A name is stale once its stream or association was removed. Each
-/// addition removes stale names at the front. A compaction removes all stale names when the queue reaches twice the
-/// length left by the last compaction, at least [`MIN_COMPACT_LEN`].
+/// Identifiers ("names") of streams or associations, oldest first. A name is stale once its stream or association was
+/// removed. Each addition removes stale names at the front. A compaction removes all stale names when the queue reaches
+/// twice the length left by the last compaction, at least [`MIN_COMPACT_LEN`].
 #[derive(Debug, Default)]
 pub(in crate::worker) struct AgeQueue {
     names: VecDeque<StreamId>,

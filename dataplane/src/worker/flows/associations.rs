@@ -192,7 +192,7 @@ impl Associations {
         self.slab.occupied().filter_map(|at| Some((at, self.get(at)?)))
     }
 
-    /// Returns the slot and the name for the next association; `None` if the table is full.
+    /// Returns the slot and the identifier for the next association; `None` if the table is full.
     pub(in crate::worker) fn vacancy(&self) -> Option<(u32, StreamId)> {
         self.slab.vacancy()
     }
@@ -221,7 +221,7 @@ impl Associations {
         Arc::clone(&self.secrets)
     }
 
-    /// Returns the slot of the association with this name.
+    /// Returns the slot of the association with this identifier.
     pub(in crate::worker) fn find_by_name(&self, name: StreamId) -> Option<u32> {
         self.slab.find(name)
     }
@@ -232,7 +232,7 @@ impl Associations {
         self.evictable.add(name, |name| all.find(name).is_some());
     }
 
-    /// Returns the slot of the association with this name, if it may be evicted.
+    /// Returns the slot of the association with this identifier, if it may be evicted.
     pub(in crate::worker) fn find_evictable(&self, name: StreamId) -> Option<u32> {
         let leaves = |at: &u32| self.get(*at).is_some_and(Association::is_evictable);
         self.slab.find(name).filter(leaves)
@@ -256,7 +256,7 @@ impl Associations {
         self.slab.slots()
     }
 
-    /// Returns the name of the association in a slot, as in lists for operators.
+    /// Returns the identifier of the association in a slot, as in lists for operators.
     pub(in crate::worker) fn name(&self, slot: u32) -> Option<StreamId> {
         self.slab.stream_id(slot)
     }

@@ -17,8 +17,8 @@ use crate::net::path::{Path, TxChecksum};
 use crate::net::path_mtu::Peer;
 use crate::worker::network::Network;
 
-/// Number of packets, received since the endpoint was last polled for packets to send, at which a carrier acknowledges
-/// at once. If one packet acknowledged a whole window, its loss would cost the peer a time-out.
+/// A carrier acknowledges at once when this many packets were received since its endpoint was last polled for packets
+/// to send. If one packet acknowledged a whole window, its loss would cost the peer a time-out.
 const ACK_THRESHOLD: u8 = 8;
 
 /// Minimum interval between two confirmations of the next hop by a carrier's progress: one second, in [`ticks`].

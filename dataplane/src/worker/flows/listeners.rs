@@ -229,8 +229,8 @@ impl Listeners {
         Ok(())
     }
 
-    /// Returns true if a peer that proves its address with a cookie may get the place that it was refused for `reason`:
-    /// the backlog is full, or an unproven stream or an association that is shutting down can be evicted.
+    /// Returns true if a peer that was refused for `reason` can be admitted once it proves its address with a cookie.
+    /// The backlog then admits it, or an unproven stream or an association that is shutting down is evicted for it.
     pub(in crate::worker) fn can_evict_for(
         &self,
         id: ListenerId,

@@ -97,7 +97,7 @@ impl LowerLayer {
         }
     }
 
-    /// Returns the name of the stream's association; `None` over TCP.
+    /// Returns the identifier of the stream's association; `None` over TCP.
     pub(in crate::worker) fn association(&self, associations: &Associations) -> Option<StreamId> {
         match self {
             LowerLayer::Tcp(_) => None,

@@ -219,7 +219,7 @@ impl Schedule {
         self.last_served
     }
 
-    /// Returns the number of queues of blocked carriers: one per port, and that of loopback paths.
+    /// Returns the number of queues of blocked carriers: one per port, and one for loopback paths.
     #[inline]
     pub(in crate::worker) fn blocked_queues(&self) -> usize {
         self.blocked.len()
@@ -242,8 +242,8 @@ impl Schedule {
         self.blocked[queue].pop_front()
     }
 
-    /// Moves the last carrier of a queue of blocked carriers to the front. Called after the first carrier was served and queued
-    /// again because the ring was still full.
+    /// Moves the last carrier of a queue of blocked carriers to the front. Called after the first carrier was served
+    /// and queued again because the ring was still full.
     pub(in crate::worker) fn restore_first(&mut self, queue: usize) {
         if let Some(slot) = self.blocked[queue].pop_back() {
             self.blocked[queue].push_front(slot);

@@ -14,12 +14,12 @@
 //! | `Incoming` | a peer | the listener's credits, which the control thread grants |
 //! | `HandshakeFailed` | a peer, at any rate | a number per second; none while the ring is short of room |
 //! | `AddressConflict` | another host of the link | one in ten seconds for each address; none while the ring is short of room |
-//! | `UnfinishedChecksums` | a peer | one for three packets in a row of a host; none while the ring is short of room |
+//! | `UnfinishedChecksums` | a peer | one per three consecutive packets of a host; none while the ring is short of room |
 //! | `Ipsec` | policies, SAs, a peer | none while the ring is short of room |
 //! | `Established`, `ConnectFailed`, `Retrying` | `Accept`, `Connect` | one each for a stream or command |
-//! | `AssociationClosed` | a peer | one for an association; none is accepted while the ring is short of room |
-//! | `LoadDone`, `Done`, `Streams`, `Recordings`, `Neighbours` | commands | none is read while the ring is short of room |
-//! | `Confirming`, `Sas` | commands | one for a command; none is read while the ring is short of room |
+//! | `AssociationClosed` | a peer | one per association; no association is accepted while the ring is short of room |
+//! | `LoadDone`, `Done`, `Streams`, `Recordings`, `Neighbours` | commands | no command is read while the ring is short of room |
+//! | `Confirming`, `Sas` | commands | one per command; no command is read while the ring is short of room |
 //! | `Program` | a local program | one for each QP and each CQ |
 //! | `Drained`, `Stopped`, `Failed` | commands, a defect | one each |
 //!
@@ -32,7 +32,7 @@
 //! dropped as if lost, so peers that send messages of a few bytes see time-outs. The window opens again after the
 //! pause.
 //!
-//! *Bound.* Beyond the ring, the queue holds for each stream [`MIN_CREDIT`] events and the events of its end, and the
+//! *Bound.* Beyond the ring, the queue holds at most [`MIN_CREDIT`] events and the end events of each stream, and the
 //! events of 64 commands. A paused endpoint holds at most as many events as the ring has entries. All paused endpoints
 //! together hold at most [`HELD_PER_ENTRY`] times as many. Each endpoint may exceed its bound by [`EVENT_BATCH`] events
 //! and the events of one segment (over SCTP: of one packet).

@@ -50,7 +50,7 @@ impl<Io: PortIo> Core<Io> {
         for pair in program.into_iter().flat_map(|program| program.pairs).flatten() {
             self.abandon_pair(&pair);
         }
-        // Trailing free places are removed, so that the table of a worker without programs is empty.
+        // Trailing free entries are removed, so that the table of a worker without programs is empty.
         let programs = &mut self.env.programs.programs;
         while programs.last().is_some_and(Option::is_none) {
             programs.pop();

@@ -40,7 +40,7 @@ use crate::worker::flows::conn::PairRef;
 /// The programs of a worker.
 #[derive(Default)]
 pub(in crate::worker) struct Programs {
-    /// Programs, each at a constant place (index). `None`: a free place, or a program that is being served.
+    /// Programs. The index of a program never changes. `None`: a free entry, or a program that is being served.
     programs: Vec<Option<Box<Program>>>,
 }
 
@@ -64,13 +64,13 @@ struct Program {
 }
 
 impl Programs {
-    /// Returns true if there are no programs and no free places.
+    /// Returns true if the table has no entries.
     #[inline]
     fn is_empty(&self) -> bool {
         self.programs.is_empty()
     }
 
-    /// Takes the program at a place out of the table. [`restore`](Self::restore) puts it back.
+    /// Takes the program at an index out of the table. [`restore`](Self::restore) puts it back.
     fn take(&mut self, place: usize) -> Option<Box<Program>> {
         self.programs[place].take()
     }
@@ -79,7 +79,7 @@ impl Programs {
         self.programs[place] = Some(program);
     }
 
-    /// Returns the place of a program in the table.
+    /// Returns the index of a program in the table.
     fn find(&self, id: ProgramId) -> Option<usize> {
         self.programs.iter().position(|program| program.as_ref().is_some_and(|p| p.id == id))
     }

@@ -45,7 +45,7 @@ pub(super) struct SendQueue {
     pub(super) max: usize,
     /// A fenced request that waits until `requests` is 0.
     pub(super) waiting: Option<SendWork>,
-    /// Number of the newest post if it binds a type 1 window and waits for all workers. Further requests wait.
+    /// Number of the newest post while it binds a type 1 window at all workers. Further requests wait.
     pub(super) binding: Option<u32>,
     /// Posted operations, oldest first.
     posted: VecDeque<PostedSend>,
@@ -55,9 +55,9 @@ pub(super) struct SendQueue {
 }
 
 pub(super) struct ReceiveQueue {
-    /// The QP's own ring; `None` with an SRQ.
+    /// The QP's own ring; `None` if the QP uses an SRQ.
     pub(super) ring: Option<Ring>,
-    /// The SRQ; `None` with an own ring.
+    /// The SRQ; `None` if the QP has its own ring.
     pub(super) shared: Option<SharedQueue>,
     pub(super) max: usize,
     /// Receives posted from the own ring, oldest first.
@@ -183,8 +183,9 @@ impl QueuePair {
         [self.sends.completions, self.receives.completions]
     }
 
-    /// Handles the event of one RDMAP operation of the oldest post. `performed`: `None` if the operation was flushed,
-    /// else the original value of an atomic. Returns the number of posts completed without an error.
+    /// Handles the event of one RDMAP operation of the oldest post. `performed` is `None` if the operation was flushed.
+    /// Otherwise it has the original value if the operation was an atomic. Returns the number of posts completed
+    /// without an error.
     pub(super) fn finish_send(
         &mut self,
         performed: Option<Option<u64>>,
@@ -207,7 +208,7 @@ impl QueuePair {
         self.complete_sends(completions)
     }
 
-    /// Adds a post whose RDMAP operations were given to the stream, that was performed, or that has failed. Returns the
+    /// Adds a post: its RDMAP operations are posted to the stream, or it was performed or has failed. Returns the
     /// number of posts completed without an error.
     pub(super) fn push_send(
         &mut self,
@@ -238,7 +239,7 @@ impl QueuePair {
         Some(self.complete_sends(completions))
     }
 
-    /// Completes the oldest posts without outstanding events. Returns the number of those without an error.
+    /// Completes the oldest posts without outstanding events. Returns the number of posts completed without an error.
     fn complete_sends(&mut self, completions: &mut CompletionQueues) -> u64 {
         let mut performed = 0;
         while self.sends.posted.front().is_some_and(|oldest| oldest.parts == 0) {
@@ -270,8 +271,8 @@ impl QueuePair {
         self.complete_failed_receives(completions);
     }
 
-    /// Completes the receive of a message: the oldest one, or with an SRQ the one with this `wr_id`. `carried`: Immediate
-    /// Data or an invalidated STag.
+    /// Completes the receive of a message: the oldest receive, or with an SRQ the receive with this `wr_id`. `carried`:
+    /// Immediate Data or an invalidated STag.
     pub(super) fn fill_receive(
         &mut self,
         wr_id: u64,
@@ -285,7 +286,8 @@ impl QueuePair {
         self.complete_failed_receives(completions);
     }
 
-    /// Completes a receive that the stream has flushed: the oldest one, or with an SRQ the one with this `wr_id`.
+    /// Completes a receive that the stream has flushed: the oldest receive, or with an SRQ the receive with this
+    /// `wr_id`.
     pub(super) fn flush_receive(&mut self, wr_id: u64, completions: &mut CompletionQueues) {
         let mut status = self.refused_receive.take().unwrap_or(Status::Flushed);
         let shared = self.receives.shared.as_ref();
@@ -303,7 +305,7 @@ impl QueuePair {
         }
     }
 
-    /// Completes the oldest receive, or with an SRQ the one with this `wr_id`.
+    /// Completes the oldest receive, or with an SRQ the receive with this `wr_id`.
     fn complete_receive(
         &mut self,
         mut wr_id: u64,
@@ -360,7 +362,7 @@ impl SendQueue {
 }
 
 impl ReceiveQueue {
-    /// Takes a copy of the next descriptor of the own ring; `None` if the ring is empty, or without one.
+    /// Takes a copy of the next descriptor of the QP's own ring; `None` if the ring is empty or the QP uses an SRQ.
     pub(super) fn pop(&mut self) -> Result<Option<Units>, RingError> {
         self.ring.as_mut().map_or(Ok(None), Ring::pop)
     }

@@ -30,7 +30,7 @@ pub(super) struct Regions<'a> {
     pub(super) stags: &'a StagTable<Memory>,
     pub(super) pd: PdId,
     pub(super) stream: StreamId,
-    /// Windows of the program, whose STags are not lkeys. Without them, only those of type 2 are refused.
+    /// Windows of the program, whose STags are not valid lkeys. If `None`, only STags of type 2 windows are refused.
     pub(super) windows: Option<&'a Windows>,
 }
 
@@ -161,8 +161,8 @@ impl Regions<'_> {
         Ok(WorkRequest::Atomic { op, stag, to, cookie: COOKIE })
     }
 
-    /// Returns the memory of an SGE. Refuses an SGE that is not within a region of the QP's protection domain, or with
-    /// `writable` not within a writable one.
+    /// Returns the memory of an SGE. Refuses an SGE outside the regions of the QP's protection domain, and with
+    /// `writable` an SGE in a region that is not writable.
     fn span(&self, sge: &Sge, writable: bool) -> Result<Span<Memory>, Status> {
         let entry = self.stags.get(Stag(sge.lkey)).ok_or(Status::LocalProtection)?;
         let is_own = entry.pd == self.pd && entry.stream.is_none_or(|only| only == self.stream);

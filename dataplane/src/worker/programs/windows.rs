@@ -1,5 +1,5 @@
-//! Memory windows of a program at one worker. A window gives peers rights to a part of a memory region, under an STag
-//! of its own, from its binding until its invalidation.
+//! Memory windows of a program at one worker. A window gives peers rights to a part of a memory region, under a
+//! separate STag, from its binding until its invalidation.
 //!
 //! ```text
 //!  STag of a binding:  | 24 bits: window | 8 bits: key, chosen by the program |
@@ -9,8 +9,8 @@
 //!                                              unbound                  <--bind of 0 bytes--
 //! ```
 //!
-//! Each worker has its own bindings. A type 2 window is bound at the worker of its QP alone. A second binding at another
-//! worker would give the program's own peers rights to the program's own memory, which the program may do anyway.
+//! Each worker has its own bindings. A type 2 window is bound at the worker of its QP alone. A second binding at
+//! another worker would give the program's peers rights to the program's memory, which the program may do anyway.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -92,7 +92,7 @@ impl Windows {
         self.sequence
     }
 
-    /// Returns true if the STag is one of a window, bound or not.
+    /// Returns true if the STag belongs to a window, bound or not.
     pub(super) fn contains(&self, stag: Stag) -> bool {
         !self.windows.is_empty() && self.windows.contains_key(&WindowId::of(stag))
     }
@@ -102,8 +102,8 @@ impl Windows {
         self.windows.get(&window).map(|window| (window.pd, window.kind))
     }
 
-    /// Binds a window to a part of a region, or a type 1 window of 0 bytes to nothing. `pair`: the QP of the request for
-    /// a type 2 window, `None` for a type 1 window. Returns the binding that has ended.
+    /// Binds a window to a part of a region, or a type 1 window of 0 bytes to no region. `pair`: the QP of the request
+    /// for a type 2 window, `None` for a type 1 window. Returns the binding that has ended.
     ///
     /// # Errors
     /// The status of the request. The binding does not change.
@@ -119,7 +119,7 @@ impl Windows {
         let ended = self.unbind(window, tables);
         let Some(entry) = entry else { return Ok(ended) };
         let (stag, region) = (entry.stag, Stag(bind.region));
-        // Cannot fail: `check` has checked all of it, and the STags of a window belong to no other entry.
+        // Cannot fail: `check` has accepted the request, and the STags of a window belong to no other entry.
         tables.add_stag(entry).map_err(|_| Status::WindowBind)?;
         if let Some(place) = self.windows.get_mut(&window) {
             place.binding = Some(Binding { stag, region, pair });
@@ -173,8 +173,8 @@ impl Windows {
     /// Invalidates a type 2 window at the request of its QP `pair`. Returns the binding that has ended.
     ///
     /// # Errors
-    /// The status of the request: `LocalProtection` if the STag is not one of the program in the domain `pd`,
-    /// `WindowBind` if it is not that of a window bound to the QP.
+    /// The status of the request: `LocalProtection` if the STag does not exist in the domain `pd`, `WindowBind` if it
+    /// is not the STag of a window bound to the QP.
     pub(super) fn invalidate(
         &mut self,
         stag: Stag,

@@ -124,7 +124,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Frees a slot for a locally opened association if all slots are taken. Evicts an association that is shutting
-    /// down. If there is none, evicts the longest silent of the locally opened associations without a session.
+    /// down. If there is none, evicts the locally opened association without a session that has been silent longest.
     pub(super) fn evict_for_open(&mut self, now: Instant) {
         if self.associations.vacancy().is_some() || self.evict_association(None, now) {
             return;

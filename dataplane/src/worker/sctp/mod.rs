@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!   INIT ---> (stateless: a cookie is returned) ---COOKIE ECHO---> association ---Initiate---> stream
-//!   connect: a session of an existing association to that peer, with the same configuration and
-//!            room, else of a new one
+//!   connect: a session of an existing association to that peer, if it has the same configuration and
+//!            room, else of a new association
 //! ```
 //!
 //! Limits: a worker has at most as many associations as streams. A peer's associations that have not had a session yet

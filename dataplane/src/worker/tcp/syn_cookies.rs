@@ -28,8 +28,8 @@ impl<Io: PortIo> Core<Io> {
         self.env.admission.cookies().mode() == SynCookieMode::Always
     }
 
-    /// Returns true if a SYN that was refused for `reason` is answered with a cookie: cookies are not disabled, and a
-    /// peer with a proven address may get a place.
+    /// Returns true if a SYN that was refused for `reason` is answered with a cookie: cookies are not disabled, and the
+    /// peer can be admitted once its address is proven.
     pub(in crate::worker) fn answers_with_cookie(
         &self,
         listener: &ListenerConfig,

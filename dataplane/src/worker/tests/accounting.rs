@@ -1,5 +1,5 @@
 //! Each frame that a worker receives is counted exactly once, with its outcome. Valid and damaged frames of all kinds
-//! arrive beside a stream over TCP and one over SCTP. [`Net::turn`] compares the sums after each turn.
+//! arrive while one stream over TCP and one over SCTP are open. [`Net::turn`] compares the sums after each turn.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -131,7 +131,7 @@ impl Scene {
         while self.in_flight.front().is_some_and(|(at, ..)| *at <= now) {
             let Some((_, from, frame)) = self.in_flight.pop_front() else { break };
             for (to, host) in self.net.hosts.iter_mut().enumerate() {
-                // Switching: the last byte of a MAC address is the number of the host.
+                // Acts as a switch: the last byte of a MAC address is the number of the host.
                 let named = frame.0[0] & 1 != 0 || usize::from(frame.0[5]) == to + 1;
                 if to != from && named {
                     host.deliver(frame.clone());

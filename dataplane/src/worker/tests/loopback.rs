@@ -198,7 +198,7 @@ fn ipsec_policies_do_not_apply_inside_the_appliance() {
         let remote = (address, sctp::PORT + 1).into();
         let (here, _) = net.open_as(0, 0, 0, remote, sctp::config());
         write(&mut net, here, 100_000);
-        // Longer than a connection without its required protection lasts.
+        // Longer than the 60 s after which a connection without its required protection ends.
         net.advance(Duration::from_secs(100));
         write(&mut net, here, 100);
         assert_eq!((wire.borrow().len(), net.hosts[0].count("ipsec_sealed")), (0, 0));

@@ -1,5 +1,5 @@
-//! Random mixes of Sends, Writes, Reads, FetchAdds, Immediate Data and changes of windows in both directions over a lossy path, compared
-//! with a model of completions and memory.
+//! Random mixes of Sends, Writes, Reads, FetchAdds, Immediate Data and changes of windows, in both directions over a
+//! lossy path. Completions and memory are compared with a model.
 //!
 //! ```text
 //!  memory of each program:  0         256 KiB      512 KiB      768 KiB      1 MiB

@@ -1,4 +1,4 @@
-//! Back-off of a server whose accept(2) fails, and its log line.
+//! Back-off after failures of accept(2), with a rate-limited log line.
 //!
 //! If the process (`EMFILE`) or the host (`ENFILE`) has no descriptors left, the connection remains in the listener's
 //! queue and the listener stays readable. Without a back-off, a server that polls the listener would spin. All servers
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 /// Wait after the first failure. Each further failure doubles the wait, up to [`MAX_WAIT`].
 const INITIAL_WAIT: Duration = Duration::from_millis(10);
-/// Longest wait.
+/// Upper limit of the doubled wait.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 /// Minimum time between two log lines of one server.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -82,8 +82,8 @@ impl Backoff {
     }
 }
 
-/// Returns true for interruptions, for an empty queue, and for errors of a single connection, which accept(2) removes
-/// from the queue.
+/// Returns true if accept(2) was interrupted, the accept queue is empty, or a single connection failed. accept(2)
+/// removes a failed connection from the queue.
 fn is_connection_error(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, WouldBlock};
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted | WouldBlock)

@@ -20,7 +20,7 @@ pub(crate) struct CallInputs {
     pub(crate) path: Option<SchemaFn>,
     /// Schema of an object with the parameters of the query.
     pub(crate) query: Option<SchemaFn>,
-    /// Schema of the body.
+    /// Schema of the JSON body; `None` if the call takes no JSON.
     pub(crate) body: Option<SchemaFn>,
     /// True if the body is raw bytes.
     pub(crate) bytes: bool,
@@ -83,7 +83,6 @@ impl<T: JsonSchema> HandlerArgument for Json<T> {
 
 /// A function whose arguments all implement [`HandlerArgument`].
 pub(crate) trait DescribedHandler<P> {
-    /// Returns the inputs of the function.
     fn inputs() -> CallInputs;
 }
 

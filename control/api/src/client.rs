@@ -27,7 +27,6 @@ const UPLOAD_CHUNK: usize = 256 << 10;
 const JSON: &str = "application/json";
 const BINARY: &str = "application/octet-stream";
 
-/// Body of a request.
 type Body = UnsyncBoxBody<Bytes, io::Error>;
 
 /// Interval between checks of a capture's stop request, and between retries while the appliance's queue is full.

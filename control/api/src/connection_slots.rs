@@ -29,7 +29,7 @@ pub(super) struct Peer {
     pub(super) privileged: bool,
 }
 
-/// Activity of a connection: the number of open requests, or the time since which the connection has been idle.
+/// Activity of a connection: the number of open requests, or the time at which the connection became idle.
 #[derive(Debug)]
 pub(super) struct Activity(Mutex<ActivityState>);
 
@@ -69,7 +69,7 @@ impl Activity {
         self.with(|state| state.requests)
     }
 
-    /// Returns the time since which the connection has been idle; `None` if it has open requests.
+    /// Returns the time at which the connection became idle; `None` while a request is open.
     fn idle_since(&self) -> Option<Instant> {
         self.with(|state| (state.open_requests == 0).then_some(state.idle_since))
     }

@@ -79,7 +79,7 @@ pub struct ConnectionCounts {
     /// Connections closed because their first request did not arrive in time, because a new connection needed the slot,
     /// or because the client did not read a response.
     pub expired: u64,
-    /// Failures of accept(2), without errors of a single connection.
+    /// Failures of accept(2). Errors of a single connection are not counted.
     pub accept_failures: u64,
 }
 

@@ -43,7 +43,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// Returns the HTTP status.
+    /// Returns the HTTP status, 400 to 504.
     pub fn status(self) -> u16 {
         match self {
             Self::BadRequest => 400,

@@ -138,7 +138,7 @@ struct FakeControl {
     requests: Arc<AtomicU64>,
     last_request: Arc<Mutex<Value>>,
     regions: Vec<RegionInfo>,
-    /// Number of puts and of requests for job 1. From the fourth on, the job is shown as done.
+    /// Number of puts and of requests for job 1 together. From 4 on, the job is reported as done.
     polls: u64,
 }
 

@@ -1,5 +1,5 @@
-//! Access to the socket of local programs: mode and group of the socket, and the users whose programs may attach. Users
-//! and groups are resolved as at the API's socket.
+//! Access of local programs to their socket: mode and group of the socket, and the users whose programs may attach.
+//! Users and groups are resolved as for the API's socket.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -9,7 +9,7 @@ use config::{AccessIds, ProgramsSection};
 use super::peer::Credentials;
 use super::roles::{Roles, SocketMode};
 
-/// The users whose programs may attach.
+/// Users and groups whose programs may attach (`programs.allow`), resolved to IDs.
 #[derive(Clone, Debug)]
 pub struct AttachRights {
     roles: Roles,

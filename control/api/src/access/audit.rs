@@ -1,5 +1,5 @@
-//! The audit: records of changes and of calls without effect, and the threads that write them. Local programs that attach
-//! or end are changes, and refused ones are calls without effect.
+//! The audit: records of changes and of calls without effect, and the threads that write them. The attach and the end
+//! of a local program are recorded as changes, a refused program as a call without effect.
 //!
 //! Changes are recorded in the audit file. Calls without effect, which have a status from 400 to 499, are recorded in
 //! `FILE.refused`. Each file has its own queue, thread and size limit, so that a flood of refusals displaces no record
@@ -72,7 +72,7 @@ impl Audit {
         }
     }
 
-    /// Records a call or a program of user `uid` that was refused.
+    /// Records a refused call or a refused program of user `uid`.
     fn record_refused(&self, uid: u32, line: &impl Serialize) {
         let now = Instant::now();
         let mut quota = lock_quota(&self.quota);

@@ -19,7 +19,6 @@ pub(crate) struct Gate {
     calls: Arc<[RequiredRole]>,
 }
 
-/// The role that a call requires.
 #[derive(Debug)]
 pub(crate) struct RequiredRole {
     pub(crate) method: Method,

@@ -5,7 +5,8 @@
 //! compares both roles before the handler runs. A handler checks the role again if the body names a file of the host:
 //! [`Caller::require_file_access`].
 //!
-//! This module does not control the access of local programs to regions (`.attach`), which is limited to the owner.
+//! This module does not control access to the `.attach` socket, through which local programs map regions. Only the
+//! socket's owner may use it.
 
 mod attach;
 mod audit;

@@ -12,7 +12,6 @@ use super::{Access, Caller, Role};
 use crate::connection_slots::Peer;
 use crate::connections;
 
-/// Credentials of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Credentials {
     /// Effective user id.

@@ -89,7 +89,7 @@ impl Ring {
 }
 
 impl EventKind {
-    /// Returns the severity of the event.
+    /// Returns the severity, which follows from the kind; for `job_finished` and some others also from a member.
     pub fn severity(&self) -> Severity {
         match self {
             EventKind::StreamError { .. }

@@ -40,7 +40,7 @@ fn every_name_is_once_in_its_group_and_is_explained_in_sentences() {
             assert!(sentence.ends_with('.') && sentence.len() < 400, "{name}: {sentence}");
         }
         assert!(!remedy.is_empty() && remedy.len() < 400, "{name}: {remedy}");
-        // A source line of a text that ends with a space would give two spaces in the joined text.
+        // A source line that ends with a space leaves two spaces where the lines of a text are joined.
         assert!(![meaning, cause, remedy].iter().any(|text| text.contains("  ")), "{name}");
     }
 }

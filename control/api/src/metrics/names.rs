@@ -17,8 +17,8 @@ pub(super) struct MetricDescription {
 }
 
 impl MetricDescription {
-    /// Returns the description of a counter of `owner`. `grows` is true if a value without a descriptor never
-    /// decreases, unless its name ends in `_max`.
+    /// Returns the description of a counter of `owner`. `grows` is for counters without a descriptor: true if the value
+    /// never decreases. A name that ends in `_max` is a gauge in any case.
     pub(super) fn describe(owner: &str, counter: &CounterName, grows: bool) -> MetricDescription {
         let name: &str = counter;
         let (unit, rises, help) = match counter.descriptor() {

@@ -30,7 +30,7 @@ pub(super) struct CallDescription {
     pub(super) summary: &'static str,
     pub(super) status: u16,
     pub(super) content: Content,
-    /// Errors beyond the errors that follow from the inputs of the call.
+    /// Possible errors in addition to those of the call's inputs.
     pub(super) refusals: &'static [ErrorKind],
     pub(super) links: &'static [Link],
 }

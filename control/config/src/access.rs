@@ -11,7 +11,7 @@ pub(super) const ACCESS_WORDS: [(&str, Access); 5] = [
     ("none", Access::NONE),
 ];
 
-/// The words, for error messages.
+/// List of the words for error messages.
 pub const ACCESS_CHOICES: &str = "\"r\", \"w\", \"rw\", \"rwa\" (with atomics) or \"none\"";
 
 /// Rights of peers, as separate flags.

@@ -46,7 +46,7 @@ section! {
     }
 }
 
-/// Source of keys.
+/// Source of SAs and their keys (`ipsec.keys`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeySource {
     /// Files with fixed keys, for laboratories.
@@ -72,7 +72,7 @@ pub struct IpsecSection {
 /// `[[ipsec.policy]]`: the treatment of selected packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicySection {
-    /// Unique name.
+    /// Name, unique among the policies of the file.
     pub name: String,
     /// Selects the packets.
     pub selector: Selector,
@@ -91,7 +91,7 @@ pub enum PolicyAction {
     Discard,
 }
 
-/// Endpoints of a tunnel.
+/// Addresses of a tunnel's outer IP headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TunnelEndpoints {
     /// Our address.
@@ -103,7 +103,7 @@ pub struct TunnelEndpoints {
 /// `[[ipsec.sa]]`: an SA with keys from a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SaSection {
-    /// Unique name.
+    /// Name, unique among the SAs of the file.
     pub name: String,
     /// Name of the policy that the SA serves.
     pub policy: String,
@@ -111,7 +111,7 @@ pub struct SaSection {
     pub direction: Direction,
     /// SPI, unique at the receiver.
     pub spi: u32,
-    /// The algorithm.
+    /// Encryption and integrity algorithm.
     pub algorithm: Algorithm,
     /// File with the keys in hexadecimal: the encryption key with its salt, then the authentication key.
     pub key_file: PathBuf,
@@ -139,7 +139,7 @@ const ALGORITHMS: [(&str, Algorithm); 11] = [
     ("null-sha1", Algorithm::NullHmacSha1),
 ];
 
-/// Returns the name of an algorithm.
+/// Returns the name of an algorithm, as in the configuration.
 pub fn algorithm_name(algorithm: Algorithm) -> &'static str {
     ALGORITHMS.iter().find(|(_, known)| *known == algorithm).map_or("", |(name, _)| name)
 }

@@ -154,9 +154,9 @@ pub(super) fn account_rule(what: &'static str) -> Rule<String> {
 /// User and group IDs of the members of one list, such as `view`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberIds {
-    /// User IDs.
+    /// User IDs of the `user:` members.
     pub users: BTreeSet<u32>,
-    /// Group IDs.
+    /// Group IDs of the `group:` members.
     pub groups: BTreeSet<u32>,
 }
 

@@ -51,8 +51,8 @@ impl MapLimit {
         )
     }
 
-    /// Returns a note if `regions` (the key `limits.regions`) regions may need more mappings than the bound. The note
-    /// continues a sentence that begins with the key.
+    /// Returns a note if `regions` regions may need more mappings than the bound. `regions` is the value of
+    /// `limits.regions`. The note continues a sentence that begins with this key.
     pub fn region_limit_note(self, regions: u32) -> Option<String> {
         let needed = u64::from(regions) * SHARED_REGION_MAPS;
         (needed > self.bound()).then(|| {
@@ -84,7 +84,8 @@ fn total_maps(regions: &[RegionSection]) -> u64 {
     (small.len() as u64).div_ceil(REGIONS_PER_MAP) + other.into_iter().map(region_maps).sum::<u64>()
 }
 
-/// Reports regions that need more mappings than allowed. Adds a note if `limits.regions` permits that many regions.
+/// Reports regions that need more mappings than allowed. Adds a note if `limits.regions` permits too many regions for
+/// the allowed mappings.
 pub(super) fn check_maps(machine: &Machine, document: &Document, findings: &mut Findings<'_>) {
     let (limit, config) = (MapLimit::read_from(machine), &document.config);
     let needed = total_maps(&config.regions);

@@ -158,12 +158,10 @@ impl<'s, 'i> Section<'s, 'i> {
         self.value(key).and_then(DeValue::as_array).is_some_and(|array| array.is_empty())
     }
 
-    /// Returns true if the key's value is a list.
     pub(super) fn is_list(&self, key: &str) -> bool {
         self.value(key).is_some_and(|value| value.as_array().is_some())
     }
 
-    /// Returns true if the key's value is a string.
     pub(super) fn is_string(&self, key: &str) -> bool {
         self.value(key).is_some_and(DeValue::is_str)
     }

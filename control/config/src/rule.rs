@@ -14,30 +14,30 @@ pub enum Shape {
     Boolean,
     /// An integer.
     Integer {
-        /// Smallest value.
+        /// Smallest permitted value.
         min: i128,
-        /// Largest value.
+        /// Largest permitted value.
         max: i128,
     },
     /// An integer that is a power of two.
     PowerOfTwo {
-        /// Smallest value.
+        /// Smallest permitted value.
         min: u16,
-        /// Largest value.
+        /// Largest permitted value.
         max: u16,
     },
     /// A number of bytes: an integer, or a string with a unit.
     Size {
-        /// Smallest value, bytes.
+        /// Smallest permitted size, bytes.
         min: u64,
-        /// Largest value, bytes.
+        /// Largest permitted size, bytes.
         max: u64,
     },
     /// A time: a string with numbers and units.
     Duration {
-        /// Shortest time.
+        /// Shortest permitted time.
         min: Duration,
-        /// Longest time.
+        /// Longest permitted time.
         max: Duration,
     },
     /// One of these words.

@@ -10,7 +10,7 @@ use super::values::{parse_path, quoted, word_rule};
 /// Maximum number of directories in the list.
 const MAX_DIRECTORIES: usize = 256;
 
-/// Mode of the sandbox.
+/// Mode of the sandbox, the same for all appliances of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SandboxMode {
     /// All restrictions that the kernel supports.

@@ -226,7 +226,7 @@ pub(super) fn read_limits(mut section: Section<'_, '_>) -> (Limits, SectionSpan)
     (limits, section.finish())
 }
 
-/// Format of the log.
+/// Format of the log, and its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// Lines for people.

@@ -227,7 +227,7 @@ pub struct ListenerLimits {
 }
 
 impl Backing {
-    /// Returns the word in the configuration and in the API.
+    /// Returns the name in the configuration and in the API, such as `shared-memory`.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Anonymous => "anonymous",
@@ -239,7 +239,7 @@ impl Backing {
 }
 
 impl Delivery {
-    /// Returns the word in the configuration and in the API.
+    /// Returns the name in the configuration and in the API, such as `events`.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Events => "events",

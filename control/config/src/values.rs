@@ -48,7 +48,7 @@ pub(super) fn parse_path(value: &DeValue<'_>) -> Parsed<PathBuf> {
     Ok(PathBuf::from(text))
 }
 
-/// Quotes a string as in the file.
+/// Quotes a text as a TOML string.
 pub(super) fn quoted(text: &str) -> String {
     toml::Value::from(text).to_string()
 }
@@ -93,7 +93,6 @@ fn list_like_rule<T: 'static>(shape: Shape) -> Rule<Vec<T>> {
     Rule::new(shape, |_| String::new(), |_| Err("is read element by element".to_owned()))
 }
 
-/// Returns the rule for `true` or `false`.
 pub(super) fn boolean_rule() -> Rule<bool> {
     Rule::new(Shape::Boolean, bool::to_string, |value| {
         value.as_bool().map_or_else(|| wrong_type(value, "true or false"), Ok)
@@ -204,7 +203,7 @@ pub(super) fn size32_rule(min: u32, max: u32) -> Rule<u32> {
     )
 }
 
-/// Formats a size as in the file.
+/// Formats a size as in the file: a number of bytes, or a string with a binary unit.
 fn format_size(size: u64) -> String {
     match show_size(size) {
         shown if shown.ends_with("bytes") => size.to_string(),
@@ -272,7 +271,7 @@ pub(super) fn duration_rule(min: Duration, max: Duration) -> Rule<Duration> {
     )
 }
 
-/// Formats a time as in the file.
+/// Formats a time as in the file: a string with units.
 fn format_time(time: Duration) -> String {
     format!("\"{}\"", humantime::format_duration(time))
 }

@@ -10,14 +10,14 @@ use crate::Config;
 /// A capability that a port or the process needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// Capability that is needed.
+    /// The needed capability. [`Need::alternative`] also suffices.
     pub capability: Capability,
     /// Another capability that suffices instead.
     pub alternative: Option<Capability>,
     /// True if the port or process does not start without it. Otherwise it starts without the function described by
     /// [`Need::purpose`].
     pub required: bool,
-    /// Purpose of the capability.
+    /// Function for which the capability is needed, as part of a message.
     pub purpose: &'static str,
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::super::*;
 use super::{MINIMAL, parse, with};
 
-/// Asserts that `text` reports exactly these lines.
+/// Asserts that parsing `text` reports exactly these error lines.
 #[track_caller]
 fn gives(text: &str, expected: &[&str]) {
     match parse(text) {
@@ -16,7 +16,7 @@ fn gives(text: &str, expected: &[&str]) {
     }
 }
 
-/// Asserts that each snippet, alone in an otherwise valid file, reports this line only.
+/// Adds each snippet separately to a valid file. Asserts that parsing reports exactly the expected error line.
 #[track_caller]
 fn each(cases: &[(&str, &str)]) {
     for (snippet, expected) in cases {
@@ -24,7 +24,8 @@ fn each(cases: &[(&str, &str)]) {
     }
 }
 
-/// Asserts that each snippet, as keys of the `[[port]]` of an otherwise valid file, reports this line only.
+/// Adds each snippet separately to the `[[port]]` of a valid file. Asserts that parsing reports exactly the expected
+/// error line.
 #[track_caller]
 fn each_port(cases: &[(&str, &str)]) {
     for (snippet, expected) in cases {

@@ -8,9 +8,9 @@ pub use port_kind::{ChecksumMode, MemifRole, PortKind, SegmentationMode};
 /// `[[port]]`: one device and its queues.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PortSection {
-    /// Unique name.
+    /// Name, unique among the ports of the file.
     pub name: String,
-    /// Kind of the port.
+    /// Kind of device behind the port, with its parameters.
     pub kind: PortKind,
     /// Largest IP packet, bytes, 576 to 65,280. Some kinds have a lower maximum.
     pub mtu: u16,

@@ -14,7 +14,7 @@ pub enum Ulp {
 }
 
 impl Ulp {
-    /// Returns the word in the configuration and in the API.
+    /// Returns the name in the configuration and in the API: `ddp` or `rdmap`.
     pub fn as_str(&self) -> &'static str {
         match self {
             Ulp::Ddp => "ddp",
@@ -71,7 +71,7 @@ impl ServiceKind {
         ("perftest", ServiceKind::Perftest),
     ];
 
-    /// Returns the word in the configuration and in the API.
+    /// Returns the name in the configuration and in the API, such as `echo`.
     pub fn as_str(self) -> &'static str {
         Self::WORDS.iter().find(|(_, kind)| *kind == self).map_or("region", |(word, _)| word)
     }

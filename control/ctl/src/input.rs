@@ -32,7 +32,7 @@ pub(super) fn is_stdin(file: &Path) -> bool {
     is_stream(file) || STDIN.iter().any(|name| file == Path::new(name))
 }
 
-/// Returns a file's name for messages.
+/// Returns the file's path for messages, or `standard input`.
 pub(super) fn display_name(file: &Path) -> String {
     if is_stdin(file) { STDIN_DESCRIPTION.into() } else { file.display().to_string() }
 }

@@ -21,7 +21,7 @@ pub(super) use streams::{
     association, associations, format_rate, format_time, stream, stream_cell, streams,
 };
 
-/// Returns a table without borders, with aligned columns; `none` without rows.
+/// Returns a table without borders, with aligned columns; the text `none` if there are no rows.
 pub(super) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);

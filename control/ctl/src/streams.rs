@@ -190,7 +190,7 @@ fn parse_transport(text: &str) -> Result<Transport, String> {
 }
 
 impl Selection {
-    /// Returns the columns to show.
+    /// Returns the columns of `--columns`, or the default columns.
     pub fn columns(&self) -> &[Column] {
         if self.columns.is_empty() { &Column::DEFAULT } else { &self.columns }
     }

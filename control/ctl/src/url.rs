@@ -14,7 +14,6 @@ use ddp::advert::is_name;
 
 use super::host::{Host, HostError};
 
-/// A URL scheme.
 struct Scheme {
     /// The scheme with `://`.
     prefix: &'static str,
@@ -58,7 +57,7 @@ pub struct Url {
     pub region: Option<RegionOffset>,
 }
 
-/// A region and an offset in it.
+/// A region of a peer, and an offset in the region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionOffset {
     /// The region's name.
@@ -113,7 +112,7 @@ impl Peer {
         Peer { ulp: UlpChoice::Rdmap, ..self.clone() }
     }
 
-    /// Returns the scheme of the peer's URL.
+    /// Returns the scheme of the peer's URL, such as `rdmap://`.
     pub fn scheme(&self) -> &'static str {
         let what = (self.ulp, self.transport);
         let scheme = SCHEMES.iter().find(|scheme| (scheme.ulp, scheme.transport) == what);

@@ -240,7 +240,6 @@ impl Channel {
         })
     }
 
-    /// Returns the number of FPDUs sent.
     pub(super) fn fpdus_sent(&self) -> u64 {
         self.operation.as_ref().map_or(0, |op| op.sender.stats().fpdus)
     }

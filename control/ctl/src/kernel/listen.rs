@@ -87,7 +87,7 @@ pub enum ServeEvent {
     },
 }
 
-/// The outcome of a connection.
+/// End of a connection: complete, or the first error.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ConnectionOutcome {
     /// The peer closed the connection gracefully, and all its messages were complete.
@@ -178,17 +178,17 @@ impl Listener {
         Ok(Listener { socket, address, config, memory, stag, stags, advert })
     }
 
-    /// Returns the local address.
+    /// Returns the local address. If port 0 was requested, it has the port that the kernel chose.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns the region's STag.
+    /// Returns the region's STag, as requested or chosen at random.
     pub fn stag(&self) -> u32 {
         self.stag.0
     }
 
-    /// Returns the region's memory.
+    /// Returns the region's memory, which contains the peers' writes.
     pub fn memory(&self) -> &KernelMemory {
         &self.memory
     }

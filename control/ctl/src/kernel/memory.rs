@@ -13,7 +13,7 @@ use config::file_end;
 /// Size of a read from a file, bytes; following reads are served from this buffer.
 const READ_AHEAD: usize = 1 << 20;
 
-/// Memory of a region.
+/// Memory of a region for kernel sockets: memory of the process, or a file.
 #[derive(Clone, Debug)]
 pub enum KernelMemory {
     /// Memory of the process.

@@ -19,7 +19,7 @@ use super::{KernelError, KernelMemory, MpaOptions, Report};
 
 /// Longest message, bytes. A longer file is sent as several messages.
 const MAX_MESSAGE: u64 = 1 << 30;
-/// Longest message that carries bytes of a pipe, bytes.
+/// Maximum message length for input from a pipe, bytes.
 const PIPE_MESSAGE: u64 = 1 << 20;
 /// Maximum number of segments sent before received bytes are processed and progress is reported.
 const MAX_BURST: usize = 64;
@@ -481,7 +481,7 @@ fn startup_result(progress: mpa::Progress) -> Result<(Params, Vec<u8>), KernelEr
 fn peer_error(data: &[u8]) -> KernelError {
     match LastMessage::parse(data) {
         Ok(message) => KernelError::Peer(message),
-        // The data is not a last message as in docs/protocol.md, but any message on the error queue reports an error.
+        // The data do not have the format of docs/protocol.md, but any message on the error queue reports an error.
         Err(_) => KernelError::Peer(LastMessage::llp(0, 0)),
     }
 }

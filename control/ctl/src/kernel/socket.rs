@@ -21,10 +21,9 @@ pub(super) struct Socket {
     peer: SocketAddr,
 }
 
-/// Result of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ReadResult {
-    /// Number of bytes read.
+    /// Number of bytes read, at least 1.
     Bytes(usize),
     /// No bytes are available yet.
     WouldBlock,
@@ -83,7 +82,6 @@ impl Socket {
         Ok(Socket { stream, peer })
     }
 
-    /// Returns the peer's address.
     pub(super) fn peer(&self) -> SocketAddr {
         self.peer
     }

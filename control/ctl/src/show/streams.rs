@@ -13,7 +13,7 @@ pub(crate) fn streams(streams: &[StreamInfo], columns: &[Column]) -> String {
     table(&header, streams.iter().map(row))
 }
 
-/// Returns a table cell of a stream.
+/// Returns the text of one column for a stream.
 pub(crate) fn stream_cell(stream: &StreamInfo, column: Column) -> String {
     let flow = stream.flow.as_ref();
     let counter = |name| stream.counters.get(name).copied().map(format_bytes);

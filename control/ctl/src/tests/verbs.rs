@@ -90,7 +90,7 @@ fn atomics_print_original_value() {
     let request = fake.last_request();
     assert_eq!(request["target"], json!({ "region": { "name": "box", "offset": 8 } }));
     assert_eq!(request["operation"], json!({ "fetch_add": { "add": u64::MAX } }));
-    // JSON contains a value that a double cannot represent exactly as a string of digits.
+    // In JSON, a value that a double cannot represent exactly is a string of digits.
     let held = json!({ "original": "18446744073709551615", "time_us": 12 });
     let place = ["rdmap://10.0.0.2:7471", "1", "2", "--stag", "77", "--to", "16"];
     assert_eq!(fake.run_json(&[&["compare-swap"], &place[..]].concat()), held);

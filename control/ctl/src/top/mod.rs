@@ -82,7 +82,6 @@ impl View {
         }
     }
 
-    /// True if the view needs the list of streams.
     fn needs_streams(self) -> bool {
         matches!(self, View::Streams | View::Peers | View::Programs)
     }

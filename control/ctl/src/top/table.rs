@@ -14,7 +14,6 @@ pub(super) const SORT_BUSIEST: &str = "busiest";
 /// Maximum width of a column, characters.
 const MAX_COLUMN_WIDTH: usize = 40;
 
-/// The sort key of a cell.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum SortKey {
     /// Unknown value, sorted last in any order.
@@ -50,12 +49,12 @@ impl Cell {
         Self::number(value.map(|value| value as f64), &text)
     }
 
-    /// Returns the cell of a rate per second.
+    /// Returns a cell that shows a rate per second as a whole number.
     pub(super) fn per_second(value: Option<f64>) -> Self {
         Self::number(value, &format!("{:.0}", value.unwrap_or_default()))
     }
 
-    /// Returns the cell of a number of bytes.
+    /// Returns a cell that shows a number of bytes with a unit.
     pub(super) fn bytes(value: Option<u64>) -> Self {
         let text = show::format_bytes(value.unwrap_or_default());
         Self::number(value.map(|value| value as f64), &text)
@@ -82,7 +81,6 @@ pub(super) fn bits(rate: f64) -> String {
     if rate < 0.5 { "0 bit/s".into() } else { show::format_rate(rate as u64) }
 }
 
-/// The heading of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ColumnHead {
     /// Name of the column in JSON and on the command line.

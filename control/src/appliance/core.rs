@@ -202,7 +202,7 @@ impl Core {
         (self.env.ipsec.fd(), &self.env.shm)
     }
 
-    /// Returns the attach server.
+    /// Returns the attach server of local programs.
     pub fn shm(&mut self) -> &mut shm::Server {
         &mut self.env.shm
     }

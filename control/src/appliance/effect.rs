@@ -16,7 +16,7 @@ pub(super) enum Effect {
     Claim { stream: StreamId, job: u64 },
     /// Ends the reservation of a stream.
     Release { stream: StreamId },
-    /// Closes or aborts a stream.
+    /// Aborts a stream with `abort`, else closes it gracefully.
     Close { stream: StreamId, abort: bool },
     /// Posts an untagged message (RDMAP: a Send).
     Send { stream: StreamId, qn: Qn, source: Source<Memory>, task: Task },
@@ -37,8 +37,8 @@ pub(super) enum Effect {
         task: Task,
         bytes: u64,
     },
-    /// Asks the peer to confirm all that the task posted, with a Read of 0 bytes: the peer delivers earlier messages
-    /// before it responds (RFC 5040 §5.5). The task is notified if the stream cannot do this.
+    /// Requests the peer's confirmation of all messages that the task posted, by a Read of 0 bytes: the peer delivers
+    /// earlier messages before it responds (RFC 5040 §5.5). The task is notified if the stream cannot request it.
     Confirm { stream: StreamId, task: Task },
     /// Requests the memory of a region as the destination of a job.
     UseRegion { job: u64, name: String, offset: u64, total: u64 },

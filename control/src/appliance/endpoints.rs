@@ -55,7 +55,7 @@ pub(super) fn peer_filter(config: &Config, section: &ListenerSection) -> PeerFil
     }
 }
 
-/// Returns the peers that an interface admits.
+/// Returns the peers that an interface's own lists admit, for the listener of a local program.
 pub(super) fn interface_peers(config: &Config, interface: InterfaceId) -> PeerFilter {
     let lists = |peers: &PeerSection| PeerLists::new(&peers.allow, &peers.deny);
     let interface = config.interfaces.get(usize::from(interface.0));
@@ -400,7 +400,6 @@ pub(super) fn rdmap_config(
     }
 }
 
-/// Returns the message queue of active opens.
 pub(super) fn active_open_queues() -> Vec<QueueSection> {
     let (buffers, buffer_size) = ACTIVE_OPEN_QUEUE;
     let qn = ddp::MESSAGE_QUEUE.0;

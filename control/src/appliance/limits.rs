@@ -68,7 +68,7 @@ impl Ledger {
         self.streams
     }
 
-    /// Returns the number of one peer's streams.
+    /// Returns the number of streams of one peer: an IPv4 address or an IPv6 /64 prefix.
     pub fn peer_streams(&self, peer: IpAddr) -> u32 {
         self.peers.get(&PeerId::from_address(peer)).copied().unwrap_or(0)
     }

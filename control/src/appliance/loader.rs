@@ -81,7 +81,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Returns the progress in percent.
+    /// Returns the progress in percent, 0 to 100.
     pub fn percent(&self) -> u8 {
         self.percent.load(Ordering::Relaxed)
     }
@@ -128,7 +128,7 @@ pub struct LoadedMemory {
     pub len: u64,
     /// The file of a file-backed region, open for writing.
     pub file: Option<File>,
-    /// The source to send.
+    /// The source to send; `None` for tasks that open none.
     pub source: Option<Arc<SourceFile>>,
 }
 
@@ -187,7 +187,7 @@ impl Loader {
         Ok(Loader { watches: RefCell::default(), requests, finished, thread })
     }
 
-    /// Queues a request.
+    /// Queues a request. [`poll`](Self::poll) returns its result.
     pub fn request(&self, load: Load) {
         let mut watches = self.watches.borrow_mut();
         watches.retain(|watch| watch.strong_count() > 0);

@@ -36,7 +36,6 @@ pub(super) enum Cause {
 }
 
 impl Cause {
-    /// Returns the kind of the cause's notes.
     fn kind(&self) -> NoteKind {
         match self {
             Cause::Start => NoteKind::AtStart,
@@ -121,7 +120,6 @@ impl Notes {
         self.by_cause.contains_key(cause)
     }
 
-    /// Removes the notes of a cause.
     pub(super) fn clear(&mut self, cause: &Cause) {
         for number in self.by_cause.get(cause).cloned().unwrap_or_default() {
             self.remove(number);

@@ -135,12 +135,12 @@ pub(super) enum ProgramStep {
         window: WindowId,
         request: u32,
     },
-    /// No worker has the memory window any more. `request`: `None` if no call removes it.
+    /// All workers have removed the memory window. `request`: the call that removes it; `None` if no call does.
     WindowRemoved {
         window: WindowId,
         request: Option<u32>,
     },
-    /// Every worker has bound the window that the QP `pair` binds.
+    /// Every worker has bound the memory window at the request of the QP `pair`.
     WindowBound {
         pair: u32,
         sequence: u32,
@@ -183,7 +183,7 @@ pub(super) enum ProgramStep {
 pub(super) struct PairConnect {
     pub program: ProgramId,
     pub pair: u32,
-    /// Distinguishes the QP from others with the same number.
+    /// Serial number of the QP. Unlike `pair`, it is never reused.
     pub serial: u64,
     pub interface: InterfaceId,
     pub pd: PdId,

@@ -53,7 +53,6 @@ impl PortView {
         }
     }
 
-    /// Returns the port's counters.
     pub(super) fn stats(&self) -> PortStats {
         PortStats { port: self.section.name.clone(), counters: self.counters() }
     }

@@ -10,9 +10,9 @@ use config::{self, Config, KeyPath, Secrets, Source, WrittenTable};
 /// A change of a region or listener by the API.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ApiChange {
-    /// The API added it.
+    /// The API added the region or listener.
     Added,
-    /// The API changed its access.
+    /// The API changed the access of the region.
     Access,
 }
 

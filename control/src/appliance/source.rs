@@ -30,7 +30,7 @@ const CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
 /// Idle time of a pipe after which the bytes read so far are sent.
 const LINGER_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
-/// An open source.
+/// An open source of a put.
 #[derive(Debug)]
 pub struct SourceFile {
     kind: SourceKind,
@@ -53,9 +53,9 @@ pub struct Fill {
     pub source: Arc<SourceFile>,
     /// Destination of the bytes.
     pub memory: Memory,
-    /// Offset in the memory.
+    /// Offset of the destination in the memory, bytes.
     pub memory_offset: u64,
-    /// Offset in the file; ignored for a pipe.
+    /// Offset of the piece in the file, bytes; ignored for a pipe.
     pub file_offset: u64,
     /// Maximum number of bytes; for a file exactly this many are read.
     pub len: u64,

@@ -128,7 +128,7 @@ impl Numbers {
     }
 }
 
-/// Draws a random number.
+/// Draws a random number from the system's random source.
 fn draw() -> Result<u32, StagError> {
     getrandom::u32().map_err(|error| StagError::Random(error.to_string()))
 }

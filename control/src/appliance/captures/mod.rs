@@ -47,7 +47,6 @@ struct RunningCapture {
 /// Taps, each with the number of its worker.
 type Taps = Vec<(u16, Box<capture::Tap>)>;
 
-/// A request for a capture.
 pub(super) struct RequestedCapture {
     /// Name of the port.
     pub port: String,

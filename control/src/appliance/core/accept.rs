@@ -271,7 +271,6 @@ pub(super) fn ulp_label(ulp: UlpKind) -> &'static str {
     }
 }
 
-/// A peer's stream request.
 pub(super) struct StreamRequest {
     pub(super) stream: StreamId,
     pub(super) transport: Transport,

@@ -235,7 +235,6 @@ impl Core {
         Ok(())
     }
 
-    /// Returns the interface that has the address `ip`.
     fn interface_of_address(&self, ip: IpAddr) -> Option<InterfaceId> {
         let interfaces = (0u16..).zip(&self.env.context.config.interfaces);
         interfaces

@@ -99,11 +99,8 @@ counters! { LOSSES, fn put_losses(ports: &[api::PortStats]) {
 /// Counts of local programs since the start.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(in crate::appliance) struct ProgramTally {
-    /// Programs that attached.
     pub attached: u64,
-    /// Programs that were refused.
     pub refused: u64,
-    /// Programs that ended.
     pub ended: u64,
     /// QPs and CQs that failed.
     pub failures: u64,

@@ -56,7 +56,6 @@ impl Sums {
         add(&mut self.rdmap_errors, rdmap.errors);
     }
 
-    /// Adds the counters of an association.
     pub(in crate::appliance) fn add_association(&mut self, stats: &AssociationStats) {
         put_association(&mut self.association.adder(), stats);
     }

@@ -245,19 +245,16 @@ impl Flights {
         self.live[&id].bytes()
     }
 
-    /// Returns the number of live records.
     #[cfg(test)]
     pub(super) fn live_count(&self) -> usize {
         self.live.len()
     }
 
-    /// Returns the number of archived records.
     #[cfg(test)]
     pub(super) fn archived_count(&self) -> usize {
         self.archive.len()
     }
 
-    /// Returns the archive's bytes.
     #[cfg(test)]
     pub(super) fn archive_bytes(&self) -> usize {
         self.bytes

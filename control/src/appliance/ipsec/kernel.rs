@@ -21,7 +21,7 @@ use super::socket::{ReceiveOutcome, Socket};
 const BATCH: usize = 256;
 /// Time-out of the kernel's first answer: a bug must not block the start forever.
 const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Interval at which the wait for the kernel's first answer checks the time.
+/// Interval between checks of the time while the kernel's first answer is awaited.
 const CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Interval between usage reports of the SAs to the kernel.
 const USAGE_INTERVAL: Duration = Duration::from_secs(1);

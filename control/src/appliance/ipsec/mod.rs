@@ -164,7 +164,6 @@ fn parameters(sa: &SaSection, policy: &PolicySection, keys: &KeyText) -> Paramet
     }
 }
 
-/// Returns the ID of the configured SA with this index.
 fn sa_id(index: usize) -> SaId {
     SaId(index as u64)
 }
@@ -214,7 +213,7 @@ impl Ipsec {
         self.kernel.as_ref().is_none_or(Kernel::is_ready)
     }
 
-    /// Returns the section of a configured SA.
+    /// Returns the section of a configured SA; `None` for other SAs.
     pub(super) fn section(&self, id: SaId) -> Option<&SaSection> {
         self.sas.get(usize::try_from(id.0).ok()?).map(|sa| &sa.section)
     }

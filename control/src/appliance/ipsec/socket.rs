@@ -26,7 +26,6 @@ const GROUPS: u32 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 6;
 /// List of netlink sockets in the thread's network namespace.
 const NETLINK_SOCKETS: &str = "/proc/thread-self/net/netlink";
 
-/// Result of a receive.
 pub(super) enum ReceiveOutcome<'a> {
     /// A datagram of the kernel.
     Datagram(&'a [u8]),

@@ -40,7 +40,6 @@ pub(super) struct Pings {
     next: u64,
 }
 
-/// A ping in progress.
 struct PendingPing {
     id: u64,
     answer: Responder,

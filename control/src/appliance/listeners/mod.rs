@@ -202,7 +202,7 @@ impl Listeners {
         })
     }
 
-    /// Allocates an unused number of a listener.
+    /// Allocates the next listener number. Numbers are never reused.
     pub(super) fn allocate_id(&mut self) -> ListenerId {
         self.next += 1;
         ListenerId(self.next - 1)

@@ -74,14 +74,14 @@ impl Programs {
         Ok(UnconnectedPair { pd: program.domain(pair.pd)?.id, max_sends: pair.max_sends })
     }
 
-    /// Counts a connect and returns the count, by which the caller selects the workers in turn.
+    /// Counts a connect. Returns the count, by which the caller selects workers round-robin.
     pub(in crate::appliance) fn next_connect(&mut self) -> usize {
         self.connects = self.connects.wrapping_add(1);
         self.connects
     }
 
-    /// Registers a checked QP at `worker`, which then opens the connection. `settles`: the peer needs a delay before the
-    /// first FPDU.
+    /// Registers a checked QP at `worker`, which then opens the connection. `settles`: true if the peer needs a delay
+    /// before the first FPDU.
     pub(in crate::appliance) fn connect(
         &mut self,
         env: &mut Env,

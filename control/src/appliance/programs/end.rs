@@ -47,7 +47,7 @@ impl Programs {
             self.remove_region(env, id, stag, SourceRemoval::Abort, None);
         }
         if is_stopping(env) {
-            // The workers do not answer any more.
+            // The workers are stopping and do not answer.
             if let Some(program) = self.programs.remove(&id) {
                 env.context.audit.program_ended(program.audited());
             }

@@ -203,7 +203,7 @@ impl Programs {
         self.finish(env, id);
     }
 
-    /// Sends the admitted peers of the listeners to the workers, if a reload has changed those of their interfaces.
+    /// Sends the workers the admitted peers of each listener whose interface has other peers after a reload.
     pub(in crate::appliance) fn send_peers(&mut self, env: &mut Env) {
         for program in self.programs.values_mut() {
             let listeners = program.listeners.iter_mut();
@@ -261,7 +261,7 @@ impl Programs {
         let program = program.ok_or(stopped)?;
         let listener = program.listeners.get(number);
         // A worker may report requests before the other workers have the listener, and after the program has stopped
-        // to listen.
+        // listening.
         if listener.is_none_or(|listener| listener.phase == ListenerPhase::Removing) {
             return Err(stopped);
         }

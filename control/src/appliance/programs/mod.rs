@@ -71,7 +71,7 @@ use super::ports::PortView;
 /// Maximum IRD and ORD of a connection.
 pub(super) const MAX_DEPTHS: Depths = Depths { ird: 128, ord: 128 };
 
-/// Base of the protection domain numbers of programs, which are greater. Those of regions are smaller.
+/// Protection domains of programs have numbers above this number, those of regions below it.
 const FIRST_DOMAIN: u32 = 1 << 31;
 
 /// Table of the programs, with indexes of their memory regions, streams and listeners.
@@ -94,7 +94,6 @@ pub(super) struct Programs {
     sessions: Option<Sessions>,
 }
 
-/// Use of a stream by a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum StreamUse {
     Request { program: ProgramId, request: u64 },
@@ -407,8 +406,8 @@ impl Programs {
         Vec::new()
     }
 
-    /// Counts and logs the failure of a QP, CQ or SRQ, and reports it to the program. Performs the request of a QP to bind a
-    /// window.
+    /// Counts and logs the failure of a QP, CQ or SRQ, and reports it to the program. Performs the request of a QP to
+    /// bind a window.
     pub(super) fn on_event(&mut self, env: &mut Env, event: ProgramEvent) {
         let (id, reason, event) = match event {
             ProgramEvent::QueuePairFailed { id, reason } => {
@@ -487,7 +486,6 @@ fn limit(key: &str, most: impl std::fmt::Display) -> Refusal {
     refusal(RefusalKind::Limit, format!("programs.{key} allows {most} for a program"))
 }
 
-/// Returns a list of one descriptor, for a reply.
 fn one(descriptor: OwnedFd) -> Vec<OwnedFd> {
     vec![descriptor]
 }

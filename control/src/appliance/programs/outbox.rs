@@ -71,7 +71,6 @@ impl Outbox {
         self.send(&mut state, Message::Reply(Reply { id, result }), descriptors);
     }
 
-    /// Sends an event.
     pub(super) fn event(&self, event: Event) {
         self.send(&mut self.lock(), Message::Event(event), Vec::new());
     }

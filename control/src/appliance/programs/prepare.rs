@@ -30,10 +30,10 @@ const FIRST: u64 = session::HEADER_WORDS as u64 * 8;
 const MAX_NAME: usize = 64;
 /// Smallest capacity of a ring, units of 64 bytes.
 const MIN_UNITS: u32 = 8;
-/// Ring units per post: of a send queue, of a receive queue. A descriptor has at most 5 units; most have fewer.
+/// Ring units per post, for a send queue and for a receive queue. A descriptor has at most 5 units; most have fewer.
 const UNITS_PER_POST: (u32, u32) = (3, 2);
-/// Memory of a worker for an incomplete post: of a send queue (an operation for each SGE, inline data), of a receive
-/// queue (its SGEs), bytes. Upper bounds.
+/// Upper bounds of a worker's memory for an incomplete post, bytes. For a send queue: an operation per SGE, and inline
+/// data. For a receive queue: its SGEs.
 const STATE_PER_POST: (u64, u64) = (512, 256);
 
 /// Next key of a memory region. The control thread receives the key when the memory of the region is free.
@@ -107,7 +107,7 @@ pub(in crate::appliance) struct PreparedPair {
     pub(super) max_sends: u32,
     pub(super) max_receives: u32,
     pub(super) copy_sources: bool,
-    /// Number of the SRQ; `None`: the QP has an own RQ.
+    /// Number of the SRQ; `None` if the QP has its own RQ.
     pub(super) shared_queue: Option<u32>,
     /// SQ, and RQ unless the QP has an SRQ.
     pub(super) rings: (RingConsumer, Option<RingConsumer>),

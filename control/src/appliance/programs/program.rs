@@ -47,9 +47,8 @@ pub(super) struct Program {
     pub(super) requests: BTreeMap<u64, ConnectionRequest>,
 }
 
-/// State of a program.
 pub(super) enum State {
-    /// The workers add the program. `request`: the hello, answered after that.
+    /// The workers are adding the program. Then the hello, call `request`, is answered.
     Attaching {
         request: u32,
         welcome: Box<Welcome>,
@@ -62,7 +61,6 @@ pub(super) enum State {
     },
 }
 
-/// A protection domain.
 pub(super) struct Domain {
     pub(super) id: PdId,
     /// Number of memory regions, memory windows, SRQs and QPs in the domain.
@@ -94,7 +92,6 @@ pub(super) enum RegionPhase {
     },
 }
 
-/// A memory window.
 pub(super) struct Window {
     pub(super) pd: u32,
     pub(super) kind: WindowKind,
@@ -127,7 +124,6 @@ pub(super) struct Queue {
     pub(super) _hold: Hold,
 }
 
-/// A shared receive queue.
 pub(super) struct SharedQueue {
     pub(super) pd: u32,
     /// Number of QPs that use the SRQ.
@@ -146,7 +142,7 @@ pub(super) struct Pair {
     pub(super) max_sends: u32,
     pub(super) max_receives: u32,
     pub(super) copy_sources: bool,
-    /// Number of the SRQ; `None`: the QP has an own RQ.
+    /// Number of the SRQ; `None` if the QP has its own RQ.
     pub(super) shared_queue: Option<u32>,
     /// The worker's ends of SQ and RQ, or of the SRQ; `None` once they have been sent to a worker.
     pub(super) rings: Option<(RingConsumer, Receives)>,
@@ -252,12 +248,10 @@ impl Program {
         matches!(self.state, State::Open)
     }
 
-    /// Answers a call.
     pub(super) fn reply(&self, request: u32, result: Result<Answer, Refusal>) {
         self.outbox.reply(request, result, Vec::new());
     }
 
-    /// Returns the protection domain with the number `pd`.
     pub(super) fn domain(&self, pd: u32) -> Result<&Domain, Refusal> {
         self.domains.get(pd).ok_or_else(|| not_found("protection domain", pd))
     }

@@ -35,7 +35,7 @@ use crate::waker::Waker;
 const MORE_CONNECTIONS: usize = 16;
 /// Wait after a failed poll(2).
 const POLL_RETRY: Duration = Duration::from_millis(10);
-/// Maximum number of messages in a session's backlog, without the two for each queue pair that `[programs]` allows.
+/// Maximum number of messages in a session's backlog, in addition to two per queue pair that `[programs]` allows.
 const MIN_BACKLOG: usize = 1024;
 
 /// The listening socket, before sessions are served.

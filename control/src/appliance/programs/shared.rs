@@ -12,7 +12,6 @@ use crate::waker::Waker;
 pub(in crate::appliance) struct Shared {
     pub(super) settings: ProgramsSection,
     pub(super) budget: Budget,
-    /// Number of workers.
     pub(super) workers: u16,
     /// Receives the keys of memory regions whose memory is free.
     pub(super) freed: Sender<u64>,

@@ -72,7 +72,6 @@ impl Programs {
 }
 
 impl super::program::Program {
-    /// Returns the SRQ with this number.
     pub(super) fn shared_queue(&self, number: u32) -> Result<&SharedQueue, Refusal> {
         let queue = self.shared_queues.get(number);
         queue.ok_or_else(|| not_found("shared receive queue", number))

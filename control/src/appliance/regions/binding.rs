@@ -18,13 +18,11 @@ use crate::appliance::env::{Env, api_id};
 use crate::appliance::pending::{Continuation, NO_STREAM};
 
 impl Regions {
-    /// Returns true if one of the regions is backed by a file.
     pub(in crate::appliance) fn any_has_file(&self, names: &[String]) -> bool {
         let regions = names.iter().filter_map(|name| self.regions.get(name));
         regions.into_iter().any(|region| region.file.is_some())
     }
 
-    /// Returns the advertisements of the regions.
     pub(in crate::appliance) fn advertised(&self, names: &[String]) -> Vec<Advertised> {
         let regions = names.iter().filter_map(|name| self.regions.get(name));
         regions.map(|region| region.advertised()).collect()
@@ -254,7 +252,6 @@ impl Regions {
         env.log.push(EventKind::StagInvalidated { region: name });
     }
 
-    /// Returns the STags of the exclusive regions in `names`.
     pub(in crate::appliance) fn exclusive_stags(&self, names: &[String]) -> Vec<Stag> {
         let regions = names.iter().filter_map(|name| self.regions.get(name));
         regions.filter(|region| region.is_exclusive()).map(|region| region.stag).collect()
@@ -321,7 +318,7 @@ impl Regions {
         env.log.push(EventKind::TaggedDelivered { stream, region: name, to: to.0, len });
     }
 
-    /// Notifies local programs that a stream starts or stops to use the regions.
+    /// Notifies local programs that a stream starts or stops using the regions.
     pub(in crate::appliance) fn announce(
         &self,
         env: &mut Env,

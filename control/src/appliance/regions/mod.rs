@@ -580,7 +580,6 @@ impl Regions {
         self.regions.contains_key(name)
     }
 
-    /// Returns the name of the region with this STag.
     pub(super) fn name_of(&self, stag: Stag) -> Option<&str> {
         self.by_stag.get(&stag).map(String::as_str)
     }

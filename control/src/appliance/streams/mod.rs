@@ -164,7 +164,6 @@ impl Streams {
         self.streams.get(&id).map(|stream| stream.pd)
     }
 
-    /// Returns the regions that the stream's peer advertised.
     pub(super) fn peer_regions(&self, id: StreamId) -> &[Advertised] {
         self.streams.get(&id).map(|stream| stream.peer_regions.as_slice()).unwrap_or_default()
     }
@@ -202,8 +201,8 @@ impl Streams {
         self.streams.insert(id, stream);
     }
 
-    /// Adds a stream of a local program. With a listener it is a peer's request at that listener, with `None` a stream
-    /// that the program opened.
+    /// Adds a stream of a local program. `listener`: the listener that received the peer's request; `None` if the
+    /// program opened the stream.
     pub(super) fn insert_of_program(
         &mut self,
         id: StreamId,
@@ -219,7 +218,6 @@ impl Streams {
         self.streams.insert(id, stream);
     }
 
-    /// Returns true if the stream is a local program's.
     pub(super) fn is_of_program(&self, id: StreamId) -> bool {
         self.streams.get(&id).is_some_and(|stream| stream.user.program.is_some())
     }
@@ -309,7 +307,7 @@ impl Streams {
         Some((stream.regions.clone(), stream.listener))
     }
 
-    /// Delays the use for which a stream was opened by the settling time.
+    /// Delays the use of an opened stream until its settling time has elapsed.
     pub(super) fn settle(&mut self, id: StreamId, purpose: Purpose, now: Instant) {
         self.settling.push_back((now + SETTLING_TIME, id, purpose));
     }

@@ -258,7 +258,8 @@ fn wrong_ulp_is_refused_by_name() {
     }
 }
 
-/// If the request does not state the ULP, the listener's advertisement does: the stream is aborted before data is sent.
+/// The request does not state the ULP, but the listener's advertisement does. The stream is aborted before data is
+/// sent.
 #[test]
 fn connect_detects_wrong_ulp_in_the_advertisement() {
     for (ours, theirs) in [(UlpChoice::Ddp, UlpKind::Rdmap), (UlpChoice::Rdmap, UlpKind::Ddp)] {
@@ -266,8 +267,8 @@ fn connect_detects_wrong_ulp_in_the_advertisement() {
         let spec = ConnectSpec { ulp: ours, ..ConnectSpec::to_remote(remote("10.0.0.9")) };
         let mut pending = bench.call(Request::Connect(spec));
         let connect = take_connect(&mut bench).unwrap();
-        // Only for bare DDP does the request announce the ULP. With RDMAP the private data is unchanged, as verbs
-        // programs expect.
+        // The request announces the ULP only for bare DDP. With RDMAP the private data is unchanged, as verbs programs
+        // expect.
         let stated = (ours == UlpChoice::Ddp).then_some(UlpKind::Ddp);
         assert_eq!(advert::ulp(&connect.private_data), stated);
         bench.event(Event::Established {

@@ -280,7 +280,7 @@ fn conflicts_of_addresses_are_noted_while_they_last() {
     assert_eq!(notes(&bench), 0);
 }
 
-/// A fatal fault of an interface causes a note and an event, and the appliance is not ready, while it lasts.
+/// A fatal fault of an interface causes an event. While it lasts, there is a note, and the appliance is not ready.
 #[test]
 fn port_without_its_interface_is_noted_and_not_ready() {
     use dataplane::port::DeviceFault;

@@ -98,7 +98,6 @@ pub(super) fn posts(commands: &[Command]) -> Vec<(&WorkRequest<Memory>, Ticket)>
     posts.collect()
 }
 
-/// Returns the bytes of a posted Send.
 pub(super) fn send_bytes(request: &WorkRequest<Memory>) -> &[u8] {
     match request {
         WorkRequest::Send { source: ddp::Source::Bytes(bytes), .. } => bytes,
@@ -106,7 +105,6 @@ pub(super) fn send_bytes(request: &WorkRequest<Memory>) -> &[u8] {
     }
 }
 
-/// Returns the STags that the commands remove.
 pub(super) fn removed_stags(commands: &[Command]) -> Vec<ddp::Stag> {
     let stags = commands.iter().filter_map(|command| match command {
         Command::RemoveStag { stag, .. } => Some(*stag),

@@ -5,7 +5,6 @@ use ddp::StreamId;
 use super::{State, Stream};
 use crate::appliance::objects::Objects;
 
-/// The streams of the appliance.
 #[derive(Default)]
 pub(in crate::appliance::streams) struct StreamTable {
     streams: Objects<StreamId, Stream>,
@@ -18,7 +17,6 @@ impl StreamTable {
         self.streams.len()
     }
 
-    /// Returns the number of streams in a state.
     pub(in crate::appliance::streams) fn count(&self, state: State) -> usize {
         self.counts[state as usize]
     }

@@ -52,7 +52,7 @@ const LOCAL_ACCESS: MemoryAccess = MemoryAccess {
     remote_atomic: false,
 };
 
-/// A program: its end of the socket, and the state of its session's thread, which the test plays.
+/// A simulated program: its end of the socket, and the state of its session's thread, whose work the test does.
 struct Client {
     id: ProgramId,
     socket: SessionSocket,

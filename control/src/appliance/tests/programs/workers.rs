@@ -42,7 +42,7 @@ pub(super) struct Rig {
     pub(super) rejected: Vec<(u64, Vec<u8>)>,
     /// Streams that the core has closed; true: with a reset.
     pub(super) closed: Vec<(u64, bool)>,
-    /// Answers to requests that bind windows: QP, number of the request, and whether all workers have bound it.
+    /// Answers to requests that bind windows: QP, number of the request, and true if all workers have bound the window.
     pub(super) bound: Vec<(QueuePairId, u32, bool)>,
     /// Name of the command that the last worker refuses next: see [`refuse_next`](Self::refuse_next).
     next_ticket_fails: Option<&'static str>,
@@ -298,7 +298,6 @@ impl Rig {
         });
     }
 
-    /// Establishes an accepted stream.
     pub(super) fn establish_accepted(&mut self, stream: u64) {
         self.bench.event(Event::Established {
             stream: StreamId(stream),
@@ -323,7 +322,6 @@ impl Rig {
         self.workers.iter().flat_map(|worker| worker.streams.keys().copied()).collect()
     }
 
-    /// Returns the entry of an STag at a worker.
     pub(super) fn entry(&self, worker: usize, stag: u32) -> Option<&StagEntry<Memory>> {
         self.workers[worker].stags.get(&Stag(stag))
     }

@@ -1,4 +1,4 @@
-//! Everything outside the data plane: the control thread and its helper threads, files, and privileges.
+//! The parts of `ddpd` outside the data plane: the control thread and its helper threads, files, and privileges.
 //!
 //! Configuration (`config`) and management API (`api`) are separate crates. The program `ddpd` uses this crate.
 #![forbid(unsafe_code)]

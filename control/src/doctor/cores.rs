@@ -1,4 +1,4 @@
-//! Cores of pinned workers: whether they are usable, isolated, and share a physical core with another worker.
+//! Checks that the cores of pinned workers are usable and isolated, and that workers do not share a physical core.
 
 use std::collections::BTreeSet;
 

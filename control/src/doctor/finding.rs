@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// Severity of a finding.
+/// Severity of a finding: its impact on the appliance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {

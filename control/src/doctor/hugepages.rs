@@ -133,7 +133,6 @@ fn pool_bytes(configs: &[Config]) -> Result<u64, Unknown> {
     Ok(u64::from(eal_config(&configs)?.memory_mib) << 20)
 }
 
-/// Returns the bytes of all regions in hugepages.
 fn region_bytes(configs: &[Config]) -> u64 {
     let regions = configs.iter().flat_map(|config| &config.regions);
     let regions = regions.filter(|region| region.backing == Backing::Hugepages);

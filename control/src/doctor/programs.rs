@@ -71,8 +71,8 @@ fn check_socket(host: &Host, config: &Config) -> Option<Finding> {
     Some(SOCKET.ok(format!("{socket}, for programs.allow")))
 }
 
-/// Compares the limit of locked memory with the regions and what one program may register. Programs register memory at
-/// run time, so that a lower limit is only a note.
+/// Compares the limit of locked memory with the size of all regions and the maximum memory of one program. Programs
+/// register memory at run time, so a lower limit is only a note.
 pub(super) fn memory(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
     let limits = subject.configs.iter().filter_map(|config| config.programs.as_ref());
     let Some(each) = limits.map(|programs| programs.memory).max() else { return };

@@ -89,7 +89,7 @@ impl Service {
         service
     }
 
-    /// Returns true if a service manager is present.
+    /// Returns true if messages can be sent to a service manager.
     pub fn has_manager(&self) -> bool {
         self.0.socket.is_present()
     }

@@ -43,7 +43,7 @@ impl Socket {
         }
     }
 
-    /// Returns true if a service manager is present.
+    /// Returns true if messages can be sent to a service manager.
     pub fn is_present(&self) -> bool {
         self.destination.is_some()
     }

@@ -268,7 +268,7 @@ impl Perftest {
         }
     }
 
-    /// Returns the slot of a control stream's data stream.
+    /// Returns the slot of the data stream that belongs to a control stream.
     fn data_slot(&self, control: StreamId) -> Option<Slot> {
         match &self.conns.get(&control)?.role {
             Role::Control(control) => self.conns.get(&control.data?)?.slot,

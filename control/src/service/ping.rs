@@ -39,7 +39,7 @@ pub struct Ping {
 /// Round times of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Times {
-    /// Number of rounds.
+    /// Number of complete rounds.
     pub rounds: u32,
     /// Shortest round.
     pub min: Duration,

@@ -39,7 +39,7 @@ use self::wakeup::WakeUp;
 pub const RING_CAPACITY: u64 = 1024;
 /// Maximum number of open connections, attached or not.
 pub const MAX_CONNECTIONS: usize = 64;
-/// Descriptors of a connection: its socket, and that of its program's wake-ups.
+/// Descriptors of a connection: its socket, and the socket for its program's wake-ups.
 pub const DESCRIPTORS_PER_CONNECTION: usize = 2;
 /// Time-out of a program's request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -61,7 +61,7 @@ pub struct Server {
     path: PathBuf,
     listener: OwnedFd,
     objects: HashMap<String, Object>,
-    /// Objects with new records of which their programs are not notified yet.
+    /// Objects with new records whose programs have not been woken yet.
     unsignalled: HashSet<String>,
     connections: BTreeMap<u64, Connection>,
     next: u64,

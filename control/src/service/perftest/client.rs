@@ -49,7 +49,7 @@ pub enum Next {
 pub struct Report {
     /// Message size, bytes.
     pub size: u32,
-    /// Number of messages.
+    /// Number of messages of the load.
     pub messages: u64,
     /// Throughput, MiB per second.
     pub mib_per_s: f64,

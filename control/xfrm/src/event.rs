@@ -39,7 +39,7 @@ impl std::fmt::Display for ProtectionInfo {
 pub enum SequenceState {
     /// Sequence numbers that may be sent. [`Mirror::reserve_sequence`](crate::Mirror::reserve_sequence) requests more.
     Outbound {
-        /// First sequence number.
+        /// First sequence number that may be sent.
         first: u64,
         /// Number of sequence numbers, beginning with `first`.
         numbers: u64,

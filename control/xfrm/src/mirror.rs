@@ -226,7 +226,7 @@ impl Mirror {
         self.policies.protections.list()
     }
 
-    /// Returns the counters.
+    /// Returns a snapshot of the counters.
     pub fn counters(&self) -> MirrorCounters {
         MirrorCounters {
             policies_left_out: self.policies.left_out,

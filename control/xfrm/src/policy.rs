@@ -362,7 +362,6 @@ fn transport_endpoint(template: IpAddr, net: IpNet, whose: &str) -> Result<IpAdd
     }
 }
 
-/// True if the selector matches the flow.
 pub(crate) fn matches_flow(selector: &Selector, flow: &Flow) -> bool {
     let ports = match flow.ports {
         Some((local, remote)) => {

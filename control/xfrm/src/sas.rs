@@ -101,7 +101,7 @@ pub(crate) struct Sas {
     /// The outbound SA selected for sending, by protection.
     selected: HashMap<u16, SaId>,
     /// Ended SAs that have reserved sequence numbers, with the last reserved number. A daemon that moves an SA deletes
-    /// it, and adds it again with sequence numbers that it has read earlier. It may remove the policies before.
+    /// it and adds it again, with sequence numbers that it has read earlier. It may remove the policies first.
     removed: VecDeque<(SaFingerprint, u64)>,
     pub(crate) ages: AgeCounter,
     /// True if an outbound SA needs another dump before it is used: it is known only from an update, which does not

@@ -284,7 +284,8 @@ impl Host {
                 tcp::reset_for(&segment, tx);
                 return;
             }
-            // A SYN is completely processed by now. A segment that returns a cookie may carry data, which follows.
+            // The SYN is completely processed. A segment that returns a cookie may also carry data, which is processed
+            // below.
             if segment.flags.has(tcp::Flags::SYN) {
                 return;
             }

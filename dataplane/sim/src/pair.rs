@@ -183,8 +183,7 @@ impl<S: Setup> Pair<S> {
         }
     }
 
-    /// Returns the number of bytes that both hosts received, plus the number of their sent bytes that were
-    /// acknowledged.
+    /// Returns the received bytes plus the acknowledged bytes, summed over both hosts.
     fn progress(&self) -> u64 {
         let bytes = |host: &S::Host| {
             let totals = host.totals();

@@ -47,7 +47,7 @@ pub struct SctpConfig {
     pub buffer_size: u32,
     /// Number of sessions that the client opens and the server waits for.
     pub sessions: u16,
-    /// Maximum growth of the receive window beyond its configured size, bytes.
+    /// Budget for growth of receive windows, bytes.
     pub windows: u64,
     /// Key from which the host derives cookies and verification tags.
     pub key: [u8; 16],
@@ -194,7 +194,7 @@ impl SctpHost {
         self.streams[stream].receives.push_back(receive);
     }
 
-    /// Returns true if a stream refers to this region.
+    /// Returns true if the stream still refers to `memory`.
     pub fn uses_memory(&self, stream: usize, memory: &VecMemory) -> bool {
         let session = self.streams[stream].session;
         let endpoint = self.endpoint.as_ref();

@@ -43,7 +43,7 @@ fn transfer(seed: u64, markers: bool, resegment: bool) {
         icmp: false,
         cost: Default::default(),
     });
-    // All bytes of the source have the number of its last change, from 1 on.
+    // Every byte of the source holds the number of the source's last change, counted from 1.
     let source = VecMemory::from_vec(vec![1; LEN]);
     assert!(!source.is_stable());
     for at in (0..LEN as u64).step_by(32 * 1024) {

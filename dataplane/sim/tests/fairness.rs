@@ -40,9 +40,9 @@ struct Outcome {
     /// Rate of each flow, Mbit/s.
     shares: Vec<f64>,
     jain: f64,
-    /// Packets that the queue of the link dropped, from the start.
+    /// Packets that the queue of the link dropped, warm-up included.
     dropped: u64,
-    /// Packets that the queue of the link marked CE, from the start.
+    /// Packets that the queue of the link marked CE, warm-up included.
     marked: u64,
 }
 

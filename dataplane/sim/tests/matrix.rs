@@ -81,7 +81,7 @@ fn check_alignment(cell: &Cell, pair: &Pair) {
         }
         assert_eq!(rx.alignment_lost, 0, "{cell:?}: {rx:?}");
         if cell.markers {
-            // With aligned segments and markers, only bytes are held whose FPDU boundaries are unknown.
+            // With aligned segments and markers, only bytes with unknown FPDU boundaries are held.
             assert_eq!(rx.held_max, rx.unlocatable_max, "{cell:?}: {rx:?}");
             assert!(rx.held_max < 64 * 1024, "{cell:?}: {rx:?}");
         } else {

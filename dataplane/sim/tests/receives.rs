@@ -188,7 +188,8 @@ fn ulp(rng: &mut Rng) -> rdmap::Config {
     }
 }
 
-/// A pair of hosts with posted messages and receives in both directions. `expected`: of the server, of the client.
+/// A pair of hosts with posted messages and receives in both directions. `expected`: results at the server, results at
+/// the client.
 struct Exchange<S: Setup> {
     pair: Pair<S>,
     expected: [Expected; 2],

@@ -342,7 +342,7 @@ impl Association {
         self.with(|endpoint, _| endpoint.post(session, message))?.map_err(|e| e.to_string())
     }
 
-    /// Checks a range `FROM..TO` of TOs: every byte is that of the pattern, or zero if `placed` is false.
+    /// Checks the bytes of the region in the TO range `FROM..TO`: the pattern if `placed`, otherwise zeros.
     fn check_region(&self, range: &str, placed: bool) -> Result<(), String> {
         let (from, to) = range.split_once("..").ok_or("FROM..TO")?;
         let memory = self.memory.to_vec();
@@ -466,7 +466,7 @@ impl DialogueProtocol for Association {
             }
             other => Err(format!("`{other:?}` is no verb")),
         };
-        // Some calls, such as a close, take effect by a timer that is due now.
+        // A call such as a close may only set a timer that is due now.
         if self.timeout().is_some_and(|at| at <= now) {
             self.handle_timeout(now);
         }

@@ -52,9 +52,9 @@ pub struct Conversation {
     pub stack_tsn: u32,
     /// Last cookie that the stack has sent.
     cookie: Vec<u8>,
-    /// Values of the stack's last HEARTBEAT and of the script's.
+    /// Heartbeat information: of the stack's last HEARTBEAT, and of the script's last HEARTBEAT.
     heartbeats: [Vec<u8>; 2],
-    /// Tag of the script's last packet, which a packet with the T bit reflects.
+    /// Tag of the script's last packet. A reply with the T bit reflects it (RFC 9260 §8.5.1).
     last_tag: u32,
 }
 
@@ -252,7 +252,7 @@ impl Conversation {
         value.extend((args.number("gaps", gaps.len() as u64)? as u16).to_be_bytes());
         value.extend((args.number("dups", dups.len() as u64)? as u16).to_be_bytes());
         for (from, to) in gaps {
-            // RFC 9260 §3.3.4: offsets from the cumulative TSN.
+            // RFC 9260 §3.3.4: gap ack blocks are offsets from the cumulative TSN.
             for tsn in [from, to] {
                 value.extend((tsn.wrapping_sub(cumulative) as u16).to_be_bytes());
             }

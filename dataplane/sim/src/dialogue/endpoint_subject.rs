@@ -251,7 +251,7 @@ impl EndpointSubject {
         self.with(|endpoint, _| endpoint.post_rdmap(request))?.map_err(|e| e.to_string())
     }
 
-    /// Checks a range `FROM..TO` of TOs: every byte is that of the pattern, or zero if `placed` is false.
+    /// Checks the bytes of the region in the TO range `FROM..TO`: the pattern if `placed`, otherwise zeros.
     fn check_region(&self, range: &str, placed: bool) -> Result<(), String> {
         let (from, to) = range.split_once("..").ok_or("FROM..TO")?;
         let (from, to) = (number(from)?, number(to)?);

@@ -5,13 +5,13 @@ use super::script::{Args, SegmentLine, number};
 use super::streams::Streams;
 use crate::segment::{Flags, Segment};
 
-/// Precision with which a segment must match its line.
+/// Strictness of the comparison between a segment and its line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Strictness {
     /// All fields of the line must match: the stack is this project's, configured by the script.
     Exact,
-    /// The stack is that of another host, which chooses window and window scale. Only whether the window is zero is
-    /// compared.
+    /// Another host's stack, which chooses its own window and window scale. The comparison distinguishes only zero and
+    /// non-zero windows.
     IgnoreWindow,
 }
 
@@ -30,7 +30,7 @@ pub struct Exchange {
     pub out_next: u32,
     /// Ports of the peer and of the side under test.
     pub ports: (u16, u16),
-    /// Precision of the comparison.
+    /// Strictness of the comparison with `>` lines.
     pub strictness: Strictness,
 }
 

@@ -131,7 +131,7 @@ pub(super) trait DialogueProtocol {
     fn next_event(&mut self) -> Option<String>;
     /// Checks one key and value of a `check` line.
     fn check(&self, key: &str, value: &str) -> Result<(), String>;
-    /// Describes a violated invariant, which is checked after each line; `None` if there is none.
+    /// Describes a violated invariant; `None` if all hold. Called after each line.
     fn fault(&self) -> Option<String>;
 }
 

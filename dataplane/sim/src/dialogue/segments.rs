@@ -40,7 +40,7 @@ pub(super) trait Subject: Sized {
     fn next_event(&mut self) -> Option<String>;
     /// Checks one key and value of a `check` line.
     fn check(&self, key: &str, value: &str, streams: &Streams) -> Result<(), String>;
-    /// Describes a violated invariant, which is checked after each line; `None` if there is none.
+    /// Describes a violated invariant; `None` if all hold. Called after each line.
     fn fault(&self) -> Option<String>;
 }
 

@@ -21,8 +21,8 @@ struct Place {
     end: usize,
 }
 
-/// Returns the byte of a payload at `offset` (the TO of a tagged segment, the MO of an untagged one). The byte depends
-/// on the offset, so that misplaced bytes are detected.
+/// Returns the payload byte at `offset`: the TO of a tagged segment, the MO of an untagged segment. The byte depends on
+/// the offset, so that misplaced bytes are detected.
 pub fn pattern(offset: u64) -> u8 {
     (offset.wrapping_mul(31) >> 3) as u8 ^ offset as u8
 }

@@ -16,7 +16,7 @@ pub(crate) struct Table {
     /// Conversations in order of first appearance.
     order: Vec<&'static str>,
     outcomes: Outcomes,
-    /// Setting in which each combination of conversation, field, value and outcome was last seen.
+    /// Setting that last produced each combination of conversation, field, value and outcome.
     known: BTreeMap<(&'static str, &'static str, u64, String), &'static str>,
     pub(crate) conversations: usize,
 }

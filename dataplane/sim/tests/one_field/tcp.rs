@@ -98,8 +98,8 @@ fn concat_fields(header: &[Field], payload: &[Field]) -> Vec<Field> {
     header.iter().chain(payload).copied().collect()
 }
 
-/// Returns the MPA fields of an FPDU: length, pad, CRC, and its markers. `offset`: its position in the stream. `ulpdu`:
-/// length of its ULPDU in bytes.
+/// Returns the MPA fields of an FPDU: length, pad, CRC and markers. `offset`: position of the FPDU in the stream.
+/// `ulpdu`: length of its ULPDU, bytes.
 fn fpdu_fields(fpdu: &[u8], offset: usize, markers: bool, ulpdu: usize) -> Vec<Field> {
     let mut all = Vec::new();
     let end = fpdu.len() - 4;
@@ -303,7 +303,8 @@ impl Conversation {
         }
     }
 
-    /// Returns `bytes`, with the identifier of the endpoint's Atomic Request if they are an Atomic Response.
+    /// Returns a copy of `bytes`. If they are an Atomic Response, copies the identifier of the endpoint's Atomic
+    /// Request into it.
     fn answered(&self, bytes: &[u8], line: &Connection) -> Vec<u8> {
         let mut bytes = bytes.to_vec();
         if self.post == Post::Atomic {

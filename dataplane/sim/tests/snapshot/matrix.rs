@@ -62,8 +62,8 @@ impl Cell {
         self.mtu - IP_HEADER - TCP_HEADER
     }
 
-    /// Returns the bytes of a transfer that outlasts slow start, 4 to 48 MiB: with loss enough for about 40 losses,
-    /// without loss 16 bandwidth-delay products.
+    /// Returns the bytes of a transfer that outlasts slow start, 4 to 48 MiB. With loss: enough for about 40 losses.
+    /// Without loss: 16 bandwidth-delay products.
     pub(super) fn bytes(&self) -> u64 {
         let wanted = if self.loss_percent > 0.0 {
             (40.0 / (self.loss_percent / 100.0) * self.mss() as f64) as u64

@@ -81,7 +81,8 @@ impl Host {
         for service in &self.services {
             match service.check(script) {
                 Ok(()) => return Ok(service),
-                // A wrong setting is reported rather than a wrong protocol: that service is nearly suitable.
+                // Prefers the reason "wrong setting" to "wrong protocol": a service with a wrong setting is closer to
+                // suitable.
                 Err(ServiceMismatch::Setting(what)) => reason = what,
                 Err(ServiceMismatch::Kind(what)) if !reason.starts_with("needs setting") => {
                     reason = what

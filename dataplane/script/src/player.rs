@@ -249,7 +249,7 @@ impl<P: DialogueCodec> Player<P> {
     /// Executes the next step. Returns `None` at the end of the script.
     fn step(&mut self, now: Instant) -> Result<Option<Progress>, String> {
         let Some(step) = self.script.steps.get(self.next).cloned() else {
-            // For the absolute tolerance after the last line, an unexpected packet still fails the dialogue.
+            // An unexpected packet within the absolute tolerance after the last line still fails the dialogue.
             let end = self.last_step_at + self.tolerance.floor;
             if now < end {
                 return Ok(Some(Progress::Until(end)));

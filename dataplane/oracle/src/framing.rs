@@ -1,5 +1,5 @@
 //! Decoder of an MPA stream in Full Operation: FPDUs with their markers, pad and CRC (RFC 5044 §4), and start frames
-//! (§7.1.1). Damage is reported, not judged: the caller decides which field matters.
+//! (§7.1.1). The decoder reports damaged fields and does not reject them.
 
 use crate::{MARKER_SPACING, StartFrame, crc32c};
 
@@ -142,7 +142,7 @@ mod tests {
         Stream { markers, crc: true, ..Stream::default() }
     }
 
-    // RFC 5044 §4.3, §4.4: every length and marker position comes back.
+    // RFC 5044 §4.3, §4.4: decoding restores the ULPDU for every length and marker position.
     #[test]
     fn encoded_fpdus_are_decoded() {
         for markers in [false, true] {

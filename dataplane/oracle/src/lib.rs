@@ -1,6 +1,6 @@
 //! Reference encoder of MPA streams and DDP segments, written from the specifications and independent of the code under
-//! test. Scripted dialogues encode the peer's segments and the expected ones with it. The conformance test `iwspec`
-//! uses it in both directions. The decoders are in [`framing`] and [`segment`]; they judge nothing but lengths.
+//! test. Scripted dialogues encode the peer's segments and the expected segments with it. The conformance test `iwspec`
+//! uses it in both directions. The decoders are in [`framing`] and [`segment`]; they check only lengths.
 #![forbid(unsafe_code)]
 
 pub mod framing;
@@ -37,7 +37,7 @@ pub enum Flaw {
     Pad(u8),
     /// The reserved bits of every marker in the FPDU have this value. The CRC covers them.
     MarkerReserved(u16),
-    /// The CRC goes out most significant byte first.
+    /// The CRC is sent most significant byte first.
     BigEndianCrc,
 }
 

@@ -30,20 +30,20 @@ pub struct Segment {
 /// The addressing fields of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Model {
-    /// RFC 5041 §4.2.
+    /// Addressing of a tagged segment (RFC 5041 §4.2).
     Tagged {
-        /// STag
+        /// Steering tag of the destination.
         stag: u32,
         /// Tagged offset, bytes.
         to: u64,
     },
-    /// RFC 5041 §4.3.
+    /// Addressing of an untagged segment (RFC 5041 §4.3).
     Untagged {
         /// The last four bytes of RsvdULP: RDMAP's Invalidate STag.
         invalidate: u32,
-        /// Queue number
+        /// Queue number.
         qn: u32,
-        /// Message sequence number
+        /// Message sequence number.
         msn: u32,
         /// Message offset, bytes.
         mo: u32,

@@ -35,7 +35,7 @@ pub const ERRORS: [(u8, u8, u8, &str); 34] = [
     (2, 0, 0x05, "local catastrophic error"),
     (2, 0, 0x06, "insufficient IRD resources"),
     (2, 0, 0x07, "no matching RTR option"),
-    // Not registered: the code of a local catastrophic error is arbitrary (RFC 5040 figure 9).
+    // A code other than 0: the code of a local catastrophic error is arbitrary (RFC 5040 figure 9).
     (0, 0, 0x5a, "local catastrophic error"),
 ];
 

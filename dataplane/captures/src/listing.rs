@@ -1,5 +1,5 @@
-//! Lists the iWARP messages of captured frames by the reference codec. A message belongs to the frame that completes it in
-//! the order of its stream. Streams whose start-up is not captured are left out.
+//! Lists the iWARP messages of captured frames by the reference codec. A message belongs to the frame that completes it
+//! in stream order. Streams whose start-up is not captured are omitted.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -31,7 +31,7 @@ struct Half {
     upper: Option<Upper>,
 }
 
-/// Decisive fields of a start-up frame.
+/// Fields of a start-up frame that determine how FPDUs are decoded.
 #[derive(Clone, Copy, Debug)]
 struct Start {
     markers: bool,

@@ -1,5 +1,4 @@
-//! The fields of a message in the order of the wire, each with the name that the dissector gives it. The values come from
-//! the reference codec.
+//! The fields of a message in wire order, with the names of the dissector and the values of the reference codec.
 
 use std::fmt::{self, Display, Write as _};
 
@@ -12,9 +11,9 @@ use crate::errors;
 /// Protocol above DDP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Upper {
-    /// RDMAP
+    /// RDMAP (RFC 5040).
     Rdmap,
-    /// Bare DDP (docs/protocol.md)
+    /// Bare DDP (docs/protocol.md).
     Bare,
 }
 
@@ -60,7 +59,7 @@ impl Fields {
         self.put(name, value.replace(' ', "_"));
     }
 
-    /// Adds a request or reply frame (RFC 5044 §7.1.1, RFC 6581 §6).
+    /// Returns the fields of a request or reply frame (RFC 5044 §7.1.1, RFC 6581 §6).
     pub fn start_frame(frame: &StartFrame) -> Fields {
         let mut fields = Fields::default();
         fields
@@ -78,7 +77,7 @@ impl Fields {
         fields
     }
 
-    /// Adds a Start Key (draft-culley-iwarp-mpa-03 §8.1.1).
+    /// Returns the fields of a Start Key (draft-culley-iwarp-mpa-03 §8.1.1).
     pub fn start_key(flags: u8) -> Fields {
         let mut fields = Fields::default();
         fields.text("mpa.start", "start key");
@@ -130,7 +129,7 @@ impl Fields {
         Some(())
     }
 
-    /// Adds an FPDU. `crc`: the connection uses CRCs.
+    /// Returns the fields of an FPDU. `crc`: the connection uses CRCs.
     pub fn fpdu(fpdu: &Fpdu, crc: bool, upper: Option<Upper>, draft: bool) -> Fields {
         let mut fields = Fields::default();
         let marked_start = fpdu.markers.first().is_some_and(|m| m.expected == 0);
@@ -161,7 +160,7 @@ impl Fields {
         fields
     }
 
-    /// Adds a user message of RFC 5043 §5.2. `None` for other payload protocols.
+    /// Returns the fields of a user message of RFC 5043 §5.2; `None` for other payload protocols.
     pub fn sctp(ppid: u32, message: &[u8], upper: Option<Upper>) -> Option<Fields> {
         let mut fields = Fields::default();
         let half = |at: usize| Some(u16::from_be_bytes([*message.get(at)?, *message.get(at + 1)?]));
@@ -181,7 +180,7 @@ impl Fields {
         Some(fields)
     }
 
-    /// Adds the header of a DDP segment; returns the segment and its protocol.
+    /// Adds the header of a DDP segment. Returns the segment and its upper protocol.
     fn header(
         &mut self,
         bytes: &[u8],
@@ -288,7 +287,8 @@ impl Fields {
         Some(())
     }
 
-    /// Adds a Terminate header. Linux siw swaps layer and type, and has M, D and R in the lowest bits of its third byte.
+    /// Adds a Terminate header. Linux siw swaps layer and type, and has M, D and R in the lowest bits of the third
+    /// byte.
     fn terminate(&mut self, bytes: &[u8], upper: Option<Upper>, draft: bool) {
         let Some(mut t) = Terminate::parse(bytes) else { return };
         let swapped = errors::name(t.etype, t.layer, t.code).is_some();

@@ -1,5 +1,5 @@
-//! Ethernet frames with IPv4 and TCP or SCTP (RFC 791, RFC 9293 §3.1, RFC 9260 §3): built for generated captures, parsed
-//! for the listing.
+//! Ethernet frames with IPv4 and TCP or SCTP (RFC 791, RFC 9293 §3.1, RFC 9260 §3): builds them for generated captures,
+//! parses them for the listing.
 
 const ETHERNET: usize = 14;
 const IPV4: usize = 20;
@@ -9,11 +9,11 @@ const PROTOCOL_TCP: u8 = 6;
 /// IP protocol number of SCTP.
 const PROTOCOL_SCTP: u8 = 132;
 
-/// TCP flags.
+/// SYN bit of the TCP flags.
 pub const SYN: u8 = 2;
-/// TCP flags.
+/// FIN bit of the TCP flags.
 pub const FIN: u8 = 1;
-/// TCP flags.
+/// ACK bit of the TCP flags.
 pub const ACK: u8 = 16;
 
 /// Address and port.
@@ -28,11 +28,11 @@ pub struct Endpoint {
 /// A parsed packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Packet<'a> {
-    /// Sender.
+    /// Address and port of the sender.
     pub source: Endpoint,
-    /// Receiver.
+    /// Address and port of the receiver.
     pub destination: Endpoint,
-    /// What it carries.
+    /// TCP segment, or DATA chunks of an SCTP packet.
     pub content: Content<'a>,
 }
 
@@ -43,9 +43,9 @@ pub enum Content<'a> {
     Tcp {
         /// Sequence number of the first payload byte, or of the SYN.
         seq: u32,
-        /// SYN flag.
+        /// True if the SYN flag is set.
         syn: bool,
-        /// Payload.
+        /// Bytes after the TCP header.
         payload: &'a [u8],
     },
     /// The DATA chunks of an SCTP packet.
@@ -63,7 +63,7 @@ pub struct Data<'a> {
     pub stream: u16,
     /// Payload protocol identifier.
     pub ppid: u32,
-    /// User data.
+    /// User data: a message or a fragment of a message.
     pub data: &'a [u8],
 }
 
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(parse(&frame), Some(Packet { source: B, destination: A, content }));
     }
 
-    // RFC 1071: a packet with its checksum sums up to zero.
+    // RFC 1071: the checksum over a packet that includes its checksum is zero.
     #[test]
     fn checksums_are_correct() {
         let frame = tcp(A, B, ACK, 1, 2, b"odd");

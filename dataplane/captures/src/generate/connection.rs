@@ -31,7 +31,7 @@ pub(super) enum Cut {
 #[derive(Clone, Debug)]
 pub(super) struct Setup {
     pub(super) form: Form,
-    /// True if the FPDUs of the initiator, of the responder, have markers.
+    /// True if the sender's FPDUs have markers: of the initiator, of the responder.
     pub(super) markers: [bool; 2],
     pub(super) crc: bool,
     pub(super) reject: bool,
@@ -110,7 +110,7 @@ impl Connection {
     }
 
     fn start_frame(&self, side: usize) -> Vec<u8> {
-        // M asks the peer for markers.
+        // The M flag asks the peer to send markers.
         let (markers, crc) = (self.setup.markers[1 - side], self.setup.crc && side == 0);
         let Form::Revision(revision) = self.setup.form else {
             let flags = u8::from(markers) << 7 | u8::from(crc) << 6;
@@ -159,7 +159,7 @@ impl Connection {
     }
 }
 
-/// Adds the length of the marker that starts `fpdu` to the FPDUPTR of the others.
+/// Adds the length of the marker at the start of `fpdu` to the FPDUPTR of each later marker.
 fn count_from_first_marker(fpdu: &mut [u8]) {
     for at in (512..fpdu.len()).step_by(512) {
         let pointer = u16::from_be_bytes([fpdu[at + 2], fpdu[at + 3]]) + 4;

@@ -95,7 +95,7 @@ pub(super) fn terminates() -> Vec<Vec<u8>> {
     all
 }
 
-/// Returns M, D, R and the bytes after the control word.
+/// Returns combinations of quoted headers: M, D, R, and the bytes after the control word.
 fn quoted_headers() -> Vec<(bool, bool, bool, Vec<u8>)> {
     let tagged = oracle::tagged(1, true, rdmap(0), 0x0a0b_0c0d, 0x0102_0304_0506_0708, &[]);
     let untagged = oracle::untagged(1, true, [rdmap(1), 0, 0, 0, 0], 1, 5, 0, &[]);
@@ -134,7 +134,8 @@ fn last_message(layer_and_type: u8, code: u8, header: &[u8]) -> Vec<u8> {
     oracle::untagged(1, true, [0; 5], 2, 1, 0, &body)
 }
 
-/// Connections of bare DDP: protocol by advertisement, and by RsvdULP.
+/// Returns the frames of three bare DDP connections. The first has no advertisement, so zeros in RsvdULP identify bare
+/// DDP.
 pub(super) fn bare_ddp() -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let tagged = oracle::tagged(1, true, 0, 0x0102_0304, 0x1122_3344_5566_7788, b"hello");

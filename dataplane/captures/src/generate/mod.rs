@@ -12,7 +12,7 @@ use oracle::Flaw;
 pub struct Capture {
     /// Name of the file without its extension. `NAME.after-N` has the frames of `NAME` after the first N.
     pub name: &'static str,
-    /// Frames.
+    /// Ethernet frames in the order of the capture.
     pub frames: Vec<Vec<u8>>,
     /// Maximum captured bytes of a frame.
     pub snap: usize,
@@ -49,7 +49,7 @@ pub fn all() -> Vec<Capture> {
     ]
 }
 
-/// Every revision, form and combination of M and C, with IRD and ORD, reject, and private data.
+/// Start-ups: every revision, form and combination of M and C, with IRD and ORD, reject, and private data.
 fn startup() -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let mut port = 41000;
@@ -75,8 +75,8 @@ fn startup() -> Vec<Vec<u8>> {
     frames
 }
 
-/// Markers at every position of an FPDU, in each direction. An FPDU of 508 bytes with one marker moves the next marker by
-/// four bytes, so 128 FPDUs have all positions.
+/// Markers at every position of an FPDU, in each direction. An FPDU has 512 bytes and one marker of 4 bytes, so the
+/// marker's position in the FPDU moves by 4 bytes from one FPDU to the next. 129 FPDUs cover all 128 positions.
 fn markers() -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let lengths: Vec<usize> = (0..129).map(|n| 506 - 14 - n % 4).collect();
@@ -154,7 +154,7 @@ fn plain(setup: Setup, cut: Cut) -> Vec<Vec<u8>> {
     Connection::new(setup).play(&sends, cut)
 }
 
-/// Segments that overtake others.
+/// Returns frames with reordered segments.
 fn reordered() -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     for (port, (markers, cut)) in (46000..)
@@ -174,7 +174,7 @@ fn reordered() -> Vec<Vec<u8>> {
     frames
 }
 
-/// Segments that arrive twice, also much later.
+/// Returns frames with duplicated segments, some of them much later than the original.
 fn duplicates() -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     for (port, cut) in [(47000, Cut::Aligned), (47001, Cut::Every(1000))] {
@@ -196,7 +196,7 @@ fn duplicates() -> Vec<Vec<u8>> {
 mod tests {
     use super::*;
 
-    // The listing of a capture has every message that was encoded into it.
+    // The listing of a capture contains every encoded message.
     #[test]
     fn listings_are_complete_and_deterministic() {
         let (first, second) = (all(), all());

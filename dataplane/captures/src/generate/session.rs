@@ -3,7 +3,7 @@
 use super::messages;
 use crate::packet::{self, Data, Endpoint};
 
-/// An association under construction. Its handshake is left out: the chunks of a session decode without it.
+/// An association under construction, without handshake. The listing decodes the chunks of a session without it.
 struct Association {
     ends: [Endpoint; 2],
     tsn: [u32; 2],
@@ -26,7 +26,8 @@ impl Association {
         }
     }
 
-    /// Sends messages in one packet, each in fragments of at most `fragment` bytes.
+    /// Sends messages: all in one packet if `fragment` is `usize::MAX`, otherwise in fragments of at most `fragment`
+    /// bytes.
     fn send(&mut self, side: usize, stream: u16, fragment: usize, list: &[(u32, Vec<u8>)]) {
         let mut chunks = Vec::new();
         for (ppid, message) in list {
@@ -39,7 +40,7 @@ impl Association {
         }
         let (from, to) = (self.ends[side], self.ends[1 - side]);
         if fragment < usize::MAX {
-            // Fragments fill packets of their own.
+            // Each fragment is sent in a separate packet.
             for chunk in &chunks {
                 self.frames.push(packet::sctp(from, to, 0x1000 + side as u32, &[*chunk]));
             }

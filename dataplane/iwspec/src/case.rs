@@ -26,22 +26,22 @@ pub const CAPABILITIES: &[(&str, &str)] = &[
 /// Strength of a requirement.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize)]
 pub enum Level {
-    /// MUST, MUST NOT, REQUIRED, SHALL
+    /// MUST, MUST NOT, REQUIRED, SHALL.
     #[serde(rename = "MUST")]
     Must,
-    /// A requirement of the text in ordinary words ("must", "is", a figure).
+    /// A requirement in ordinary words ("must", "is") or in a figure.
     #[serde(rename = "must")]
     Plain,
-    /// SHOULD, SHOULD NOT, RECOMMENDED
+    /// SHOULD, SHOULD NOT, RECOMMENDED.
     #[serde(rename = "SHOULD")]
     Should,
-    /// MAY, OPTIONAL: the permission must not be taken away from the tester.
+    /// MAY, OPTIONAL. The device must accept it when the tester uses the permission.
     #[serde(rename = "MAY")]
     May,
 }
 
 impl Level {
-    /// The word of the specification.
+    /// Returns the word of the specification.
     pub fn name(self) -> &'static str {
         match self {
             Level::Must => "MUST",
@@ -58,7 +58,7 @@ impl Level {
     }
 }
 
-/// Part of the device in the MPA start-up.
+/// Role of the device in the MPA start-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -69,7 +69,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// The role's name in case files.
+    /// Returns the role's name in case files.
     pub fn name(self) -> &'static str {
         match self {
             Role::Responder => "responder",
@@ -89,7 +89,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// The transport's name in case files.
+    /// Returns the transport's name in case files.
     pub fn name(self) -> &'static str {
         match self {
             Transport::Tcp => "tcp",
@@ -97,7 +97,7 @@ impl Transport {
         }
     }
 
-    /// Returns the transport of a case's layer: MPA has TCP alone, the adaptation SCTP alone.
+    /// Returns the only transport of a layer: TCP for `mpa`, SCTP for `sctp`; `None` for layers of both transports.
     fn of(id: &str) -> Option<Transport> {
         match id.split('/').next() {
             Some("mpa") => Some(Transport::Tcp),
@@ -121,9 +121,9 @@ pub struct Need {
 pub struct Step {
     /// Line in the file, counted from 1.
     pub line: usize,
-    /// The line as written.
+    /// Text of the line.
     pub text: String,
-    /// Action
+    /// Action of the line.
     pub action: Action,
 }
 
@@ -132,25 +132,25 @@ pub struct Step {
 pub enum Action {
     /// Opens the TCP connection or the SCTP association.
     Open(Arguments),
-    /// Opens the connection, does a correct start-up, and prepares the needed capabilities.
+    /// Opens the connection, performs a correct start-up, and prepares the needed capabilities.
     Start(Arguments),
-    /// Not applicable unless the facts hold.
+    /// Ends the case as not applicable unless the facts hold.
     Require(Arguments),
-    /// Fails unless the facts hold.
+    /// Fails the case unless the facts hold.
     Verify(Arguments),
     /// Appends a frame to the output.
     Send(Kind, Arguments),
     /// Sends the output in one write.
     Flush,
-    /// Sizes of the writes of the next flush; the last one repeats.
+    /// Sizes in bytes of the writes of the next flush. The last size repeats.
     Cut(Vec<usize>),
     /// Flushes, and waits.
     Wait(Duration),
-    /// The next received message must match one of the alternatives.
+    /// Receives the next message, which must match an alternative.
     Expect(Vec<Expected>),
-    /// Requires an answer to an RDMA Read of no bytes, or to a Send of an echo service.
+    /// Checks that the device answers an RDMA Read of no bytes, or a Send if it runs an echo service.
     Alive,
-    /// Half-closes the connection (FIN, or Terminate of the session).
+    /// Half-closes the connection: sends FIN, or a Terminate of the session over SCTP.
     Finish,
     /// Shuts the SCTP association down.
     Shutdown,
@@ -174,7 +174,7 @@ pub struct Case {
     pub id: String,
     /// File without extension, such as `mpa/startup`.
     pub group: String,
-    /// Strength
+    /// Strength of the requirement.
     pub level: Level,
     /// Specification and section.
     pub section: String,
@@ -182,37 +182,37 @@ pub struct Case {
     pub text: String,
     /// Role of the device; `None`: either.
     pub role: Option<Role>,
-    /// Transport; `None`: each.
+    /// Required transport; `None`: either.
     pub transport: Option<Transport>,
-    /// Capabilities
+    /// Capabilities of the device that the case requires.
     pub needs: Vec<Need>,
-    /// Flaws of `iwspec-flawed`, each of which the case must detect.
+    /// Flaws of `iwspec-flawed`. The case must detect each.
     pub flaws: Vec<String>,
-    /// Steps
+    /// Steps in the order of the file.
     pub steps: Vec<Step>,
 }
 
-/// A requirement that the wire does not show.
+/// A requirement that a peer cannot observe on the wire.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Unseen {
-    /// Identifier
+    /// Identifier such as `mpa/7.1.1-4`.
     pub id: String,
-    /// Strength
+    /// Strength of the requirement.
     pub level: Level,
     /// Specification and section.
     pub section: String,
-    /// The requirement.
+    /// The requirement in one or two sentences.
     pub text: String,
     /// Reason why no peer can observe it.
     pub because: String,
 }
 
-/// Content of a file.
+/// Content of a case file.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct File {
     /// Cases in the order of the file.
     pub cases: Vec<Case>,
-    /// Requirements without a case.
+    /// Requirements that no case tests.
     pub unseen: Vec<Unseen>,
 }
 

@@ -41,9 +41,9 @@ const FILES: &[(&str, &str)] = files![
 /// Cases and the requirements without a case.
 #[derive(Clone, Debug, Default)]
 pub struct Catalogue {
-    /// Cases
+    /// Test cases in the order of the files.
     pub cases: Vec<Case>,
-    /// Requirements that the wire does not show.
+    /// Requirements that a peer cannot observe on the wire.
     pub unseen: Vec<Unseen>,
 }
 
@@ -60,7 +60,7 @@ impl Catalogue {
         Ok(all)
     }
 
-    /// Adds the cases of a file. Its group is the name of its directory and its own.
+    /// Adds the cases of a file. The group of the cases is `DIRECTORY/FILE` without extension.
     ///
     /// # Errors
     /// The file cannot be read or is wrong.
@@ -89,7 +89,7 @@ impl Catalogue {
         Ok(())
     }
 
-    /// Keeps the cases that `selections` name: an id, the start of one up to a `/`, `.` or `-`, or a file.
+    /// Keeps the selected cases. A selection is an id, the start of an id up to a `/`, `.` or `-`, or a file.
     ///
     /// # Errors
     /// A selection names no case.

@@ -9,9 +9,9 @@ use oracle::segment::{Model, READ_HEADER, ReadRequest, Segment, Terminate};
 
 use crate::message::{Kind, Message};
 
-/// Longest message that is assembled, bytes.
+/// Maximum length of an assembled message, bytes.
 const MAX_MESSAGE: usize = 4 << 20;
-/// Messages of which a part has arrived.
+/// Maximum number of incomplete messages.
 const MAX_PARTIAL: usize = 32;
 /// Start of the draft's Start Key.
 const START_KEY: &[u8; 15] = b"MPA ident frame";
@@ -42,7 +42,7 @@ struct Partial {
     framing: Framing,
 }
 
-/// Findings in the FPDUs of a message.
+/// Framing of all FPDUs of a message so far: CRC, markers and pads.
 #[derive(Debug)]
 struct Framing {
     crc: bool,
@@ -59,7 +59,7 @@ impl Decoder {
         self.bytes.extend(bytes);
     }
 
-    /// Bytes that are not part of a decoded frame.
+    /// Returns the bytes that are not part of a decoded frame.
     pub fn rest(&self) -> &[u8] {
         &self.bytes
     }
@@ -69,7 +69,7 @@ impl Decoder {
         std::mem::take(&mut self.bytes)
     }
 
-    /// True if a message is incomplete.
+    /// True if a frame or message is incomplete.
     pub fn within_message(&self) -> bool {
         !self.bytes.is_empty() || !self.partial.is_empty()
     }
@@ -79,7 +79,7 @@ impl Decoder {
         self.operation = Some(Operation { deframer: Deframer::new(markers), crc });
     }
 
-    /// Decodes a DDP segment that came without MPA. `None` if its message is incomplete.
+    /// Decodes a DDP segment received over SCTP, without MPA; `None` if its message is incomplete.
     ///
     /// # Errors
     /// The device's messages exceed a bound of this decoder.
@@ -191,7 +191,7 @@ impl Framing {
         Framing {
             crc,
             crc_field: u64::from(fpdu.crc),
-            // RFC 5044 §4.2: the low two bits of FPDUPTR are taken as zero.
+            // RFC 5044 §4.2: the receiver treats the low two bits of FPDUPTR as zero.
             markers: fpdu.markers.iter().all(|m| m.pointer & !3 == m.expected),
             marker_count: fpdu.markers.len() as u64,
             marker_reserved: fpdu
@@ -319,7 +319,7 @@ fn start_message(frame: &StartFrame, raw: Vec<u8>) -> Message {
         _ => Kind::Bytes,
     };
     let enhanced = frame.reserved & 0x10 != 0;
-    // RFC 6581 §6: S takes one of the reserved bits with revision 2.
+    // RFC 6581 §6: in revision 2, flag S occupies one of the reserved bits.
     let reserved = if frame.revision >= 2 { frame.reserved & 0xf } else { frame.reserved };
     let mut fields = vec![
         ("rev", u64::from(frame.revision)),

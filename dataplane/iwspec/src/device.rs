@@ -1,4 +1,4 @@
-//! The device under test: where it is, what it runs, and the times of the test.
+//! The device under test: its address, its service, and the times of the test.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub enum Service {
 }
 
 impl Service {
-    /// Read depth (IRD and ORD) to negotiate with revision 2.
+    /// Returns the read depth (IRD and ORD) to negotiate with MPA revision 2.
     pub fn read_depth(self) -> u64 {
         match self {
             Service::Rping => 1,
@@ -37,31 +37,31 @@ impl Service {
         }
     }
 
-    /// Connections that may be open at a time.
+    /// Returns the maximum number of concurrent connections.
     pub fn parallel(self, role: Role) -> usize {
         match (self, role) {
-            // The two connections of perftest belong together. Servers
-            // of rping under siw stop accepting after connections that arrive together.
+            // The two connections of perftest belong together. Servers of rping on siw stop accepting after
+            // simultaneous connections.
             (Service::Perftest | Service::Rping, _) | (_, Role::Initiator) => 1,
             (_, Role::Responder) => 8,
         }
     }
 }
 
-/// Device, and times of the test.
+/// The device and the parameters of the test.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Where the device is.
+    /// Address of the device, or of the listener to which the device connects.
     pub target: Arc<Target>,
     /// Program that runs on the device.
     pub service: Service,
-    /// Times
+    /// Time limits and pauses.
     pub timing: Timing,
-    /// Part of shared memory for the cases that run at the same time: index and number of parts.
+    /// Part of the device's memory for this lane of concurrent cases: index, and number of parts.
     pub lane: (u64, u64),
-    /// MPA revision of a start-up whose case names none, 1 or 2.
+    /// MPA revision, 1 or 2, of start-ups for which the case sets none.
     pub revision: u64,
-    /// Operations that the device permits, as [`crate::startup::probe`] finds out.
+    /// Operations that the device permits; [`crate::startup::probe`] determines them.
     pub permits: Permits,
 }
 
@@ -70,9 +70,9 @@ pub struct Setup {
 pub struct Permits {
     /// RDMA Reads of no bytes: the negotiated read depth is not 0.
     pub empty_reads: bool,
-    /// RDMA Reads of its buffer.
+    /// RDMA Reads of the device's buffer.
     pub reads: bool,
-    /// RDMA Writes to its buffer.
+    /// RDMA Writes to the device's buffer.
     pub writes: bool,
 }
 
@@ -88,7 +88,7 @@ impl Setup {
         f(&Setup { timing: Timing { scale, ..self.timing }, ..self.clone() })
     }
 
-    /// Role of the device.
+    /// Returns the role of the device.
     pub fn role(&self) -> Role {
         match *self.target {
             Target::Connect(_) | Target::Sctp { .. } => Role::Responder,
@@ -97,18 +97,18 @@ impl Setup {
     }
 }
 
-/// Times of the test.
+/// Time limits and pauses of the test.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// Time in which the device opens or accepts a connection.
+    /// Limit for opening or accepting a connection.
     pub connect: Duration,
-    /// Time in which the device reacts, without a time in the case.
+    /// Limit for a reaction of the device if the case sets none.
     pub step: Duration,
-    /// Factor on all times, for repetitions.
+    /// Factor on all times; greater than 1 when a case is repeated.
     pub scale: u32,
-    /// Limit of a case.
+    /// Limit for a whole case.
     pub case: Duration,
-    /// Pause between the device's Reply and our first FPDU.
+    /// Pause between the device's Reply and the tester's first FPDU.
     pub settle: Duration,
 }
 

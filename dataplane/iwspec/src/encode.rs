@@ -11,7 +11,7 @@ use crate::value::{Arguments, MAX_DATA, Variables, hex, number, payload};
 pub enum Frame {
     /// Bytes without framing.
     Raw(Vec<u8>),
-    /// A ULPDU and the flaw of its FPDU.
+    /// A ULPDU and the flaw of its FPDU; `Flaw::None` for a correct FPDU.
     Fpdu(Vec<u8>, Flaw),
 }
 
@@ -30,7 +30,7 @@ impl Frame {
 pub struct Numbers([u32; 4]);
 
 impl Numbers {
-    /// Next MSN of the queues 0 to 3.
+    /// Returns the next MSN of the queues 0 to 3.
     pub fn next(&self) -> [u32; 4] {
         self.0
     }
@@ -134,11 +134,11 @@ impl Encoder<'_> {
             frame.key = bytes.try_into().map_err(|_| "key= needs 16 bytes")?;
         }
         if self.flag("enhanced", false)? {
-            // RFC 6581 §6: S is the highest of the bits that RFC 5044 reserves.
+            // RFC 6581 §6: flag S is the highest of the bits that RFC 5044 reserves.
             frame.reserved |= 0x10;
         }
         if self.arguments.get("ird").is_some() || self.arguments.get("ord").is_some() {
-            // RFC 6581 §9: A, B, IRD, C, D, ORD
+            // RFC 6581 §9: order of the fields is A, B, IRD, C, D, ORD.
             let flags = self.number("flags", 0)?;
             let ird = self.number("ird", 0)? & 0x3fff | flags >> 2 << 14;
             let ord = self.number("ord", 0)? & 0x3fff | (flags & 3) << 14;
@@ -230,7 +230,7 @@ impl Encoder<'_> {
         })
     }
 
-    /// RFC 7306 §5.2.1, figure 6.
+    /// Encodes an Atomic Request header (RFC 7306 §5.2.1, figure 6).
     fn atomic(&self) -> Result<Vec<u8>, String> {
         let mut out = (self.number("aop", 0)? as u32).to_be_bytes().to_vec();
         out.extend((self.number("id", 1)? as u32).to_be_bytes());

@@ -1,8 +1,8 @@
 //! Conformance test for iWARP implementations: MPA (RFC 5044, RFC 6581), DDP (RFC 5041), RDMAP (RFC 5040, RFC 7306).
 //!
-//! The program is one end of a connection, the device under test the other. Everything in TCP, and all DDP over SCTP,
-//! comes from the `oracle` crate and this one, which share no code with the project's stack. Only SCTP itself is the
-//! stack's.
+//! The program is one end of a connection, the device under test is the other. The `oracle` crate and this crate encode
+//! and decode all protocols above TCP and SCTP, and share no code with the project's stack. SCTP itself is the
+//! project's `sctp-lite`.
 //!
 //! | part | module |
 //! |---|---|

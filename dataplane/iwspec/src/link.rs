@@ -1,4 +1,4 @@
-//! Connection to the device: TCP, or an SCTP association, with deadlines, and the transcript of what went over it.
+//! Connection to the device with deadlines (TCP or an SCTP association), and its transcript.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -13,16 +13,16 @@ use crate::sctp::{Chunk, Ended};
 
 /// Pause between two attempts to connect or accept.
 const RETRY: Duration = Duration::from_millis(20);
-/// Bytes that are kept in a transcript, at most.
+/// Maximum number of bytes in a transcript.
 const MAX_TRANSCRIPT: usize = 1 << 20;
 
 /// Sender of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
-    /// This program
+    /// This program.
     Tester,
-    /// The device under test
+    /// The device under test.
     Device,
 }
 
@@ -31,9 +31,9 @@ pub enum Side {
 pub struct Event {
     /// Time since the start of the case.
     pub at: Duration,
-    /// Sender
+    /// Sender of the bytes, message or FIN.
     pub from: Side,
-    /// Content
+    /// Kind and data of the event.
     pub what: What,
 }
 
@@ -47,26 +47,26 @@ pub enum What {
         /// Address of the device.
         peer: SocketAddr,
     },
-    /// UDP socket connected, for SCTP.
+    /// UDP socket of an SCTP association connected.
     Bound {
         /// Address of this program.
         local: SocketAddr,
         /// Address of the device.
         peer: SocketAddr,
     },
-    /// SCTP packet
+    /// SCTP packet, from the common header on.
     Packet(Vec<u8>),
     /// Bytes of one write or read.
     Bytes(Vec<u8>),
     /// A decoded message, or a remark.
     Note(String),
-    /// FIN
+    /// FIN sent or received.
     Fin,
-    /// RST
+    /// RST sent or received.
     Reset,
 }
 
-/// Events of one case, bounded.
+/// Events of one case, at most 1 MiB.
 #[derive(Clone, Debug)]
 pub struct Transcript {
     start: Instant,
@@ -80,7 +80,7 @@ impl Transcript {
         Transcript { start: Instant::now(), events: vec![], bytes: 0 }
     }
 
-    /// Appends an event. Bytes above the bound are dropped.
+    /// Appends an event. Drops it if the transcript would exceed its limit.
     pub fn add(&mut self, from: Side, what: What) {
         let size = match &what {
             What::Bytes(bytes) | What::Packet(bytes) => bytes.len(),
@@ -93,7 +93,7 @@ impl Transcript {
     }
 }
 
-/// Where the device is.
+/// Address of the device and transport to it.
 #[derive(Debug)]
 pub enum Target {
     /// The device accepts connections at this address.
@@ -104,13 +104,13 @@ pub enum Target {
     Sctp {
         /// IP address and SCTP port.
         address: SocketAddr,
-        /// UDP port
+        /// UDP port of the device.
         udp_port: u16,
     },
 }
 
 impl Target {
-    /// Transport to the device.
+    /// Returns the transport to the device.
     pub fn transport(&self) -> Transport {
         match self {
             Target::Connect(_) | Target::Listen(_) => Transport::Tcp,
@@ -122,15 +122,15 @@ impl Target {
 /// Result of a read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Received {
-    /// Bytes
+    /// Bytes of the TCP stream.
     Bytes(Vec<u8>),
-    /// User message of SCTP
+    /// User message of the SCTP association.
     Chunk(Chunk),
-    /// FIN
+    /// FIN of the device.
     Fin,
-    /// End of the SCTP association by SHUTDOWN
+    /// SHUTDOWN of the SCTP association.
     Shutdown,
-    /// RST
+    /// RST of the device.
     Reset,
     /// The deadline has passed.
     Nothing,
@@ -140,7 +140,7 @@ pub enum Received {
 #[derive(Debug)]
 pub struct Link {
     stream: Option<TcpStream>,
-    /// TCP maximum segment size to announce, bytes. `None`: that of the path.
+    /// TCP maximum segment size to announce, bytes. `None`: default of the kernel.
     pub mss: Option<u32>,
     association: Option<Box<Association>>,
     /// Events so far.
@@ -174,7 +174,7 @@ impl Link {
         let addresses = || Ok::<_, std::io::Error>((stream.local_addr()?, stream.peer_addr()?));
         let (local, peer) =
             addresses().map_err(|e| format!("the connection has no addresses: {e}"))?;
-        // Each write is a segment of its own, as far as the kernel allows.
+        // TCP_NODELAY: each write becomes a separate segment, unless the kernel coalesces it.
         stream.set_nodelay(true).map_err(|e| format!("cannot set TCP_NODELAY: {e}"))?;
         self.transcript.add(Side::Tester, What::Opened { local, peer });
         self.stream = Some(stream);
@@ -182,8 +182,8 @@ impl Link {
         Ok(())
     }
 
-    /// Opens an SCTP association. A second one replaces the first. An association that the device refuses is open and
-    /// has ended.
+    /// Opens an SCTP association, and closes any previous one. If the device refuses the association, the next receive
+    /// reports its end.
     ///
     /// # Errors
     /// One sentence with the reason why there is no association.
@@ -207,12 +207,12 @@ impl Link {
         Ok(())
     }
 
-    /// The SCTP association.
+    /// Returns the SCTP association; `None` over TCP.
     pub fn association(&self) -> Option<&Association> {
         self.association.as_deref()
     }
 
-    /// Queues a user message. False if it is too long.
+    /// Queues a user message. Returns false if the message is too long for a packet.
     pub fn send_chunk(&mut self, chunk: Chunk) -> bool {
         self.association.as_mut().is_none_or(|a| a.send(chunk))
     }
@@ -225,7 +225,7 @@ impl Link {
         self.note_packets();
     }
 
-    /// Waits; an SCTP association acknowledges meanwhile.
+    /// Waits for `time`. An SCTP association continues to send acknowledgements.
     pub fn wait(&mut self, time: Duration) {
         match &mut self.association {
             Some(association) => association.wait(time),
@@ -281,7 +281,7 @@ impl Link {
         }
     }
 
-    /// Sends bytes. An error of the connection is not reported here: the next `receive` sees the reset.
+    /// Sends bytes. Does not report a connection error: the next `receive` does.
     pub fn send(&mut self, bytes: &[u8], deadline: Instant) {
         let Some(stream) = &mut self.stream else { return };
         let time = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
@@ -329,7 +329,7 @@ impl Link {
     /// Half-closes the connection.
     pub fn finish(&mut self) {
         if let Some(stream) = &self.stream {
-            // A failure means that the connection has ended already.
+            // Fails only if the connection has ended.
             let _ = stream.shutdown(Shutdown::Write);
             self.transcript.add(Side::Tester, What::Fin);
         }
@@ -353,7 +353,7 @@ fn connect(address: SocketAddr, mss: Option<u32>, deadline: Instant) -> Result<T
         let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         match connect_once(address, mss, left) {
             Ok(stream) => return Ok(stream),
-            // A server of one connection, such as ib_write_bw, is started again.
+            // Retries: a server of a single connection, such as ib_write_bw, may be restarting.
             Err(_) if Instant::now() + RETRY < deadline => std::thread::sleep(RETRY),
             Err(e) => return Err(format!("no connection to {address}: {e}")),
         }
@@ -375,7 +375,7 @@ fn connect_once(
 
 fn accept(listener: &Mutex<TcpListener>, deadline: Instant) -> Result<TcpStream, String> {
     loop {
-        // The listener does not block: the lock is free while no connection is there.
+        // The listener is non-blocking, so the lock is held only briefly.
         let accepted = match listener.lock() {
             Ok(listener) => listener.accept(),
             Err(_) => return Err("another case has failed inside the listener".into()),

@@ -88,7 +88,7 @@ struct Cli {
     pcapng: Option<PathBuf>,
 }
 
-/// Reason why the program ends without a result, with its exit code.
+/// Exit code and reason of an end without result.
 type Refusal = (u8, String);
 
 fn main() -> ExitCode {
@@ -108,7 +108,7 @@ fn run(mut cli: Cli) -> Result<ExitCode, Refusal> {
         catalogue.add_file(file).map_err(usage)?;
     }
     let all = catalogue.clone();
-    // With --list, --listen and --show the first argument is a case.
+    // With --list and --listen, the first argument is a case.
     if cli.listen.is_some() || cli.list {
         cli.cases.splice(0..0, cli.device.take());
     }
@@ -184,7 +184,7 @@ fn test(cli: &Cli, catalogue: &Catalogue, profile: &Profile) -> Result<ExitCode,
         permits: Permits::default(),
     };
     setup.timing.settle = Duration::from_millis(cli.settle);
-    // Without the enhanced data of revision 2 some devices permit no Reads.
+    // Some devices permit no Reads without the enhanced data of revision 2.
     setup.revision = 2;
     if suite::control(&setup).is_err() {
         setup.revision = 1;

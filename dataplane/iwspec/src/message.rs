@@ -1,61 +1,61 @@
-//! Kinds of messages and events, the keys that each has in case files, and received messages.
+//! Kinds of messages and events, the keys of each kind in case files, and received messages.
 
 use crate::value::{Argument, Arguments, Variables, number, payload};
 
 /// Kind of a frame, message or event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// MPA Request frame (RFC 5044 §7.1.1)
+    /// MPA Request frame (RFC 5044 §7.1.1).
     Request,
-    /// MPA Reply frame
+    /// MPA Reply frame (RFC 5044 §7.1.1).
     Reply,
-    /// Start Key of the first draft (draft-culley-iwarp-mpa-03 §8.1.1)
+    /// Start Key of the first draft (draft-culley-iwarp-mpa-03 §8.1.1).
     StartKey,
-    /// RDMA Write
+    /// RDMA Write (RFC 5040 §4.3).
     Write,
-    /// RDMA Read Request
+    /// RDMA Read Request (RFC 5040 §4.4).
     Read,
-    /// RDMA Read Response
+    /// RDMA Read Response (RFC 5040 §4.5).
     Response,
-    /// Send, with or without Invalidate and Solicited Event
+    /// Send, with or without Invalidate and Solicited Event (RFC 5040 §4.6, §4.7).
     Send,
-    /// Immediate Data (RFC 7306 §6)
+    /// Immediate Data (RFC 7306 §6).
     Immediate,
-    /// Atomic Request (RFC 7306 §5)
+    /// Atomic Request (RFC 7306 §5).
     Atomic,
-    /// Atomic Response
+    /// Atomic Response (RFC 7306 §5).
     AtomicResponse,
-    /// Terminate
+    /// RDMAP Terminate (RFC 5040 §4.8).
     Terminate,
-    /// Tagged segment with any control bytes
+    /// Tagged DDP segment with any control bytes.
     Tagged,
-    /// Untagged segment with any control bytes
+    /// Untagged DDP segment with any control bytes.
     Untagged,
-    /// FPDU around any bytes; over SCTP a DDP segment
+    /// FPDU around any bytes; over SCTP a DDP segment of any bytes.
     Fpdu,
-    /// Bytes of the stream without framing
+    /// Unframed bytes of the stream.
     Bytes,
-    /// DDP Stream Session Initiate (RFC 5043 §5.2.3)
+    /// DDP Stream Session Initiate (RFC 5043 §5.2.3).
     Initiate,
-    /// DDP Stream Session Accept
+    /// DDP Stream Session Accept (RFC 5043 §5.2.3).
     Accept,
-    /// DDP Stream Session Reject
+    /// DDP Stream Session Reject (RFC 5043 §5.2.3).
     Reject,
-    /// DDP Stream Session Terminate
+    /// DDP Stream Session Terminate (RFC 5043 §5.2.3).
     End,
-    /// Session control message with any function code
+    /// Session control message with any function code.
     Control,
-    /// User message of SCTP with any bytes
+    /// User message of SCTP with any bytes.
     Chunk,
-    /// The SCTP association is shut down.
+    /// The SCTP association was shut down.
     Shutdown,
     /// The device has closed its half of the connection.
     Fin,
     /// The device has reset the connection.
     Reset,
-    /// FIN or RST
+    /// FIN, RST, SHUTDOWN, or the Terminate of a session.
     Close,
-    /// The device sends nothing for a time.
+    /// The device sends nothing within the time.
     Quiet,
 }
 
@@ -89,12 +89,12 @@ const NAMES: [(&str, Kind); 26] = [
 ];
 
 impl Kind {
-    /// Name in case files.
+    /// Returns the name in case files.
     pub fn name(self) -> &'static str {
         NAMES.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
     }
 
-    /// Parses a name.
+    /// Returns the kind with this name in case files; `None` if there is none.
     pub fn parse(word: &str) -> Option<Kind> {
         NAMES.iter().find(|(name, _)| *name == word).map(|&(_, kind)| kind)
     }
@@ -104,14 +104,14 @@ impl Kind {
         matches!(self, Kind::Initiate | Kind::Accept | Kind::Reject | Kind::End | Kind::Control)
     }
 
-    /// True for what a `Message` may have if `self` is expected.
+    /// True if a message of kind `received` satisfies an expectation of kind `self`.
     pub fn matches(self, received: Kind) -> bool {
         let tagged = matches!(received, Kind::Write | Kind::Response | Kind::Tagged);
         let event = matches!(received, Kind::Fin | Kind::Reset | Kind::Shutdown);
         let control = received.is_control();
         let start = matches!(received, Kind::Request | Kind::Reply | Kind::StartKey | Kind::Bytes);
         match self {
-            // Over SCTP the session's Terminate takes the place of the FIN.
+            // Over SCTP, the Terminate of the session replaces the FIN.
             Kind::Close => event || received == Kind::End,
             Kind::Fin => matches!(received, Kind::Fin | Kind::End),
             Kind::Control => control,
@@ -129,9 +129,9 @@ impl Kind {
     }
 }
 
-/// Keys of sent messages over SCTP, beside those of their kind.
+/// Keys of messages sent over SCTP, in addition to those of their kind.
 pub const SENT_OVER_SCTP: &[&str] = &["stream", "ssn", "ordered", "ppid"];
-/// Fields of received messages over SCTP, beside those of their kind.
+/// Fields of messages received over SCTP, in addition to those of their kind.
 pub const RECEIVED_OVER_SCTP: &[&str] =
     &["stream", "ssn", "ppid", "unordered", "whole", "sequence"];
 
@@ -331,13 +331,13 @@ pub fn received_keys(kind: Kind) -> &'static [&'static str] {
 /// A received frame, message or event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {
-    /// Kind
+    /// Kind of the message or event.
     pub kind: Kind,
-    /// Fields by name.
+    /// Names and values of the fields.
     pub fields: Vec<(&'static str, u64)>,
     /// Payload, or private data.
     pub data: Vec<u8>,
-    /// All bytes, with framing.
+    /// All bytes with framing; empty for an event.
     pub raw: Vec<u8>,
 }
 
@@ -347,7 +347,7 @@ impl Message {
         Message { kind, fields: vec![], data: vec![], raw: vec![] }
     }
 
-    /// Returns a field.
+    /// Returns the value of a field; `None` if the message does not have the field.
     pub fn field(&self, name: &str) -> Option<u64> {
         self.fields.iter().find(|(field, _)| *field == name).map(|&(_, value)| value)
     }
@@ -383,7 +383,7 @@ impl Message {
                 return Ok(Some(what));
             }
         }
-        // A damaged frame matches only if the case says so.
+        // A frame with a damaged CRC, marker or order matches only if the case expects the damage.
         for name in ["crc", "markers", "order"] {
             let damaged = self.field("segments").is_some() && self.field(name) == Some(0);
             if damaged && conditions.get(name).is_none() {

@@ -4,14 +4,14 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-/// Content of a profile.
+/// Content of a profile file.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
     /// Name of the device.
     #[serde(default)]
     pub name: String,
-    /// Known deviations.
+    /// Known deviations, at most one per case.
     #[serde(default, rename = "deviation")]
     pub deviations: Vec<Deviation>,
 }
@@ -22,11 +22,11 @@ pub struct Profile {
 pub struct Deviation {
     /// Id of the case.
     pub case: String,
-    /// What the device does instead.
+    /// Actual behaviour of the device.
     pub because: String,
-    /// Source line, packet or document that shows it.
+    /// Source line, packet or document that proves the behaviour.
     pub source: String,
-    /// True if the case must not be executed, because it stops the device.
+    /// True if the case must not run, because it stops the device.
     #[serde(default)]
     pub skip: bool,
 }
@@ -62,12 +62,12 @@ impl Profile {
         }
     }
 
-    /// Returns the reason why a case must not be executed.
+    /// Returns the reason for which a case must not run; `None` if it may run.
     pub fn skips(&self, id: &str) -> Option<&str> {
         self.deviations.iter().find(|d| d.skip && d.case == id).map(|d| d.because.as_str())
     }
 
-    /// Returns the deviation that explains a failure of a case.
+    /// Returns the known deviation of a case; `None` if there is none.
     pub fn explanation(&self, id: &str) -> Option<&Deviation> {
         self.deviations.iter().find(|d| d.case == id)
     }

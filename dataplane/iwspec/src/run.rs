@@ -12,9 +12,9 @@ use crate::value::{Arguments, Variables, number};
 /// Verdict on one case.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// All expectations are met.
+    /// All expectations were met.
     Pass,
-    /// An expectation is not met.
+    /// An expectation was not met.
     Fail(Failure),
     /// No verdict, with the reason.
     Inconclusive(String),
@@ -23,7 +23,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The verdict's word in reports.
+    /// Returns the verdict's word in reports.
     pub fn name(&self) -> &'static str {
         match self {
             Verdict::Pass => "pass",
@@ -33,7 +33,7 @@ impl Verdict {
         }
     }
 
-    /// True if a longer time may change the verdict.
+    /// True if a repetition with longer times may change the verdict.
     pub fn depends_on_time(&self) -> bool {
         match self {
             Verdict::Pass | Verdict::NotApplicable(_) => false,
@@ -46,13 +46,13 @@ impl Verdict {
 /// Outcome of one execution.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Verdict
+    /// Verdict on the case.
     pub verdict: Verdict,
-    /// Line of the case that decided, as written.
+    /// Text of the line that decided the verdict; `None` if no line did.
     pub step: Option<String>,
-    /// Events
+    /// Events of this execution.
     pub transcript: Transcript,
-    /// Duration
+    /// Duration of this execution.
     pub time: Duration,
 }
 
@@ -142,7 +142,7 @@ fn perform(step: &Step, case: &Case, session: &mut Session<'_>) -> Result<(), St
     }
 }
 
-/// Not applicable unless the facts hold.
+/// Returns "not applicable" unless the facts hold.
 fn require(conditions: &Arguments, variables: &Variables) -> Result<(), Stop> {
     match violated(conditions, variables) {
         Some((condition, seen)) => {
@@ -152,7 +152,7 @@ fn require(conditions: &Arguments, variables: &Variables) -> Result<(), Stop> {
     }
 }
 
-/// Fails unless the facts hold.
+/// Returns a failure unless the facts hold.
 fn verify(conditions: &Arguments, variables: &Variables) -> Result<(), Stop> {
     match violated(conditions, variables) {
         Some((expected, seen)) => {
@@ -162,7 +162,7 @@ fn verify(conditions: &Arguments, variables: &Variables) -> Result<(), Stop> {
     }
 }
 
-/// Returns the first condition that does not hold, and the fact.
+/// Returns the first condition that does not hold, and the value of its fact.
 fn violated(conditions: &Arguments, variables: &Variables) -> Option<(String, String)> {
     for c in &conditions.0 {
         let holds = variables

@@ -1,4 +1,4 @@
-//! One connection of a case: output in the negotiated framing, decoded input, facts about the device.
+//! One connection of a case: encoded output, decoded input, and facts about the device.
 
 mod sctp;
 
@@ -19,13 +19,13 @@ use crate::value::{Arguments, Variables};
 pub enum Stop {
     /// The device does not behave as required.
     Fail(Failure),
-    /// There is no verdict.
+    /// No verdict is possible, with the reason.
     Inconclusive(String),
-    /// The case does not apply to the device.
+    /// The case does not apply to the device, with the reason.
     NotApplicable(String),
 }
 
-/// A requirement that is not met.
+/// A failed expectation.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Failure {
     /// Expected behaviour.
@@ -35,32 +35,32 @@ pub struct Failure {
     /// Bytes of the received message.
     #[serde(skip)]
     pub bytes: Vec<u8>,
-    /// True if the failure is a time-out: it depends on the speed of both hosts.
+    /// True if the failure is a time-out, which depends on the speed of both hosts.
     pub timed_out: bool,
 }
 
-/// A connection of a case.
+/// A connection of a case, and the facts learnt on it.
 #[derive(Debug)]
 pub struct Session<'a> {
     setup: &'a Setup,
     /// Connection and transcript.
     pub link: Link,
-    /// A second connection that the service needs beside this one.
+    /// Second connection of the service, such as the control connection of perftest.
     pub companion: Option<Box<Session<'a>>>,
-    /// Facts about the device.
+    /// Facts about the device, by name.
     pub variables: Variables,
     output: Stream,
     sent: usize,
     cut: Vec<usize>,
     decoder: Decoder,
     numbers: Numbers,
-    /// ULPDU of the last segment, or of the one marked by `bad=on`.
+    /// ULPDU that a Terminate should quote: the last segment, or the segment marked by `bad=on`.
     bad: Vec<u8>,
     bad_is_marked: bool,
     limit: Instant,
-    /// True if the case needs the exact bounds of memory.
+    /// True if the case needs the exact bounds of the device's memory.
     exact: bool,
-    /// Streams of an SCTP association
+    /// Streams of the SCTP association.
     sctp: sctp::Streams,
 }
 
@@ -85,27 +85,27 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Role of the device.
+    /// Returns the role of the device.
     pub fn role(&self) -> Role {
         self.setup.role()
     }
 
-    /// Device of this session.
+    /// Returns the parameters of the test.
     pub fn setup(&self) -> &'a Setup {
         self.setup
     }
 
-    /// Records that the case needs the exact bounds of memory.
+    /// Sets whether the case needs the exact bounds of the device's memory.
     pub fn set_exact(&mut self, exact: bool) {
         self.exact = exact;
     }
 
-    /// Sets a fact.
+    /// Sets the value of a fact.
     pub fn set(&mut self, name: &str, value: u64) {
         self.variables.insert(name.into(), value);
     }
 
-    /// Returns the part of shared memory that this case may use: offset and length.
+    /// Returns the part of the device's memory that this case may use: offset and length, bytes.
     pub fn lane(&self, length: u64) -> (u64, u64) {
         let (index, count) = self.setup.lane;
         if self.exact || count < 2 {
@@ -115,7 +115,7 @@ impl<'a> Session<'a> {
         (index * part, part)
     }
 
-    /// Opens the connection. A second one replaces the first.
+    /// Opens the connection, which replaces any previous one.
     ///
     /// # Errors
     /// Inconclusive: there is no connection.
@@ -123,7 +123,7 @@ impl<'a> Session<'a> {
         self.open_with(&Arguments::default())
     }
 
-    /// Opens the connection, an SCTP association with these requests.
+    /// Opens the connection; over SCTP with the adaptation indication and streams of `arguments`.
     ///
     /// # Errors
     /// Inconclusive: there is no connection.
@@ -143,7 +143,7 @@ impl<'a> Session<'a> {
         (Instant::now() + time * self.setup.timing.scale).min(self.limit)
     }
 
-    /// Returns the number of an argument, or `default`.
+    /// Returns the number of the argument `key`, or `default` if it is missing.
     ///
     /// # Errors
     /// The argument cannot be computed.
@@ -151,10 +151,10 @@ impl<'a> Session<'a> {
         arguments.number(key, default, &self.variables).map_err(Stop::Inconclusive)
     }
 
-    /// Appends a frame, with its arguments as text.
+    /// Appends a frame to the output. `words` are its arguments as text.
     ///
     /// # Errors
-    /// As `send`.
+    /// Same as [`Self::send`].
     pub fn send_text(&mut self, kind: Kind, words: &str) -> Result<(), Stop> {
         let arguments = Arguments::parse(words.split_whitespace()).map_err(Stop::Inconclusive)?;
         self.send(kind, &arguments)
@@ -186,7 +186,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Adds a `send` line to the transcript.
+    /// Adds the sent frame to the transcript.
     fn note(&mut self, kind: Kind, arguments: &Arguments) {
         let words: Vec<String> =
             arguments.0.iter().map(|a| format!("{}={}", a.key, a.value)).collect();
@@ -203,10 +203,10 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Half-closes the connection; over SCTP the session.
+    /// Half-closes the connection; over SCTP, ends the session.
     ///
     /// # Errors
-    /// As `send`.
+    /// Same as [`Self::send`].
     pub fn finish(&mut self) -> Result<(), Stop> {
         if self.is_over_sctp() {
             self.send_text(Kind::End, "")?;
@@ -216,7 +216,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Records what our start frame asks for.
+    /// Records the markers and CRC that the tester's start frame requests.
     fn own_frame(&mut self, kind: Kind, arguments: &Arguments) -> Result<(), Stop> {
         let (markers, crc) =
             (self.number(arguments, "markers", 0)?, self.number(arguments, "crc", 1)?);
@@ -228,7 +228,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Enters Full Operation with what both start frames ask for (RFC 5044 §7.1.1).
+    /// Enters Full Operation with the markers and CRC that both start frames request (RFC 5044 §7.1.1).
     fn operate(&mut self) {
         let fact = |name: &str| self.variables.get(name).copied().unwrap_or(0) != 0;
         let crc = fact("own.crc") || fact("peer.crc");
@@ -239,12 +239,12 @@ impl<'a> Session<'a> {
         self.decoder.operate(own, crc);
     }
 
-    /// Sets the sizes of the next writes.
+    /// Sets the sizes of the next writes, bytes.
     pub fn cut(&mut self, sizes: &[usize]) {
         self.cut = sizes.to_vec();
     }
 
-    /// Sends the output in one write, or in the writes of `cut`.
+    /// Sends the output in one write, or in writes of the sizes set by [`Self::cut`].
     pub fn flush(&mut self) {
         if self.is_over_sctp() {
             return self.link.transmit();
@@ -255,14 +255,14 @@ impl<'a> Session<'a> {
         let deadline = self.deadline(self.setup.timing.step);
         for (index, piece) in pieces(&bytes, &cut).into_iter().enumerate() {
             if index > 0 {
-                // Lets the previous piece leave as a segment of its own.
+                // Gives the kernel time to send the previous piece as a separate segment.
                 std::thread::sleep(Duration::from_micros(200));
             }
             self.link.send(piece, deadline);
         }
     }
 
-    /// Receives the next message or event within `within`, or the default time. `None` after that time.
+    /// Receives the next message or event within `within`, or within the default time. Returns `None` on time-out.
     ///
     /// # Errors
     /// The device's stream cannot be decoded.
@@ -286,7 +286,7 @@ impl<'a> Session<'a> {
                 Received::Fin => return Ok(Some(Message::event(Kind::Fin))),
                 Received::Reset => return Ok(Some(Message::event(Kind::Reset))),
                 Received::Nothing => return Ok(None),
-                // Of SCTP alone.
+                // Only over SCTP.
                 Received::Chunk(_) | Received::Shutdown => {}
             }
         }
@@ -316,7 +316,7 @@ impl<'a> Session<'a> {
         for (name, bit) in [("a", 3), ("b", 2), ("c", 1), ("d", 0)] {
             self.set(&format!("peer.{name}"), flags >> bit & 1);
         }
-        // RFC 6581 §9.2: an option without the peer-to-peer model, or the model without an option.
+        // RFC 6581 §9.2: an option without the peer-to-peer flag A, or A without an option.
         self.set("peer.wrong", u64::from((1..=8).contains(&flags)));
     }
 
@@ -340,12 +340,12 @@ impl<'a> Session<'a> {
         ]);
     }
 
-    /// Length of the segment that a Terminate should quote, bytes.
+    /// Returns the length of the segment that a Terminate should quote, bytes.
     pub fn bad_length(&self) -> u64 {
         self.bad.len() as u64
     }
 
-    /// Receives the next message and compares it with the alternatives.
+    /// Receives the next message, and compares it with the alternatives.
     ///
     /// # Errors
     /// No alternative matches.

@@ -1,4 +1,4 @@
-//! Correct start-ups of both roles, and the exchange of the service behind them.
+//! Correct start-ups of both roles, and the exchange of the service after them.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use crate::service::begin_perftest;
 use crate::session::{Session, Stop};
 use crate::value::Arguments;
 
-/// Time in which a device reports a Write that it does not permit.
+/// Wait for the error report of a device that does not permit a Write.
 const SILENCE: Duration = Duration::from_millis(500);
 
-/// Does a correct start-up and prepares what the case needs.
+/// Performs a correct start-up, and prepares the needed capabilities.
 ///
 /// # Errors
-/// The device refuses the start-up or does not do its service.
+/// The device refuses the start-up, or does not perform the exchange of its service.
 pub fn start(session: &mut Session<'_>, arguments: &Arguments, needs: &[Need]) -> Result<(), Stop> {
     session.set_exact(needs.iter().any(|n| n.capability == "exact"));
     let service = session.setup().service;
@@ -27,7 +27,7 @@ pub fn start(session: &mut Session<'_>, arguments: &Arguments, needs: &[Need]) -
     }
     connect(session, arguments)?;
     std::thread::sleep(session.setup().timing.settle);
-    // Read Requests that the device accepts at a time. Without the enhanced data it is a matter of its program.
+    // Number of concurrent Read Requests that the device accepts. Without enhanced data, its program defines it.
     let depth = match session.variables.get("peer.enhanced") {
         Some(1) => session.variables.get("peer.ird").copied().unwrap_or(0),
         _ => service.read_depth(),
@@ -36,7 +36,7 @@ pub fn start(session: &mut Session<'_>, arguments: &Arguments, needs: &[Need]) -
     service.prepare(session, needs)
 }
 
-/// Opens a connection and does a correct start-up.
+/// Opens a connection and performs a correct start-up.
 fn connect(session: &mut Session<'_>, arguments: &Arguments) -> Result<(), Stop> {
     if session.setup().target.transport() == Transport::Sctp {
         return start_session(session, arguments);
@@ -58,7 +58,7 @@ fn connect(session: &mut Session<'_>, arguments: &Arguments) -> Result<(), Stop>
         Role::Initiator => start_initiator(session, arguments),
     };
     match result {
-        // Every device has to do a start-up without special wishes.
+        // Every device must accept a start-up without special parameters.
         Err(Stop::NotApplicable(why)) if arguments.0.is_empty() => {
             Err(Stop::Inconclusive(format!("no start-up: {why}")))
         }
@@ -66,7 +66,7 @@ fn connect(session: &mut Session<'_>, arguments: &Arguments) -> Result<(), Stop>
     }
 }
 
-/// Opens an association, and a session on its stream 0 (RFC 5043 §6.2).
+/// Opens an association, and a session on stream 0 (RFC 5043 §6.2).
 fn start_session(session: &mut Session<'_>, arguments: &Arguments) -> Result<(), Stop> {
     if let Some(a) =
         arguments.0.iter().find(|a| matches!(a.key.as_str(), "mss" | "draft" | "markers"))
@@ -149,7 +149,7 @@ fn start_initiator(session: &mut Session<'_>, arguments: &Arguments) -> Result<(
         session.number(arguments, "crc", 1)?
     );
     if request.field("enhanced") == Some(1) && rev >= 2 {
-        // RFC 6581 §9.1: the device's ORD is our IRD, and the reverse.
+        // RFC 6581 §9.1: the IRD of one side is the ORD of the other.
         let (ird, ord) = (request.field("ird").unwrap_or(1), request.field("ord").unwrap_or(1));
         frame += &format!(" enhanced=on ird={ord} ord={ird} flags=$peer.flags");
     }
@@ -176,7 +176,7 @@ fn ready(session: &mut Session<'_>) -> Result<(), Stop> {
     }
 }
 
-/// Receives the device's start frame, without judgement beyond its kind.
+/// Receives the device's start frame. Checks only its kind.
 fn first(session: &mut Session<'_>, kind: Kind, name: &str) -> Result<Message, Stop> {
     let message = session.receive(None)?;
     match message {
@@ -191,7 +191,7 @@ fn first(session: &mut Session<'_>, kind: Kind, name: &str) -> Result<Message, S
     }
 }
 
-/// Finds out what an rping or perftest device permits. Other services advertise it.
+/// Determines the operations that an rping or perftest device permits. Other services advertise them.
 pub fn probe(setup: &mut Setup) {
     let server = setup.role() == Role::Responder;
     if !matches!((setup.service, server), (Service::Perftest, _) | (Service::Rping, true)) {
@@ -206,7 +206,7 @@ pub fn probe(setup: &mut Setup) {
     setup.permits.writes = server && accepts(setup);
 }
 
-/// Starts a session for a question to the device.
+/// Starts a session that probes the device.
 fn ask<'a>(setup: &'a Setup, need: &str) -> Result<Session<'a>, Stop> {
     let mut session = Session::new(setup);
     let need = Need { capability: need.into(), bytes: 0 };
@@ -223,7 +223,7 @@ fn answers(setup: &Setup, need: &str, read: &str) -> bool {
     matches!(answer, Ok(Some(m)) if m.kind == Kind::Response)
 }
 
-/// True if the device keeps the stream after a Write to its buffer.
+/// True if the device accepts a Write to its buffer and keeps the stream open.
 fn accepts(setup: &Setup) -> bool {
     let answer = ask(setup, "write").and_then(|mut session| {
         session.send_text(Kind::Write, "stag=$write.stag to=$write.to len=8 data=fill:0x5a")?;

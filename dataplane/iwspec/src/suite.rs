@@ -1,9 +1,9 @@
-//! All cases against one device: several at a time, and again alone if there is no certain verdict.
+//! All cases against one device. Cases run concurrently; a case without a certain verdict runs again alone.
 //!
 //! A verdict never depends on the speed of a host:
 //! - a case that fails or has no verdict is repeated alone, with longer times;
 //! - a time-out counts only if the device answers a correct start-up afterwards, and this host was not late itself;
-//! - two executions with different verdicts are inconclusive, unless the first was a time-out.
+//! - a failure and then a pass are inconclusive, unless the failure was a time-out.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -18,23 +18,23 @@ use crate::session::{Session, Stop};
 use crate::startup;
 use crate::value::Arguments;
 
-/// Lateness of this host that makes a time-out inconclusive.
+/// Scheduling delay of this host above which a time-out is inconclusive.
 const MAX_LATENESS: Duration = Duration::from_millis(250);
-/// Lateness of this host that makes a silence of the device inconclusive.
+/// Scheduling delay of this host above which silence of the device is inconclusive.
 const MAX_LATENESS_OF_SILENCE: Duration = Duration::from_millis(100);
-/// Factor on times when a case is repeated.
+/// Factor on all times of a repeated case.
 const REPETITION: u32 = 3;
-/// Time for all repetitions. Later cases without a certain verdict are inconclusive.
+/// Limit for all repetitions. Later cases without a certain verdict are inconclusive.
 const REPETITIONS: Duration = Duration::from_secs(120);
 
 /// Result of a case.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The case
+    /// The executed case.
     pub case: Case,
     /// Last outcome, with the final verdict.
     pub outcome: Outcome,
-    /// Explanation of a failure in the profile.
+    /// Known deviation of the profile that explains the failure.
     pub known: Option<Deviation>,
 }
 
@@ -45,10 +45,10 @@ impl Report {
     }
 }
 
-/// Checks that the device does a correct start-up and its service.
+/// Checks that the device performs a correct start-up and the exchange of its service.
 ///
 /// # Errors
-/// One sentence with the reason why it does not.
+/// The reason as one sentence.
 pub fn control(setup: &Setup) -> Result<(), String> {
     let mut session = Session::new(setup);
     let result = startup::start(&mut session, &Arguments::default(), &[]);
@@ -62,7 +62,7 @@ pub fn control(setup: &Setup) -> Result<(), String> {
     }
 }
 
-/// Executes the cases, at most `jobs` at a time. `progress` is called for each final verdict, in the order of the cases.
+/// Executes the cases, at most `jobs` at a time. Calls `progress` for each final verdict, in the order of the cases.
 pub fn run(
     cases: &[Case],
     setup: &Setup,
@@ -95,7 +95,7 @@ pub fn run(
     })
 }
 
-/// Executes the cases that can share the device's memory, several at a time. The others need exact bounds.
+/// Executes the cases that can share the device's memory, `jobs` at a time. Skips cases that need exact bounds.
 fn several(
     cases: &[Case],
     setup: &Setup,
@@ -124,7 +124,7 @@ fn several(
     });
 }
 
-/// Executes a case, without a verdict if this host was too late for it.
+/// Executes a case. The verdict is inconclusive if this host was too late for it.
 fn timed(case: &Case, setup: &Setup, clock: &Clock) -> Outcome {
     let begin = Instant::now();
     let mut outcome = execute(case, setup);
@@ -147,7 +147,7 @@ fn timed(case: &Case, setup: &Setup, clock: &Clock) -> Outcome {
     outcome
 }
 
-/// Repeats a case without a certain verdict.
+/// Repeats a case without a certain verdict, and returns the final outcome.
 fn finish(
     case: &Case,
     setup: &Setup,
@@ -186,7 +186,7 @@ fn finish(
     again
 }
 
-/// Measures how late threads of this host are.
+/// Measures the scheduling delay of threads of this host.
 #[derive(Debug, Default)]
 struct Clock {
     stopped: AtomicBool,

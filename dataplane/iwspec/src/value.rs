@@ -11,7 +11,7 @@ pub type Variables = BTreeMap<String, u64>;
 /// Longest payload of a step, bytes: the largest ULPDU.
 pub const MAX_DATA: u64 = 65535;
 
-/// Words for numbers.
+/// Words with a numeric value.
 const WORDS: [(&str, u64); 8] = [
     ("on", 1),
     ("off", 0),
@@ -37,7 +37,7 @@ pub enum Operator {
 }
 
 impl Operator {
-    /// The operator as written.
+    /// Returns the operator as written in case files.
     pub fn symbol(self) -> &'static str {
         match self {
             Operator::Equal => "=",
@@ -58,10 +58,10 @@ impl Operator {
     }
 }
 
-/// One `KEY=VALUE`.
+/// One `KEY=VALUE` argument, or a condition with another operator.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Argument {
-    /// Key
+    /// Key before the operator.
     pub key: String,
     /// Comparison; only `=` in sent frames.
     pub operator: Operator,
@@ -77,7 +77,7 @@ impl Arguments {
     /// Parses words of the form `KEY=VALUE`, `KEY!=VALUE`, `KEY<=VALUE`, `KEY>=VALUE`.
     ///
     /// # Errors
-    /// A word has another form, or a key stands twice with `=`.
+    /// A word has another form, or a key occurs twice with `=`.
     pub fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Arguments, String> {
         let mut arguments = Arguments::default();
         for word in words {
@@ -101,7 +101,7 @@ impl Arguments {
         self.0.iter().find(|a| a.key == key).map(|a| a.value.as_str())
     }
 
-    /// Returns the number of `key`, or `default`.
+    /// Returns the number after `key=`, or `default` if the key is missing.
     ///
     /// # Errors
     /// The value is not a number.
@@ -151,8 +151,8 @@ fn term(text: &str, variables: &Variables) -> Option<u64> {
     text.parse().ok().or_else(|| WORDS.iter().find(|(word, _)| *word == text).map(|&(_, n)| n))
 }
 
-/// Returns `length` bytes of the pattern from `offset` on. The byte depends on the offset, so that misplaced bytes are
-/// detected.
+/// Returns `length` bytes of the pattern, starting at `offset`. Each byte depends on its offset, so that misplaced
+/// bytes are detected.
 pub fn pattern(offset: u64, length: usize) -> Vec<u8> {
     (0..length as u64)
         .map(|i| offset.wrapping_add(i))
@@ -160,8 +160,8 @@ pub fn pattern(offset: u64, length: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Builds the payload that `text` describes: `pattern`, `pattern:OFFSET`, `fill:BYTE`, `hex:DIGITS`, `text:WORD`.
-/// `offset` is that of the payload's first byte, for `pattern`.
+/// Builds the payload that `text` describes: `pattern`, `pattern:OFFSET`, `fill:BYTE`, `hex:DIGITS`, `text:WORD`. For
+/// `pattern`, `offset` is the offset of the first byte.
 ///
 /// # Errors
 /// The text has another form.

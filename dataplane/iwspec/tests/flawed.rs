@@ -1,4 +1,4 @@
-//! Each case passes a right peer, and detects each of its flaws.
+//! Each case passes against a correct peer, and fails against a peer with any of its flaws.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use iwspec::peer::flaws::Flaws;
 use iwspec::peer::{Config, Peer, initiate, sctp, serve};
 use iwspec::run::{Verdict, execute};
 
-/// M, C, revision of an initiator, and its flags A to D.
+/// Flags M and C, MPA revision of the initiator, and its flags A to D.
 const VARIANTS: [(bool, bool, u8, u8); 5] = [
     (false, true, 1, 0),
     (true, true, 1, 0),
@@ -23,7 +23,7 @@ const VARIANTS: [(bool, bool, u8, u8); 5] = [
 
 const ANY: &str = "127.0.0.1:0";
 
-/// Peers that a case may apply to.
+/// Returns the peers to which a case may apply.
 fn variants() -> Vec<(Transport, Role, Config)> {
     let mut all = vec![];
     for role in [Role::Responder, Role::Initiator] {
@@ -68,7 +68,7 @@ fn verdict(case: &Case, transport: Transport, role: Role, config: &Config) -> Ve
     }
     let mut timing = Timing::default();
     if config.flaws.is_empty() {
-        // A right peer is never late, but this host may be busy.
+        // A correct peer is never late, but this host may be busy.
         timing.step *= 10;
         timing.connect *= 4;
         timing.case *= 2;
@@ -104,7 +104,7 @@ fn verdict(case: &Case, transport: Transport, role: Role, config: &Config) -> Ve
     outcome.verdict
 }
 
-/// Returns what is wrong with a case.
+/// Returns the errors of a case, as sentences.
 fn judge(case: &Case) -> Vec<String> {
     let mut wrong = vec![];
     let mut applicable = vec![];
@@ -156,11 +156,11 @@ fn judge(case: &Case) -> Vec<String> {
 #[test]
 fn every_case_detects_its_flaws_and_passes_a_right_peer() {
     let mut catalogue = Catalogue::built_in().expect("good files");
-    // IWSPEC_ADD=FILE,FILE: more cases, without a new build.
+    // IWSPEC_ADD=FILE,FILE adds cases without a new build.
     for file in std::env::var("IWSPEC_ADD").iter().flat_map(|files| files.split(',')) {
         catalogue.add_file(std::path::Path::new(file)).expect("a good file");
     }
-    // IWSPEC_CASES=ID,ID: only these.
+    // IWSPEC_CASES=ID,ID selects cases.
     if let Ok(some) = std::env::var("IWSPEC_CASES") {
         catalogue.select(&some.split(',').map(String::from).collect::<Vec<_>>()).expect("cases");
     }

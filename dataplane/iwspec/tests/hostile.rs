@@ -1,4 +1,4 @@
-//! A hostile device neither crashes nor delays a case beyond its limit.
+//! A hostile device neither crashes the tester nor delays a case beyond its limit.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use oracle::{Flaw, StartFrame, Stream};
 
 /// Limit of a case in these tests.
 const LIMIT: Duration = Duration::from_secs(2);
-/// Time of a case beyond its limit, on a busy host.
+/// Tolerated time beyond the limit on a busy host.
 const GRACE: Duration = Duration::from_secs(20);
 
 fn reply() -> Vec<u8> {
@@ -31,7 +31,7 @@ fn reply() -> Vec<u8> {
     .bytes()
 }
 
-/// Bytes of a xorshift generator, the same in each run.
+/// Returns 20,000 bytes of a xorshift generator, determined by `seed`.
 fn noise(seed: u64) -> Vec<u8> {
     let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..20_000)
@@ -44,7 +44,7 @@ fn noise(seed: u64) -> Vec<u8> {
         .collect()
 }
 
-/// Messages that never end.
+/// Returns first segments of 100 messages that never end.
 fn endless() -> Vec<u8> {
     let mut s = Stream::new(false, true);
     for msn in 0..100 {
@@ -58,26 +58,26 @@ fn misbehave(kind: usize, mut stream: TcpStream, seed: u64) {
     let send = |stream: &mut TcpStream, bytes: &[u8]| stream.write_all(bytes).is_ok();
     let _ = stream.set_read_timeout(Some(LIMIT));
     match kind {
-        // Silence
+        // Silence.
         0 => {
             let _ = stream.read_to_end(&mut vec![]);
         }
-        // An end at once
+        // Immediate close.
         1 => {}
-        // Noise
+        // Noise instead of a Reply.
         2 => {
             send(&mut stream, &noise(seed));
         }
-        // Noise behind a good Reply
+        // Noise after a correct Reply.
         3 => {
             send(&mut stream, &[reply(), noise(seed)].concat());
         }
-        // A flood of messages without an end
+        // A flood of messages that never end.
         4 => {
             send(&mut stream, &reply());
             while send(&mut stream, &endless()) {}
         }
-        // A few bytes at a time
+        // A Reply in pieces of three bytes.
         _ => {
             for piece in reply().chunks(3) {
                 std::thread::sleep(Duration::from_millis(20));

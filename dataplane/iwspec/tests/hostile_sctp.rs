@@ -1,4 +1,4 @@
-//! A hostile device cannot crash the tester over SCTP, nor keep it waiting: every case ends with a verdict.
+//! A hostile device over SCTP neither crashes nor delays the tester: every case ends with a verdict.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ fn case() -> Case {
     parse("sctp/x", CASE).expect("a case").cases.remove(0)
 }
 
-/// Executes the case against a device that answers each datagram with those of `answer`.
+/// Executes the case against a device that answers each datagram with the datagrams from `answer`.
 fn outcome(answer: impl Fn(u8, &[u8]) -> Vec<Vec<u8>> + Sync) -> Verdict {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
     socket.set_read_timeout(Some(Duration::from_millis(10))).expect("a socket");

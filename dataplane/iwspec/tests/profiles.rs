@@ -1,4 +1,4 @@
-//! The profiles name existing cases.
+//! Every deviation in the profiles names an existing case.
 
 use std::path::Path;
 

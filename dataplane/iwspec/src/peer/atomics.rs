@@ -44,7 +44,7 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Returns the new value (RFC 7306 §5.1.1, §5.1.2).
+    /// Returns the new value of the counter (RFC 7306 §5.1.1, §5.1.2).
     fn operate_on(&self, code: u32, old: u64, data: u64, mask: u64, compare: (u64, u64)) -> u64 {
         let masked = !self.behaves("atomic-without-masks");
         match code {
@@ -61,7 +61,7 @@ impl Connection<'_> {
     }
 }
 
-/// Adds without a carry out of the bits that are set in `mask`.
+/// Adds `data` to `old`. Discards carries out of the bits that are set in `mask`.
 fn fetch_add(old: u64, data: u64, mask: u64) -> u64 {
     let (mut sum, mut carry) = (0, 0);
     for bit in 0..64 {

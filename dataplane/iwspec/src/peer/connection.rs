@@ -1,4 +1,4 @@
-//! One connection of the reference peer: start-up, FPDUs in and out, and the end.
+//! One connection of the reference peer: start-up, FPDUs in both directions, and the end.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -18,26 +18,26 @@ use crate::message::Kind;
 use crate::service::advertisement;
 use crate::value::{Arguments, Variables};
 
-/// Time after which an open start-up is given up (RFC 5044 §7.1.2 (10)).
+/// Limit for the start-up (RFC 5044 §7.1.2 (10)).
 const STARTUP: Duration = Duration::from_secs(3);
-/// Read depth of the initiator.
+/// IRD and ORD that the initiator requests.
 const DEPTH: u16 = 4;
-/// Longest private data (RFC 5044 §7.1.1).
+/// Maximum length of private data (RFC 5044 §7.1.1), bytes.
 const MAX_PRIVATE_DATA: usize = 512;
 
 /// Reason why a connection ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum End {
-    /// The tester has closed, or the peer is stopped.
+    /// The tester has closed, or the peer was stopped.
     Closed,
-    /// An error: the connection is closed.
+    /// The tester violated a protocol, so the peer closes the connection.
     Error,
 }
 
 /// A connection.
 #[derive(Debug)]
 pub(super) struct Connection<'a> {
-    /// `None` over SCTP: segments to send are in `segments`.
+    /// TCP connection; `None` over SCTP, where `segments` holds the segments to send.
     pub(super) stream: Option<TcpStream>,
     pub(super) segments: Vec<Vec<u8>>,
     pub(super) config: &'a Config,
@@ -49,7 +49,7 @@ pub(super) struct Connection<'a> {
     pub(super) deframer: Deframer,
     pub(super) crc: bool,
     pub(super) first_fpdu: bool,
-    /// True until the ready-to-receive message has come.
+    /// True while the ready-to-receive message is outstanding (RFC 6581 §9.2).
     pub(super) ready: bool,
     pub(super) queues: Queues,
     pub(super) memory: &'a Mutex<Bytes>,
@@ -84,7 +84,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Returns a session over SCTP.
+    /// Returns the connection state of a session over SCTP.
     pub(super) fn over_sctp(
         config: &'a Config,
         stopped: &'a AtomicBool,
@@ -93,7 +93,7 @@ impl<'a> Connection<'a> {
         Connection::new(None, config, stopped, memory)
     }
 
-    /// Handles a segment that came without MPA.
+    /// Processes a segment received over SCTP, without MPA.
     pub(super) fn take_segment(&mut self, ulpdu: &[u8]) -> Result<(), End> {
         self.current = ulpdu.to_vec();
         self.segment()
@@ -238,7 +238,7 @@ impl<'a> Connection<'a> {
         Ok(())
     }
 
-    /// RFC 6581 §9: checks the responder's ORD and flags, and sends the ready-to-receive message.
+    /// Checks the responder's ORD and flags, and sends the ready-to-receive message (RFC 6581 §9).
     fn negotiated(&mut self, data: &[u8]) -> Result<(), End> {
         let word = |at: usize| data.get(at..at + 2).map_or(0, |b| u16::from_be_bytes([b[0], b[1]]));
         let ord = word(2) & 0x3fff;
@@ -257,7 +257,7 @@ impl<'a> Connection<'a> {
         self.flush()
     }
 
-    /// True if the input does not begin with `expected` or a part of it.
+    /// True if a byte received so far differs from `expected`.
     fn starts_wrong(&self, expected: &[u8]) -> bool {
         let n = self.input.len().min(expected.len());
         self.input[..n] != expected[..n]
@@ -326,7 +326,7 @@ impl<'a> Connection<'a> {
         self.config.flaws.behaves(word)
     }
 
-    /// Reports an error if `wrong`, unless a flaw ignores it.
+    /// Reports `error` if `wrong`, unless a flaw disables the check.
     pub(super) fn check(
         &mut self,
         check: &str,
@@ -347,7 +347,7 @@ impl<'a> Connection<'a> {
         Err(End::Error)
     }
 
-    /// RFC 5040 §4.8: M, D and R, and the headers that they announce.
+    /// Sends a Terminate with M, D and R, and the headers that they announce (RFC 5040 §4.8).
     fn terminate(&mut self, layer: u8, etype: u8, code: u8) {
         let header = if self.current.first().is_some_and(|c| c & 0x80 != 0) { 14 } else { 18 };
         let quote = layer < 2 && (layer, etype) != (0, 0) && self.current.len() >= header;
@@ -381,7 +381,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Appends a frame to the output, with the flaws for its kind.
+    /// Applies the flaws of its kind to a frame, and appends the frame to the output.
     pub(super) fn send(&mut self, kind: Kind, text: &str) {
         let Ok(arguments) = Arguments::parse(text.split_whitespace()) else { return };
         let Some(arguments) = self.config.flaws.apply(kind, arguments) else { return };
@@ -407,7 +407,8 @@ impl<'a> Connection<'a> {
     }
 }
 
-/// RFC 6581 §9.2: A is echoed, with the options in common, or all if there are none. `ab` and `cd` are two flags each.
+/// Returns the flags of a Reply (RFC 6581 §9.2): the flags of the Request, or all flags if it sets A alone. 0 without
+/// A. `ab` and `cd` have two flags each.
 fn reply_flags(ab: u16, cd: u16) -> u16 {
     match (ab << 2 | cd) & 0xf {
         flags if flags & 8 == 0 => 0,

@@ -129,7 +129,7 @@ pub const BEHAVIOURS: &[(&str, &str)] = &[
     ("abort-on-shutdown", "SCTP: aborts an association that is being shut down"),
 ];
 
-/// Flaws of a peer.
+/// Flaws of a peer; empty for a correct peer.
 #[derive(Clone, Debug, Default)]
 pub struct Flaws(Vec<Flaw>);
 
@@ -155,17 +155,17 @@ impl Flaws {
             .map(Flaws)
     }
 
-    /// True for a right peer.
+    /// True if the peer is correct.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// True if the peer makes this check.
+    /// True if the peer performs this check.
     pub fn makes(&self, check: &str) -> bool {
         !self.0.iter().any(|f| matches!(f, Flaw::Ignore(c) if c == check))
     }
 
-    /// Returns the error to report for a check.
+    /// Returns the error that the peer reports for a check: that of a `report` flaw, otherwise `right`.
     pub fn error(&self, check: &str, right: (u8, u8, u8)) -> (u8, u8, u8) {
         let wrong = |f: &Flaw| match f {
             Flaw::Report(c, error) if c == check => Some(*error),
@@ -174,12 +174,12 @@ impl Flaws {
         self.0.iter().find_map(wrong).unwrap_or(right)
     }
 
-    /// True if the peer deviates so.
+    /// True if the peer has the deviation `word` of [`BEHAVIOURS`].
     pub fn behaves(&self, word: &str) -> bool {
         self.0.iter().any(|f| matches!(f, Flaw::Behave(w) if w == word))
     }
 
-    /// Returns the arguments of a frame with its changes. `None` if the frame is not sent.
+    /// Applies the changes to the arguments of a frame. Returns `None` if the frame is not sent.
     pub fn apply(&self, kind: Kind, mut arguments: Arguments) -> Option<Arguments> {
         for flaw in &self.0 {
             match flaw {
@@ -222,7 +222,7 @@ fn parse(line: &str) -> Result<Flaw, String> {
         "change" => {
             let arguments = Arguments::parse(words.by_ref())?;
             let known = sent_keys(kind()?).ok_or(format!("`{object}` is not sent"))?;
-            // A change of all FPDUs may have the keys of any segment.
+            // A change for all FPDUs may use the keys of any segment.
             if kind()? != Kind::Fpdu {
                 arguments.check(known)?;
             }

@@ -14,7 +14,7 @@ pub(super) struct Region {
     pub(super) name: &'static str,
 }
 
-/// All regions. The first is also the buffer of rping.
+/// Regions of the peer. The first is also rping's buffer.
 pub(super) const REGIONS: [Region; 4] = [
     Region { stag: 0x1001_0200, access: 7, base: 0x7f00_0000_1000, length: 16384, name: "box" },
     Region { stag: 0x2002_0300, access: 2, base: 0x1000, length: 4096, name: "source" },
@@ -22,15 +22,15 @@ pub(super) const REGIONS: [Region; 4] = [
     Region { stag: 0x4004_0500, access: 3, base: 0x3000, length: 4096, name: "own" },
 ];
 
-/// Bytes of the regions.
+/// Contents of the regions, in the order of [`REGIONS`].
 pub(super) type Bytes = Vec<Vec<u8>>;
 
-/// Returns the bytes of the regions at the start.
+/// Returns the initial contents of the regions.
 pub(super) fn initial_memory() -> Bytes {
     REGIONS.iter().map(|r| crate::value::pattern(r.base, r.length)).collect()
 }
 
-/// An untagged message that is being received, its segments in any order.
+/// An untagged message whose segments may arrive in any order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Partial {
     pub(super) data: Vec<u8>,
@@ -55,11 +55,11 @@ impl Partial {
 pub(super) struct Queues {
     /// Next MSN of each queue.
     pub(super) msn: [u32; 4],
-    /// Message of each queue that is being received: its bytes so far.
+    /// Incomplete message of each queue.
     pub(super) partial: [Partial; 4],
-    /// True behind a tagged segment that is not the last of its message.
+    /// True after a tagged segment that is not the last segment of its message.
     pub(super) within_write: bool,
-    /// Sink STag, TO and bytes left of our Read Request.
+    /// Outstanding Read Request of the peer: sink STag, next TO in the sink, and remaining bytes.
     pub(super) reading: Option<(u32, u64, u32)>,
     pub(super) rounds: u32,
     /// STags that the tester has invalidated.

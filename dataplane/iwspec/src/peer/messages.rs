@@ -9,15 +9,15 @@ use super::memory::{BUFFER, REGIONS};
 use crate::device::Service;
 use crate::message::Kind;
 
-/// Bytes of a segment's payload, at most: messages take several segments.
+/// Maximum payload of an untagged segment, bytes. Longer messages have several segments.
 const MULPDU: usize = 1024;
-/// Bytes of rping's buffer.
+/// Size of rping's buffer, bytes.
 const PING: u64 = 64;
-/// Highest MO that is placed, also by a peer that ignores errors.
+/// Maximum MO at which the peer places data, even if a flaw disables the check.
 const MAX_OFFSET: usize = 1 << 20;
 
 impl Connection<'_> {
-    /// Handles the segment in `current`.
+    /// Processes the segment in `current`.
     pub(super) fn segment(&mut self) -> Result<(), End> {
         let tagged = self.current.first().is_some_and(|c| c & 0x80 != 0);
         let length = self.current.len();
@@ -86,13 +86,13 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Returns the region with a valid STag.
+    /// Returns the index of the region with a valid STag.
     pub(super) fn region(&self, stag: u32) -> Option<usize> {
         let invalid = self.queues.invalidated.contains(&stag);
         REGIONS.iter().position(|r| r.stag == stag).filter(|_| !invalid)
     }
 
-    /// TO behind the last byte of a region.
+    /// Returns the TO after the last byte of a region.
     pub(super) fn limit(&self, region: usize) -> u64 {
         let length = match self.config.service {
             Service::Rping => PING as usize,
@@ -111,7 +111,7 @@ impl Connection<'_> {
         }
     }
 
-    /// RFC 5040 §5.2.2: a Read Response must be the one that was asked for.
+    /// RFC 5040 §5.2.2: a Read Response must match the outstanding Read Request.
     fn response(&mut self, s: &Segment, stag: u32, to: u64) -> Result<(), End> {
         let length = s.payload.len() as u32;
         let wrong = match self.queues.reading {
@@ -230,20 +230,20 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Bytes of payload per tagged segment: MULPDU by RFC 5044 §4.5, without the header.
+    /// Returns the maximum payload of a tagged segment, bytes: MULPDU (RFC 5044 §4.5) minus the header.
     fn payload_room(&self) -> usize {
         let tcp = self.stream.as_ref().map(socket2::SockRef::from);
         let emss = tcp.and_then(|s| s.tcp_mss().ok()).unwrap_or(1460) as usize;
         let mulpdu = match (self.behaves("big-fpdus"), self.behaves("tiny-fpdus")) {
             (true, _) => MULPDU,
             (_, true) => 64,
-            // Length, CRC, pad, and room for markers and TCP options.
+            // Room for length, CRC, pad, markers and TCP options.
             _ => emss.saturating_sub(32).clamp(128, MULPDU),
         };
         mulpdu - TAGGED_HEADER
     }
 
-    /// Queues the frames of an answer, one per line, until the input is processed.
+    /// Queues the frames of an answer, one per line. They are sent after the input is processed.
     pub(super) fn hold(&mut self, kind: Kind, frames: String) {
         self.held.push((kind, frames));
     }
@@ -259,7 +259,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Gives a Send to the service.
+    /// Passes a Send to the service.
     fn deliver(&mut self, message: &[u8]) {
         match self.config.service {
             Service::Echo | Service::Peer => self.echo(message),
@@ -269,7 +269,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Answers a control message; the seventh by our buffer.
+    /// Answers a control message. The seventh answer announces the peer's buffer.
     fn perftest(&mut self, message: &[u8]) {
         self.queues.rounds += 1;
         let mut answer = message.to_vec();
@@ -281,7 +281,7 @@ impl Connection<'_> {
         self.hold(Kind::Send, format!("data=hex:{digits}"));
     }
 
-    /// Answers with the same bytes, in as many segments as needed.
+    /// Answers with the same bytes, in segments of at most [`MULPDU`] bytes.
     fn echo(&mut self, message: &[u8]) {
         let chunks: Vec<&[u8]> =
             if message.is_empty() { vec![&[]] } else { message.chunks(MULPDU).collect() };
@@ -304,7 +304,7 @@ impl Connection<'_> {
         };
         let (to, stag, size) = (number(0, 8), number(8, 12), number(12, 16).min(PING));
         if stag == 0 {
-            // The go-ahead of a server: announces the next buffer.
+            // The server's go-ahead: the next buffer is announced.
             let at = (self.queues.rounds % 2) as usize;
             self.announce(at);
             return;
@@ -322,7 +322,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Announces a buffer as an rping client does: 0 the source, 1 the sink.
+    /// Announces the buffer of an rping client. Source and sink are the same buffer, so `_which` has no effect.
     pub(super) fn announce(&mut self, _which: usize) {
         let (stag, base) = (REGIONS[0].stag, REGIONS[0].base);
         self.hold(Kind::Send, format!("data=hex:{base:016x}{stag:08x}{PING:08x}"));

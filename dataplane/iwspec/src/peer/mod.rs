@@ -1,7 +1,7 @@
-//! A small RDMAP peer for tests: a responder or initiator that is right, or wrong in one stated way ([`flaws`]).
+//! A small RDMAP peer for tests: a responder or initiator that is correct, or has the given flaws ([`flaws`]).
 //!
-//! It shares with the tester only the codec. Left out: everything that no case needs, such as performance, several
-//! streams that share memory.
+//! The peer and the tester share only the codec. The peer omits everything that no case needs, such as performance and
+//! several streams that share memory.
 
 mod atomics;
 mod connection;
@@ -25,7 +25,7 @@ use memory::initial_memory;
 /// Settings of the peer.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Service
+    /// Service that the peer provides.
     pub service: Service,
     /// M flag: requires markers.
     pub markers: bool,
@@ -35,7 +35,7 @@ pub struct Config {
     pub revision: u8,
     /// RFC 6581: flags A to D of the initiator's Request, 8, 4, 2 and 1.
     pub ready: u8,
-    /// Flaws
+    /// Deliberate deviations of the peer.
     pub flaws: Flaws,
 }
 

@@ -1,4 +1,4 @@
-//! The reference peer over SCTP in UDP: associations at one UDP socket, and the sessions on their streams (RFC 5043).
+//! The reference peer over SCTP in UDP: associations on one UDP socket, and the sessions on their streams (RFC 5043).
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{SocketAddr, UdpSocket};
@@ -19,13 +19,13 @@ use crate::sctp::{CONTROL, Chunk, Core, DDP, PACKET, SEGMENT, config, control, p
 use crate::service::advertisement;
 use crate::value::{Arguments, Variables};
 
-/// Time between two looks at the timers.
+/// Interval of timer checks.
 const TICK: Duration = Duration::from_millis(10);
-/// Pairs of streams that the peer grants.
+/// Number of stream pairs that the peer grants.
 const STREAMS: u16 = 8;
-/// Associations at a time, at most.
+/// Maximum number of concurrent associations.
 const MAX_ASSOCIATIONS: usize = 256;
-/// Longest private data (RFC 5043 §5.2.3).
+/// Maximum length of private data (RFC 5043 §5.2.3), bytes.
 const MAX_PRIVATE_DATA: usize = 512;
 
 /// Starts a responder of SCTP in UDP at `address`. It has a listener at each SCTP port.
@@ -85,7 +85,7 @@ fn run(settings: &Config, socket: &UdpSocket, address: SocketAddr, stopped: &Ato
     }
 }
 
-/// The side of the listener.
+/// State shared by all associations, and the keys of the listener.
 struct Host<'a> {
     settings: &'a Config,
     stopped: &'a AtomicBool,
@@ -120,7 +120,7 @@ impl<'a> Host<'a> {
         (batch.packets, accepted)
     }
 
-    /// Sends a packet of the listener, which may be an INIT ACK.
+    /// Sends a packet of the listener, such as an INIT ACK.
     fn send(&self, socket: &UdpSocket, to: SocketAddr, bytes: &[u8]) {
         let mut bytes = bytes.to_vec();
         let flaws = &self.settings.flaws;
@@ -133,7 +133,7 @@ impl<'a> Host<'a> {
         if flaws.behaves("uneven-streams") {
             packet::set_streams(&mut bytes, STREAMS, STREAMS + 1);
         }
-        // A failure is a lost packet.
+        // A failed send counts as a lost packet.
         let _ = socket.send_to(&bytes, to);
     }
 }
@@ -184,13 +184,13 @@ impl<'a> Associated<'a> {
                 return;
             }
             for packet in packets {
-                // A failure is a lost packet, which SCTP sends again.
+                // A failed send counts as a lost packet, which SCTP retransmits.
                 let _ = socket.send_to(&packet, to);
             }
         }
     }
 
-    /// Takes a message, and processes what is now in order.
+    /// Processes a received message, and all messages that it makes deliverable in order.
     fn arrive(&mut self, chunk: Chunk) {
         let stream = chunk.stream;
         let (settings, stopped, memory) = (self.settings, self.stopped, self.memory);
@@ -225,11 +225,11 @@ impl<'a> Associated<'a> {
         self.sessions.insert(stream, session);
     }
 
-    /// Ends a session with an error: its last segments, then the Terminate.
+    /// Ends a session after an error: sends its last segments, then the Terminate.
     fn fail(&mut self, stream: u16, session: &mut PeerSession<'a>) {
         session.send_segments(stream, self.settings, &mut self.core);
         session.state = State::Ended;
-        // Answers to earlier requests of the same burst are not sent any more.
+        // Drops the queued answers to earlier requests of the same burst.
         session.connection.held.clear();
         let flaws = &self.settings.flaws;
         if flaws.behaves("reset") {
@@ -255,7 +255,7 @@ fn begins_session(chunk: &Chunk) -> bool {
 }
 
 impl PeerSession<'_> {
-    /// Processes a message in the order of DDP-SSNs.
+    /// Processes a message that is in DDP-SSN order.
     fn message(&mut self, chunk: &Chunk, settings: &Config, core: &mut Core) -> Result<(), End> {
         let flaws = &settings.flaws;
         let control = if chunk.ppid == CONTROL { control::decode(chunk) } else { None };
@@ -265,7 +265,7 @@ impl PeerSession<'_> {
                 if let Some(m) = control.filter(|m| m.kind == Kind::Initiate) {
                     return self.initiate(&m, chunk, settings, core);
                 }
-                // RFC 5043 §6.1: no legal sequence begins otherwise.
+                // RFC 5043 §6.1: a legal sequence begins with an Initiate.
                 if flaws.makes("sctp-session") {
                     return Err(End::Error);
                 }
@@ -298,7 +298,7 @@ impl PeerSession<'_> {
         c.check("sctp-sequence", true, (2, 0, 5))
     }
 
-    /// Accepts a session.
+    /// Processes an Initiate, and accepts the session unless the Initiate is invalid.
     fn initiate(
         &mut self,
         m: &Message,
@@ -366,7 +366,7 @@ impl PeerSession<'_> {
             whole: true,
             data,
         };
-        // All messages of the peer are shorter than a packet.
+        // Cannot fail: all messages of the peer are shorter than a packet.
         let _ = core.upper.send(chunk);
     }
 }

@@ -1,4 +1,4 @@
-//! The life of a connection: start-up, FPDUs, and the end.
+//! Main loop of a connection: start-up, FPDUs, and the end.
 
 use std::net::Shutdown;
 use std::sync::atomic::Ordering;
@@ -8,7 +8,7 @@ use super::connection::{Connection, End};
 use crate::device::Service;
 use crate::message::Kind;
 
-/// Time that the tester has to close after our close.
+/// Limit for the tester's close after the peer's close.
 const LINGER: Duration = Duration::from_secs(2);
 
 impl Connection<'_> {
@@ -93,7 +93,8 @@ impl Connection<'_> {
             let _ = stream.shutdown(Shutdown::Write);
         }
         if result == Err(End::Error) {
-            // Unread bytes would turn the close into a reset, which loses the Terminate.
+            // Reads until the tester closes: closing with unread bytes would reset the connection and lose the
+            // Terminate.
             let limit = Instant::now() + LINGER;
             while self.read(limit).is_ok() {
                 self.input.clear();

@@ -9,7 +9,7 @@ use crate::link::{Side, What};
 use crate::run::Verdict;
 use crate::suite::Report;
 
-/// Notes and bytes of a failed case that the page shows, at most.
+/// Maximum number of transcript events that the page shows for a failed case.
 const MAX_EVENTS: usize = 60;
 
 #[derive(Serialize)]
@@ -55,7 +55,7 @@ struct Section {
 pub fn document(about: &About, reports: &[Report], unseen: &[Unseen]) -> Result<String, String> {
     let mut sections: Vec<Section> = vec![];
     for r in reports {
-        // Requirements by text: one part per specification.
+        // Groups the requirements by specification.
         let name = r.case.section.split('§').next().unwrap_or("").trim().to_string();
         let at = sections.iter().position(|s| s.name == name).unwrap_or_else(|| {
             sections.push(Section { name, rows: vec![] });

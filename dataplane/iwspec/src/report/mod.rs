@@ -12,7 +12,7 @@ use crate::suite::Report;
 /// The tested device and its service, for the heading of each report.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct About {
-    /// Address of the device, or of our listener.
+    /// Address of the device, or of the tester's listener.
     pub device: String,
     /// Service on the device.
     pub service: String,
@@ -22,7 +22,7 @@ pub struct About {
     pub profile: String,
 }
 
-/// Numbers of verdicts.
+/// Number of cases per verdict.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub struct Summary {
     /// Passed cases.
@@ -38,7 +38,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Counts the verdicts.
+    /// Counts the cases of each verdict.
     pub fn of(reports: &[Report]) -> Summary {
         let mut s = Summary::default();
         for r in reports {
@@ -54,7 +54,7 @@ impl Summary {
     }
 }
 
-/// Returns the reason of a verdict in one line; empty for a pass.
+/// Returns the reason of a verdict in one line; empty for a passed case.
 fn reason(report: &Report) -> String {
     match &report.outcome.verdict {
         Verdict::Pass => String::new(),

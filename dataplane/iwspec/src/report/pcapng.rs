@@ -1,5 +1,5 @@
-//! The packets of a case in a pcapng file. A socket shows no segments: each write and read becomes one or more segments
-//! with plausible headers, so that a dissector reads the streams.
+//! The packets of a case in a pcapng file. A TCP socket does not show segments, so each write and read becomes one or
+//! more segments with plausible headers, which a dissector can reassemble.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -14,14 +14,14 @@ use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionBlock;
 use crate::link::{Side, Transcript, What};
 use crate::suite::Report;
 
-/// Bytes of payload per segment.
+/// Maximum payload of a segment, bytes.
 const SEGMENT: usize = 1400;
 const FIN: u8 = 1;
 const SYN: u8 = 2;
 const RST: u8 = 4;
 const PSH: u8 = 8;
 const ACK: u8 = 16;
-/// IP protocols, and where each has its checksum.
+/// IP protocol numbers of TCP and UDP.
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
@@ -121,7 +121,7 @@ impl Ends {
     }
 }
 
-/// Puts an IP header in front of a TCP segment or UDP datagram, and computes both checksums.
+/// Prepends an IP header to a TCP segment or UDP datagram, and computes both checksums.
 fn ip(source: IpAddr, sink: IpAddr, protocol: u8, mut body: Vec<u8>) -> Vec<u8> {
     let mut pseudo = match (source, sink) {
         (IpAddr::V4(a), IpAddr::V4(b)) => [a.octets(), b.octets()].concat(),
@@ -153,7 +153,7 @@ fn ip(source: IpAddr, sink: IpAddr, protocol: u8, mut body: Vec<u8>) -> Vec<u8> 
     out
 }
 
-/// RFC 1071.
+/// Computes the Internet checksum (RFC 1071).
 fn checksum(bytes: &[u8]) -> u16 {
     let mut sum: u32 = bytes
         .chunks(2)

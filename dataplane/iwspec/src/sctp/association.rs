@@ -11,26 +11,26 @@ use super::core::{Core, Ended, config, protocol_time};
 use super::packet::{self, Greeting};
 use super::{Chunk, DDP, PACKET};
 
-/// Packets that are kept for the transcript between two steps, at most.
+/// Maximum number of packets kept for the transcript between two steps.
 const MAX_LOG: usize = 4096;
-/// Bytes of a UDP datagram, at most.
+/// Maximum length of a UDP datagram, bytes.
 const DATAGRAM: usize = 65536;
 
 /// Direction of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
-    /// From the tester
+    /// From the tester to the device.
     Out,
-    /// From the device
+    /// From the device to the tester.
     In,
 }
 
-/// Requests of an INIT.
+/// Parameters of the tester's INIT.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Adaptation indication; `None`: without it.
+    /// Adaptation indication; `None` omits it.
     pub adaptation: Option<u32>,
-    /// Pairs of streams
+    /// Number of stream pairs.
     pub streams: u16,
 }
 
@@ -43,7 +43,7 @@ impl Default for Options {
 /// Result of waiting for a message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Arrival {
-    /// User message
+    /// A user message.
     Chunk(Chunk),
     /// The association has ended.
     Ended(Ended),
@@ -57,7 +57,7 @@ pub struct Association {
     socket: UdpSocket,
     core: Core,
     options: Options,
-    /// The device's INIT ACK.
+    /// Parameters of the device's INIT ACK; `None` before it arrives.
     pub greeting: Option<Greeting>,
     /// Packets since the last call of `take_log`.
     log: Vec<(Direction, Vec<u8>)>,
@@ -68,7 +68,7 @@ impl Association {
     /// ended.
     ///
     /// # Errors
-    /// There is no socket, or no answer until `deadline`.
+    /// The socket cannot be opened, or the device does not answer until `deadline`.
     pub fn connect(
         device: SocketAddr,
         udp_port: u16,
@@ -105,17 +105,17 @@ impl Association {
         Err(format!("no association with {device} in UDP port {udp_port}: no answer"))
     }
 
-    /// Addresses of the UDP socket and of its peer.
+    /// Returns the addresses of the UDP socket and of its peer.
     pub fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
         Some((self.socket.local_addr().ok()?, self.socket.peer_addr().ok()?))
     }
 
-    /// Queues a message. False if it is too long for a packet.
+    /// Queues a message. Returns false if the message is too long for a packet.
     pub fn send(&mut self, chunk: Chunk) -> bool {
         self.core.upper.send(chunk)
     }
 
-    /// Sends what is queued.
+    /// Sends the queued messages and due SCTP packets.
     pub fn transmit(&mut self) {
         let requested = self.options.adaptation;
         loop {
@@ -127,14 +127,14 @@ impl Association {
                 if requested != Some(DDP) {
                     packet::set_adaptation(&mut bytes, requested);
                 }
-                // A failure is a lost packet, which SCTP sends again.
+                // A failed send counts as a lost packet, which SCTP retransmits.
                 let _ = self.socket.send(&bytes);
                 self.note(Direction::Out, bytes);
             }
         }
     }
 
-    /// Receives the next message, or the end, until `deadline`.
+    /// Receives the next message or the end of the association, until `deadline`.
     pub fn receive(&mut self, deadline: Instant) -> Arrival {
         self.pump(deadline, |core| core.upper.has_received() || core.ended.is_some());
         match (self.core.upper.take(), &self.core.ended) {
@@ -144,7 +144,7 @@ impl Association {
         }
     }
 
-    /// Waits, and acknowledges meanwhile.
+    /// Waits for `time`, and sends acknowledgements meanwhile.
     pub fn wait(&mut self, time: Duration) {
         self.pump(Instant::now() + time, |_| false);
     }
@@ -161,7 +161,7 @@ impl Association {
         self.transmit();
     }
 
-    /// Returns the packets since the last call.
+    /// Returns the packets sent and received since the last call.
     pub fn take_log(&mut self) -> Vec<(Direction, Vec<u8>)> {
         std::mem::take(&mut self.log)
     }
@@ -172,7 +172,7 @@ impl Association {
         }
     }
 
-    /// Exchanges packets until `done`, or until `deadline`.
+    /// Exchanges packets until `done` returns true, or until `deadline`.
     fn pump(&mut self, deadline: Instant, done: impl Fn(&Core) -> bool) {
         let mut buffer = vec![0; DATAGRAM];
         loop {
@@ -201,7 +201,7 @@ impl Association {
                         e.kind(),
                         ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
                     ) => {}
-                // ICMP: the device has no such UDP port, perhaps not yet.
+                // ICMP port unreachable: the device may not have opened its UDP port yet.
                 Err(_) => std::thread::sleep(wait.min(Duration::from_millis(20))),
             }
         }

@@ -4,7 +4,7 @@ use super::Chunk;
 use crate::message::{Kind, Message};
 use crate::value::{Arguments, MAX_DATA, Variables, payload};
 
-/// Difference between the function codes of an enhanced form and its plain one.
+/// Offset from the function code of a plain form to that of its enhanced form.
 const ENHANCED: u16 = 4;
 
 /// Builds the message of a `send` line without its DDP-SSN.
@@ -24,7 +24,7 @@ pub fn encode(kind: Kind, arguments: &Arguments, variables: &Variables) -> Resul
     let default = if enhanced { plain + ENHANCED } else { plain };
     let mut out = (number("function", default.into())? as u16).to_be_bytes().to_vec();
     if arguments.get("ird").is_some() || arguments.get("ord").is_some() {
-        // RFC 6581 §9: A, B, IRD, C, D, ORD
+        // RFC 6581 §9: order of the fields is A, B, IRD, C, D, ORD.
         let flags = number("flags", 0)?;
         let ird = number("ird", 0)? & 0x3fff | flags >> 2 << 14;
         let ord = number("ord", 0)? & 0x3fff | (flags & 3) << 14;

@@ -1,4 +1,4 @@
-//! An association without its socket: packets in, packets out, real time.
+//! An association without socket, in real time: consumes and produces packets.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use sctp_lite::seam::TxBatch;
 use super::upper::Upper;
 use super::{DDP, PACKET, packet};
 
-/// Packets of one output, at most.
+/// Maximum number of packets per call of [`Core::output`].
 const MAX_PACKETS: usize = 256;
 
 /// End of an association.
@@ -17,9 +17,9 @@ const MAX_PACKETS: usize = 256;
 pub enum Ended {
     /// The shutdown sequence is complete.
     Shutdown,
-    /// The peer has aborted the association, or refused it.
+    /// The peer aborted or refused the association.
     Abort,
-    /// Other reason.
+    /// Any other reason, as a sentence.
     Lost(String),
 }
 
@@ -27,14 +27,14 @@ pub enum Ended {
 #[derive(Debug)]
 pub struct Core {
     association: Association,
-    /// User messages
+    /// User messages received and to be sent.
     pub upper: Upper,
     begin: Instant,
     /// True once the association is established.
     pub up: bool,
-    /// True once the peer shuts the association down.
+    /// True once the peer has begun the shutdown.
     pub peer_shuts_down: bool,
-    /// End, if it has ended.
+    /// Reason of the end; `None` while the association exists.
     pub ended: Option<Ended>,
 }
 
@@ -47,7 +47,7 @@ pub fn config(streams: u16) -> Arc<Config> {
         streams,
         path_mtu_probing: false,
         heartbeat_interval: None,
-        // A device may wait for the acknowledgement of its Accept.
+        // SACKs each packet at once, because a device may wait for the acknowledgement of its Accept.
         receive: Arc::new(sctp_lite::sctp::receive::ReceiveConfig {
             packets_per_sack: 1,
             ..receive
@@ -56,7 +56,7 @@ pub fn config(streams: u16) -> Arc<Config> {
     })
 }
 
-/// Returns the time of the protocol code.
+/// Returns the current time for the protocol code, which starts at 1 s.
 pub(crate) fn protocol_time(begin: Instant) -> base::Instant {
     base::Instant::from_nanos(1_000_000_000 + begin.elapsed().as_nanos() as u64)
 }
@@ -84,7 +84,7 @@ impl Core {
         if let Ok(packet) = wire::sctp::Packet::new(bytes)
             && packet.checksum_ok()
         {
-            // The reason of a drop is not needed: the peer's next packets show the effect.
+            // Ignores the drop reason: later packets of the peer show the effect.
             let _ = self.association.input(now, &packet, &mut self.upper);
         }
         self.events();
@@ -110,7 +110,7 @@ impl Core {
         self.association.poll_timeout().map(|due| due.saturating_since(self.now()))
     }
 
-    /// True if nothing is left to be sent or received.
+    /// True if nothing remains to be sent or received.
     pub fn is_done(&self) -> bool {
         self.association.is_done()
     }
@@ -150,10 +150,10 @@ impl Core {
     }
 }
 
-/// Packets to send.
+/// Collects the packets to send.
 #[derive(Default)]
 pub(crate) struct Batch {
-    /// Complete packets
+    /// Complete packets, in order.
     pub packets: Vec<Vec<u8>>,
     room: Vec<u8>,
 }

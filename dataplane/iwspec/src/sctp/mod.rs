@@ -1,10 +1,11 @@
 //! SCTP in UDP (RFC 6951) below DDP (RFC 5043), over an ordinary UDP socket.
 //!
-//! The association is that of the project's `sctp-lite`; all above it is from this crate and the `oracle`. `packet`
-//! reads the device's packets on its own, and changes ours where a case wants what `sctp-lite` does not send.
+//! The association is that of the project's `sctp-lite`. All layers above it come from this crate and `oracle`. Module
+//! `packet` parses the device's packets independently, and changes sent packets where a case requires values that
+//! `sctp-lite` does not send.
 //!
-//! Left out: the kernel's SCTP. PPIDs, stream identifiers and the adaptation indication need socket options and control
-//! messages for which no maintained crate has a safe interface.
+//! Kernel SCTP is not supported: PPIDs, stream identifiers and the adaptation indication need socket options and
+//! control messages for which no maintained crate has a safe interface.
 
 pub mod association;
 pub mod control;
@@ -19,30 +20,30 @@ pub use self::upper::{MAX_BYTES, Upper};
 
 /// PPID of DDP segments (RFC 5043 §5.2).
 pub const SEGMENT: u32 = 16;
-/// PPID of session control messages.
+/// PPID of session control messages (RFC 5043 §5.2).
 pub const CONTROL: u32 = 17;
 /// Adaptation indication of DDP (RFC 5043 §5.1).
 pub const DDP: u32 = 1;
-/// Bytes of an SCTP packet: an MTU of 1500 with the headers of IPv6 and UDP.
+/// Length of an SCTP packet at MTU 1500, without IPv6 and UDP headers, bytes.
 pub const PACKET: usize = 1500 - 40 - 8;
 
-/// A user message.
+/// A user message, with the fields of its DATA chunks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Chunk {
-    /// Stream identifier
+    /// Stream identifier.
     pub stream: u16,
-    /// Payload protocol identifier
+    /// Payload protocol identifier.
     pub ppid: u32,
-    /// U flag
+    /// U flag: unordered delivery.
     pub unordered: bool,
-    /// True if it was in one DATA chunk.
+    /// True if one DATA chunk contained the whole message.
     pub whole: bool,
-    /// User data
+    /// User data: DDP-SSN, then a segment or control message.
     pub data: Vec<u8>,
 }
 
 impl Chunk {
-    /// Returns the DDP-SSN. `None` if the message is too short.
+    /// Returns the DDP-SSN; `None` if the message is too short.
     pub fn ssn(&self) -> Option<u16> {
         self.data.first_chunk().map(|b| u16::from_be_bytes(*b))
     }

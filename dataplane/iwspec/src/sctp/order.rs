@@ -1,8 +1,8 @@
-//! DDP-SSNs (RFC 5043 §5.2.1): the order of a stream's messages, whatever the order of their arrival.
+//! Restores the order of a stream's messages from their DDP-SSNs (RFC 5043 §5.2.1).
 
 use super::Chunk;
 
-/// Messages ahead of a missing one that are kept, at most.
+/// Maximum number of messages held while an earlier message is missing.
 const MAX_HELD: usize = 4096;
 
 /// Received messages of one stream.
@@ -13,14 +13,14 @@ pub struct Inbound {
 }
 
 impl Inbound {
-    /// Takes a message, and appends to `ready` what is now in order. The flag is false for a message without a place in
-    /// the sequence: too short, a repetition, or more than may be outstanding.
+    /// Processes a received message, and appends the messages that are now in order to `ready`. The flag is false for a
+    /// message outside the sequence: too short, duplicate, or too far ahead.
     pub fn arrive(&mut self, chunk: Chunk, ready: &mut Vec<(Chunk, bool)>) {
         let ahead = chunk.ssn().map(|ssn| ssn.wrapping_sub(self.next));
         let known = |held: &[Chunk]| held.iter().any(|c| c.ssn() == chunk.ssn());
         match ahead {
             Some(0) => {}
-            // RFC 5043 §10: no more than 32767 chunks are outstanding.
+            // RFC 5043 §10: at most 32767 chunks may be outstanding.
             Some(1..0x8000) if self.held.len() < MAX_HELD && !known(&self.held) => {
                 self.held.push(chunk);
                 return;
@@ -35,7 +35,7 @@ impl Inbound {
         }
     }
 
-    /// Takes a message that waits for a missing one.
+    /// Removes and returns a held message, although an earlier message is missing.
     pub fn take_early(&mut self) -> Option<Chunk> {
         if self.held.is_empty() { None } else { Some(self.held.remove(0)) }
     }

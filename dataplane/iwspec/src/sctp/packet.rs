@@ -1,26 +1,26 @@
-//! Own view of SCTP packets (RFC 9260 §3): what an INIT or INIT ACK asks for, and changes of packets to send.
+//! Independent parser of SCTP packets (RFC 9260 §3) for INIT and INIT ACK, and edits of packets to send.
 
-/// Bytes of the common header.
+/// Length of the common header, bytes.
 const HEADER: usize = 12;
-/// Bytes of an INIT chunk before its parameters.
+/// Length of an INIT chunk without its parameters, bytes.
 const INIT: usize = 20;
-/// Bytes of a DATA chunk before its user data.
+/// Length of a DATA chunk without its user data, bytes.
 const DATA: usize = 16;
 /// Parameter type of the adaptation layer indication (RFC 5061 §4.2.6).
 const ADAPTATION: u16 = 0xc006;
-/// Bytes of that parameter.
+/// Length of the adaptation layer indication parameter, bytes.
 const ADAPTATION_LENGTH: usize = 8;
 /// U flag of a DATA chunk.
 const UNORDERED: u8 = 4;
 
-/// Content of an INIT or INIT ACK.
+/// Parameters of an INIT or INIT ACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Greeting {
-    /// Adaptation indication, if there is one.
+    /// Adaptation indication; `None` if the chunk has none.
     pub adaptation: Option<u32>,
-    /// Number of outbound streams
+    /// Number of outbound streams.
     pub outbound: u16,
-    /// Number of inbound streams
+    /// Maximum number of inbound streams.
     pub inbound: u16,
 }
 
@@ -28,7 +28,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..at + 2).map(|b| u16::from_be_bytes([b[0], b[1]]))
 }
 
-/// Returns the offset and length of each chunk, up to the first malformed one.
+/// Returns the offset and length of each chunk before the first malformed chunk.
 fn chunks(packet: &[u8]) -> Vec<(usize, usize)> {
     let mut found = vec![];
     let mut at = HEADER;
@@ -42,12 +42,12 @@ fn chunks(packet: &[u8]) -> Vec<(usize, usize)> {
     found
 }
 
-/// Returns the offset of the INIT or INIT ACK, and its length.
+/// Returns offset and length of the INIT or INIT ACK.
 fn init(packet: &[u8]) -> Option<(usize, usize)> {
     chunks(packet).into_iter().find(|&(at, length)| matches!(packet[at], 1 | 2) && length >= INIT)
 }
 
-/// Returns the offset of the adaptation indication.
+/// Returns the offset of the adaptation indication in the INIT or INIT ACK.
 fn adaptation(packet: &[u8], (at, length): (usize, usize)) -> Option<usize> {
     let end = at + length;
     let mut at = at + INIT;
@@ -61,7 +61,7 @@ fn adaptation(packet: &[u8], (at, length): (usize, usize)) -> Option<usize> {
     None
 }
 
-/// Returns what an INIT or INIT ACK asks for. `None` for other packets.
+/// Returns the parameters of an INIT or INIT ACK; `None` for other packets.
 pub fn greeting(packet: &[u8]) -> Option<Greeting> {
     let chunk = init(packet)?;
     let value = adaptation(packet, chunk)
@@ -102,7 +102,7 @@ pub fn set_streams(packet: &mut [u8], outbound: u16, inbound: u16) {
     set_checksum(packet);
 }
 
-/// Clears the U flag of DATA chunks for which `which` is true. Their SSN becomes the DDP-SSN.
+/// Clears the U flag of DATA chunks whose user data satisfies `which`. Sets their SSN to the DDP-SSN.
 pub fn set_ordered(packet: &mut [u8], which: impl Fn(&[u8]) -> bool) {
     let mut changed = false;
     for (at, length) in chunks(packet) {
@@ -117,7 +117,7 @@ pub fn set_ordered(packet: &mut [u8], which: impl Fn(&[u8]) -> bool) {
     }
 }
 
-/// RFC 9260 §6.8.
+/// Computes the checksum (RFC 9260 §6.8).
 fn set_checksum(packet: &mut [u8]) {
     packet[8..12].fill(0);
     let crc = oracle::crc32c(packet).to_le_bytes();
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// An INIT with 5 outbound and 7 inbound streams, and a parameter of another type.
+    /// Returns an INIT with 5 outbound and 7 inbound streams, and a parameter of another type.
     fn example() -> Vec<u8> {
         let mut packet = vec![0; HEADER];
         packet.extend([1, 0, 0, 28, 0, 0, 0, 1, 0, 0, 16, 0, 0, 5, 0, 7, 0, 0, 0, 1]);

@@ -1,4 +1,4 @@
-//! The upper layer of an association: received user messages, and those to send.
+//! The upper layer of an association: received user messages, and user messages to send.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,11 +9,11 @@ use sctp_lite::seam::{
 
 use super::{Chunk, PACKET};
 
-/// Bytes of received messages that are kept, at most.
+/// Maximum size of the received messages held, bytes.
 pub const MAX_BYTES: usize = 4 << 20;
-/// Cost of a message beside its data, bytes.
+/// Bytes counted per message in addition to its data.
 const OVERHEAD: usize = 64;
-/// Bytes of user data that fit into an empty packet: it has a common header and the header of a DATA chunk.
+/// Maximum user data of a packet with one DATA chunk, bytes.
 const MAX_DATA: usize = PACKET - 12 - 16;
 
 /// User messages in both directions.
@@ -28,24 +28,24 @@ pub struct Upper {
 }
 
 impl Upper {
-    /// Takes the oldest received message.
+    /// Removes and returns the oldest received message.
     pub fn take(&mut self) -> Option<Chunk> {
         let chunk = self.received.pop_front()?;
         self.bytes -= chunk.data.len() + OVERHEAD;
         Some(chunk)
     }
 
-    /// True if a received message waits.
+    /// True if a received message is queued.
     pub fn has_received(&self) -> bool {
         !self.received.is_empty()
     }
 
-    /// Bytes of the longest message that fits into a packet.
+    /// Returns the maximum length of a message, bytes.
     pub fn longest(&self) -> usize {
         self.longest.unwrap_or(MAX_DATA)
     }
 
-    /// Queues a message. False if it is too long for a packet.
+    /// Queues a message. Returns false if the message is too long for a packet.
     pub fn send(&mut self, chunk: Chunk) -> bool {
         let fits = chunk.data.len() <= self.longest();
         if fits {
@@ -54,12 +54,12 @@ impl Upper {
         fits
     }
 
-    /// True if all messages are sent and acknowledged.
+    /// True if all messages were sent and acknowledged.
     pub fn is_idle(&self) -> bool {
         self.outgoing.is_empty() && self.unacknowledged.is_empty()
     }
 
-    /// True if unacknowledged messages with this data are to be sent ordered.
+    /// True if an unacknowledged message with this data must be sent ordered.
     pub fn is_ordered(&self, data: &[u8]) -> bool {
         self.unacknowledged.values().any(|c| !c.unordered && c.data == data)
     }
@@ -94,7 +94,7 @@ impl MessageSource for Upper {
     }
 
     fn next(&mut self, max_len: usize, out: &mut [u8]) -> Option<WrittenMessage> {
-        // A message that no packet carries any more is lost: the path MTU has fallen.
+        // Drops messages that no longer fit into a packet because the path MTU has decreased.
         while self.outgoing.front().is_some_and(|c| c.data.len() > max_len) {
             self.outgoing.pop_front();
         }

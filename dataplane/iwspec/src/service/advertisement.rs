@@ -9,8 +9,8 @@ const ATOMIC: u8 = 4;
 /// Name of the region that the peer may invalidate.
 const OWN: &[u8] = b"own";
 
-/// Sets the facts `write`, `read`, `both`, `source`, `inbox` and `atomic` from the first region of each kind, `own` from the
-/// region of that name, and `receive` from the bytes that `iwspec-peer` appends.
+/// Sets the facts `write`, `read`, `both`, `source`, `inbox` and `atomic` from the first region of each kind. Sets
+/// `own` from the region of this name, and `receive` from the bytes that `iwspec-peer` appends.
 pub(super) fn read(session: &mut Session<'_>, data: &[u8]) -> Result<(), Stop> {
     let (regions, rest) =
         parse(data).map_err(|e| Stop::Inconclusive(format!("no advertisement of regions: {e}")))?;
@@ -44,7 +44,7 @@ pub(super) fn read(session: &mut Session<'_>, data: &[u8]) -> Result<(), Stop> {
     Ok(())
 }
 
-/// One entry.
+/// A region in the advertisement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Region<'a> {
     name: &'a [u8],
@@ -54,7 +54,7 @@ struct Region<'a> {
     length: u64,
 }
 
-/// Returns the regions, and the bytes after the last entry.
+/// Returns the advertised regions, and the bytes after the last entry.
 fn parse(data: &[u8]) -> Result<(Vec<Region<'_>>, &[u8]), &'static str> {
     let head = data.get(..8).ok_or("shorter than 8 bytes")?;
     if &head[..5] != b"DDPA\x01" {
@@ -79,7 +79,7 @@ fn parse(data: &[u8]) -> Result<(Vec<Region<'_>>, &[u8]), &'static str> {
     Ok((regions, rest))
 }
 
-/// Builds an advertisement, for the reference peer.
+/// Encodes an advertisement for the reference peer.
 pub(crate) fn build(regions: &[(u32, u8, u64, u64, &str)]) -> Vec<u8> {
     let mut out = b"DDPA\x01\x02".to_vec();
     out.extend((regions.len() as u16).to_be_bytes());

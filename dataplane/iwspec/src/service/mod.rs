@@ -1,6 +1,7 @@
-//! Services: programs on the device, and how a case gets memory and messages from each.
+//! Services: programs on the device. Defines how a case obtains memory and messages from each.
 //!
-//! A capability is what a case may use. Memory capabilities set the variables `$NAME.stag`, `$NAME.to` and `$NAME.len`.
+//! A capability is a resource that a case may use. Memory capabilities set the variables `$NAME.stag`, `$NAME.to` and
+//! `$NAME.len`.
 
 pub(crate) mod advertisement;
 mod perftest;
@@ -15,7 +16,7 @@ use crate::session::{Failure, Session, Stop};
 use crate::value::{Arguments, Variables};
 
 impl Service {
-    /// Sets the facts in the private data of the device's start frame.
+    /// Sets the facts that the private data of the device's start frame states.
     ///
     /// # Errors
     /// The private data are malformed.
@@ -26,10 +27,10 @@ impl Service {
         }
     }
 
-    /// Does the service's exchange after the start-up, and checks that the needs of a case are met.
+    /// Performs the service's exchange after the start-up, and checks that the device has the needed capabilities.
     ///
     /// # Errors
-    /// Not applicable: the service lacks a capability. Inconclusive: the device does not do its service.
+    /// Not applicable: the service lacks a capability. Inconclusive: the device does not perform the exchange.
     pub fn prepare(self, session: &mut Session<'_>, needs: &[Need]) -> Result<(), Stop> {
         match self {
             Service::Rping => rping::prepare(session, needs)?,
@@ -50,7 +51,7 @@ impl Service {
         let variables = &session.variables;
         let has = match name {
             "alive" => session.setup().permits.empty_reads,
-            // Programs may announce a part of what they have registered, as `ddpctl ping` does.
+            // Other programs may advertise only a part of a registered region, as `ddpctl ping` does.
             "exact" | "shared" => matches!(self, Service::Region | Service::Peer),
             "send" => matches!(self, Service::Sink | Service::Echo | Service::Peer),
             "echo" => matches!(self, Service::Echo | Service::Peer),
@@ -70,7 +71,7 @@ impl Service {
         }
     }
 
-    /// Requires an answer to an RDMA Read of no bytes (RFC 5040 §5.2.1).
+    /// Checks that the device answers an RDMA Read of no bytes (RFC 5040 §5.2.1).
     ///
     /// # Errors
     /// The device does not answer.
@@ -103,14 +104,14 @@ impl Service {
     }
 }
 
-/// Sets the three variables of a memory capability.
+/// Sets the variables of a memory capability: STag, TO and length.
 fn set_memory(session: &mut Session<'_>, name: &str, stag: u64, to: u64, length: u64) {
     session.set(&format!("{name}.stag"), stag);
     session.set(&format!("{name}.to"), to);
     session.set(&format!("{name}.len"), length);
 }
 
-/// Sets `write`, `read` and `both` as far as the device permits.
+/// Sets the capabilities `write`, `read` and `both` as far as the device permits them.
 fn set_permitted(session: &mut Session<'_>, stag: u64, to: u64, length: u64) {
     let permits = session.setup().permits;
     for (name, permitted) in [
@@ -124,15 +125,15 @@ fn set_permitted(session: &mut Session<'_>, stag: u64, to: u64, length: u64) {
     }
 }
 
-/// Does the first part of perftest's control exchange, on its own connection.
+/// Performs the first part of perftest's control exchange, on its own connection.
 ///
 /// # Errors
-/// Inconclusive: the device does not do its service.
+/// Inconclusive: the device does not perform the exchange.
 pub fn begin_perftest(control: &mut Session<'_>) -> Result<(), Stop> {
     perftest::begin(control)
 }
 
-/// Receives a message of the service itself.
+/// Receives a message of the service's exchange.
 fn receive(
     session: &mut Session<'_>,
     kind: Kind,
@@ -147,7 +148,7 @@ fn receive(
     }
 }
 
-/// Fails if the framing of a message is damaged.
+/// Returns the message, or a failure if its framing is damaged.
 fn intact(message: crate::message::Message) -> Result<crate::message::Message, Stop> {
     match message.mismatch(&Arguments::default(), &Variables::new()) {
         Ok(None) => Ok(message),

@@ -1,5 +1,5 @@
-//! The exchange of perftest with `-R`: two connections to one port. The first carries control messages, each a Send that
-//! the server answers by a Send of the same length; the second carries the data.
+//! The exchange of perftest with `-R`: two connections to one port. The first carries control messages: the server
+//! answers each Send with a Send of the same length. The second connection carries the data.
 
 use crate::case::Role;
 use crate::message::{Kind, Message};
@@ -15,23 +15,23 @@ const FIRST: [&str; 5] = [
     "data=hex:3300",
     "len=56 data=fill:0",
 ];
-/// Buffer that an STag of a server covers at least: perftest's cycle buffer.
+/// Minimum length of a server's buffer, bytes: perftest's cycle buffer.
 const BUFFER: u64 = 4096;
 
-/// Does the exchange before the second connection.
+/// Performs the exchange before the second connection.
 pub(super) fn begin(control: &mut Session<'_>) -> Result<(), Stop> {
     FIRST.iter().try_for_each(|message| exchange(control, message).map(drop))
 }
 
-/// Does the exchange after the second connection: the server announces its buffer.
+/// Performs the exchange after the second connection: the server announces its buffer.
 pub(super) fn prepare(session: &mut Session<'_>) -> Result<(), Stop> {
     if session.role() == Role::Initiator {
-        // The client's first message; it waits for the answer.
+        // The client sends the first message and waits for the answer.
         return receive(session, Kind::Send, "the version of a perftest client").map(drop);
     }
     let Some(mut control) = session.companion.take() else { return Ok(()) };
     exchange(&mut control, "len=56 data=fill:0")?;
-    // lid, out_reads, qpn, psn, rkey, pad, vaddr, gid, srqn, gid_index
+    // Fields: lid, out_reads, qpn, psn, rkey, pad, vaddr, gid, srqn, gid_index.
     let ours = format!("data=hex:{:032x}1ec5070000000000{:016x}{:048x}", 0, 0x1000, 0);
     let theirs = exchange(&mut control, &ours)?;
     let number = |from: usize, to: usize| {

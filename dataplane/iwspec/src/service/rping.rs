@@ -1,5 +1,5 @@
-//! The exchange of rping. The client sends `{address, rkey, size}` of a source buffer by a Send of 16 bytes, the server
-//! reads it and answers with a Send; the client sends those of a sink, and the server writes to it.
+//! The exchange of rping. In a Send of 16 bytes, the client announces `{address, rkey, size}` of its source buffer. The
+//! server reads the buffer and answers with a Send. The client then announces its sink, and the server writes to it.
 
 use crate::case::{Need, Role};
 use crate::message::Kind;
@@ -8,11 +8,11 @@ use crate::value::Arguments;
 
 use super::{receive, set_memory, set_permitted};
 
-/// Bytes of a buffer announcement.
+/// Length of a buffer announcement, bytes.
 const ANNOUNCEMENT: usize = 16;
-/// Size of the buffer that is announced to a server, its default.
+/// Size of the tester's buffer, bytes: the default of an rping server.
 const SIZE: u64 = 64;
-/// STag of our buffer.
+/// STag of the tester's buffer.
 const STAG: u64 = 0x1ec5_0700;
 
 pub(super) fn prepare(session: &mut Session<'_>, needs: &[Need]) -> Result<(), Stop> {
@@ -27,19 +27,19 @@ pub(super) fn prepare(session: &mut Session<'_>, needs: &[Need]) -> Result<(), S
     }
 }
 
-/// The device is a server: it answers the announcement of our buffer with a Read Request.
+/// The device is a server: it answers the announcement of the tester's buffer with a Read Request.
 fn server(session: &mut Session<'_>) -> Result<(), Stop> {
     send(session, &format!("data=hex:{:016x}{STAG:08x}{SIZE:08x}", 0x1000))?;
     let request = receive(session, Kind::Read, "the Read Request of an rping server")?;
     let (sink, to) = (request.field("sink").unwrap_or(0), request.field("sink-to").unwrap_or(0));
     let length = request.field("size").unwrap_or(0);
     set_memory(session, "asks", sink, to, length);
-    // The sink of its Reads is the buffer that an rping server registers for remote access, too.
+    // An rping server registers the sink of its Reads for remote access, too.
     set_permitted(session, sink, to, length);
     Ok(())
 }
 
-/// The device is a client: it announces its source, and its sink once the source is read.
+/// The device is a client. It announces its source, and announces its sink after the source was read.
 fn client(session: &mut Session<'_>, sink: bool) -> Result<(), Stop> {
     announced(session, "read")?;
     if sink {

@@ -14,22 +14,22 @@ use crate::sctp::order::Inbound;
 use crate::sctp::{CONTROL, Chunk, SEGMENT, control};
 use crate::value::{Arguments, payload};
 
-/// Time in which nothing may follow a session's Terminate. A closed TCP connection is seen as closed again and again; a
-/// Terminate comes once.
+/// Time after a session's Terminate in which no message may follow. A TCP receiver sees a FIN on every read, but a
+/// Terminate arrives only once.
 pub(super) const AFTER_END: Duration = Duration::from_millis(200);
-/// Streams of which messages are kept, at most.
+/// Maximum number of streams whose messages are held.
 const MAX_STREAMS: usize = 1024;
 
-/// Streams of an association, and messages that are in order.
+/// Streams of an association, and received messages that are in order.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     streams: BTreeMap<u16, Stream>,
     ready: VecDeque<(Chunk, bool)>,
-    /// True if the last message of the device was the Terminate of its session on stream 0.
+    /// True if the last message was the device's Terminate of the session on stream 0.
     ended: bool,
 }
 
-/// One stream: the session on it.
+/// Session on one stream pair.
 #[derive(Debug, Default)]
 struct Stream {
     /// DDP-SSN of our next message.
@@ -37,11 +37,11 @@ struct Stream {
     inbound: Inbound,
     numbers: Numbers,
     decoder: Decoder,
-    /// Findings in the chunks of an incomplete message.
+    /// Properties of the chunks of an incomplete message.
     found: Found,
 }
 
-/// Findings in the chunks of a message.
+/// Properties of the chunks of a message.
 #[derive(Clone, Copy, Debug)]
 struct Found {
     unordered: bool,
@@ -60,13 +60,13 @@ impl Session<'_> {
         self.setup.target.transport() == Transport::Sctp
     }
 
-    /// True if the session on stream 0 has ended and no message came since.
+    /// True if the session on stream 0 has ended and no message has followed.
     pub(super) fn has_ended(&self) -> bool {
         self.sctp.ended
     }
 
-    /// Opens an association. An association that the device refuses is open and has ended, if the request is not an
-    /// ordinary one.
+    /// Opens an association. Succeeds if the device refuses an association with an unusual adaptation indication; the
+    /// association has then ended.
     pub(super) fn open_association(&mut self, arguments: &Arguments) -> Result<(), Stop> {
         self.sctp = Streams::default();
         let default = Options::default();
@@ -84,7 +84,7 @@ impl Session<'_> {
         }
         if let Some(g) = greeting {
             self.set("peer.adaptation", u64::from(g.adaptation.unwrap_or(0)));
-            // RFC 9260 §5.1.1: each direction has the smaller of both numbers.
+            // RFC 9260 §5.1.1: each direction uses the smaller of both numbers.
             self.set("peer.outbound", u64::from(g.outbound).min(streams));
             self.set("peer.inbound", u64::from(g.inbound).min(streams));
         }
@@ -170,7 +170,7 @@ impl Session<'_> {
                     Some(chunk) => self.sctp.ready.push_back((chunk, false)),
                     None => return Ok(None),
                 },
-                // Of TCP alone.
+                // Only over TCP.
                 Received::Bytes(_) | Received::Fin => {}
             }
         }
@@ -187,7 +187,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Takes a message behind one that has not come.
+    /// Removes and returns a message that is held because an earlier message is missing.
     fn take_early(&mut self) -> Option<Chunk> {
         self.sctp.streams.values_mut().find_map(|s| s.inbound.take_early())
     }
@@ -254,7 +254,7 @@ mod tests {
     fn chunk() -> impl Strategy<Value = Chunk> {
         let data = prop_oneof![
             proptest::collection::vec(any::<u8>(), 0..40),
-            // Segments that never end, of many messages.
+            // First segments of many messages that never end.
             any::<u32>().prop_map(|msn| {
                 [&[0, 0, 1, 0x43, 0, 0, 0, 0, 0, 0, 0, 0][..], &msn.to_be_bytes(), &[0; 4]].concat()
             }),
@@ -270,7 +270,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any messages of a device are decoded, each at most once, and the session ends.
+        /// Decodes any messages of a device, each at most once, and terminates.
         #[test]
         fn any_messages_are_received_without_panic(
             chunks in proptest::collection::vec(chunk(), 0..100),

@@ -26,15 +26,15 @@ use verbs_client::{
     Session, StartUp, Status, Transport, post,
 };
 
-/// Bytes of the memory that the peer may access, and of the buffer of the client.
+/// Size in bytes of the memory that the peer may access, and of the client's buffer.
 const ROOM: usize = 4 << 20;
-/// Number of posted receives, and bytes of each.
+/// Number of posted receives. Each has [`MESSAGE`] bytes.
 const RECEIVES: usize = 8;
 const MESSAGE: usize = 65_536;
 /// `wr_id` of requests; receives have the number of their buffer.
 const REQUEST: u64 = 1000;
 const TIMEOUT: Option<Duration> = Some(Duration::from_secs(20));
-/// Lengths that meet every alignment, the ends of segments, and long messages.
+/// Lengths in bytes: every alignment, lengths around segment boundaries, and long messages.
 const LENGTHS: [usize; 12] =
     [1, 2, 3, 1423, 1428, 1429, 4095, 4097, 65_535, 65_537, 262_144, 1_048_576];
 
@@ -80,7 +80,7 @@ struct Side {
     messages: MemoryRegion,
     completions: CompletionQueue,
     pair: QueuePair,
-    /// Completed receives that were not handled: buffer, and length of the message.
+    /// Completed receives that were not handled yet: index of the buffer, and length of the message in bytes.
     received: std::collections::VecDeque<(usize, usize)>,
 }
 
@@ -112,7 +112,8 @@ impl Side {
         Ok(self.pair.post_receive(&post::receive(buffer as u64, &[sge])?)?)
     }
 
-    /// Takes the next completion. Returns true for that of a request, and false at the end of the connection.
+    /// Takes the next completion. Returns true for a request and false for a receive; `None` at the end of the
+    /// connection.
     fn step(&mut self) -> Outcome<Option<bool>> {
         let completion = self.completions.next(TIMEOUT)?.ok_or("no completion came")?;
         match (completion.status, completion.wr_id) {

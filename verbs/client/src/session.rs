@@ -27,7 +27,7 @@ pub const SOCKET_VARIABLE: &str = "DDPD_PROGRAMS_SOCKET";
 
 /// Time-out for the appliance's answer to the first message.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(10);
-/// Byte offset of the doorbells in their area: directly behind the header.
+/// Byte offset of the doorbells in their area: directly after the header.
 const DOORBELLS_AT: u64 = HEADER_WORDS as u64 * 8;
 /// Largest number of characters of the program's name in the first message.
 const MAX_NAME: usize = 64;
@@ -51,7 +51,7 @@ struct Shared {
 }
 
 impl Session {
-    /// Opens a session at the default socket: the path in `DDPD_PROGRAMS_SOCKET`, else [`DEFAULT_SOCKET`].
+    /// Opens a session at the path in `DDPD_PROGRAMS_SOCKET`, or at [`DEFAULT_SOCKET`] if the variable is not set.
     ///
     /// # Errors
     /// The errors of [`connect`](Self::connect).

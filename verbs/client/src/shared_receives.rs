@@ -14,7 +14,7 @@ use crate::link::Link;
 use crate::lock::lock;
 use crate::mapping::{Area, RingProducer};
 
-/// Largest number of events of an SRQ that the program has not taken. One more is a violation of the protocol.
+/// Maximum events of an SRQ that the program has not taken. A further event is a protocol violation.
 const MAX_EVENTS: usize = 2;
 
 /// A shared receive queue (SRQ): receives for the messages of several queue pairs, which name it in their
@@ -36,9 +36,9 @@ struct Inner {
 /// An event of a shared receive queue (SRQ).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SharedReceivesEvent {
-    /// Fewer receives remain than the limit that was requested.
+    /// Fewer receives remain than the requested limit.
     Low,
-    /// The SRQ has failed because of an invalid post, and so do its queue pairs.
+    /// The SRQ has failed because of an invalid post. Its queue pairs fail, too.
     Failed {
         /// Reason, one sentence.
         message: String,
@@ -46,8 +46,8 @@ pub enum SharedReceivesEvent {
 }
 
 impl ProtectionDomain {
-    /// Creates an SRQ with room for `max_receives` receives that no message has taken. Their memory is of this
-    /// protection domain.
+    /// Creates an SRQ with room for `max_receives` receives that no message has taken. The receives' memory must belong
+    /// to this protection domain.
     ///
     /// # Errors
     /// The appliance refuses the SRQ, or the session has ended.
@@ -96,8 +96,8 @@ impl SharedReceiveQueue {
     /// Posts receives in order.
     ///
     /// # Errors
-    /// As [`post_receive`](Self::post_receive), for the first refused post. The posts before it are accepted, those after
-    /// it are not tried.
+    /// The errors of [`post_receive`](Self::post_receive), for the first refused post. Earlier posts are accepted.
+    /// Later posts are not tried.
     pub fn post_receives(&self, works: &[ReceiveWork]) -> Result<(), PostError> {
         if self.link().is_ended() {
             return Err(PostError { posted: 0, error: self.link().disconnected() });

@@ -13,13 +13,13 @@ use crate::region::MemoryRegion;
 /// invalidation. A posted operation binds it ([`bind`](Self::bind)), without a call of the appliance.
 ///
 /// The upper 24 bits of its STag name the window. The lower 8 bits are a key that the program chooses for each binding.
-/// Another key than before keeps peers out that still have the previous STag.
+/// After a binding with a new key, peers cannot use the previous STag.
 ///
 /// | | [`WindowKind::One`] | [`WindowKind::Two`] |
 /// |---|---|---|
 /// | peers | of all queue pairs of the domain | of the queue pair that binds the window |
 /// | a binding ends with | the next one; [`unbind`](Self::unbind) | [`post::local_invalidate`](crate::post::local_invalidate), a Send with Invalidate of the peer, the end of the connection |
-/// | bind | at all workers: slower, later posts of the QP wait for it | at once |
+/// | cost of a bind | slower: involves all workers, and later posts of the QP wait for it | takes effect at once |
 ///
 /// The drop of the window ends its binding.
 #[derive(Debug)]

@@ -297,8 +297,8 @@ impl<'a> SharedConsumer<'a> {
         Ok(None)
     }
 
-    /// Returns the number of published descriptors that were not taken, according to the producer. An impossible number
-    /// counts as many.
+    /// Returns the number of published descriptors that were not taken. The program's count is not checked: the result
+    /// may exceed the capacity.
     pub fn remaining(&self) -> u64 {
         let posted = self.count.load(Ordering::Relaxed);
         posted.wrapping_sub(self.taken.load(Ordering::Relaxed))

@@ -26,7 +26,7 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// Returns a descriptor of one unit, all words of which depend on `n`.
+/// Returns a descriptor of one unit whose words all depend on `n`.
 fn unit(n: u64) -> Unit {
     let mut unit = [n; 8];
     unit[0] = n << 8 | 1;

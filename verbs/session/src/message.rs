@@ -123,8 +123,8 @@ pub enum Call {
         max_receives: u32,
         /// True if sources may change before their operation is complete: the appliance keeps copies of sent data.
         copy_sources: bool,
-        /// Number of a shared receive queue; `None`: the QP has an own receive queue. With it, `max_receives` limits the
-        /// receives that the QP has taken, and the messages that may arrive out of order.
+        /// Number of a shared receive queue; `None`: the QP has its own receive queue. With an SRQ, `max_receives`
+        /// limits the receives that the QP has taken, and the messages that may arrive out of order.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         shared_receives: Option<u32>,
     },
@@ -286,7 +286,7 @@ pub enum PeerKind {
     Cxgb4,
     /// Intel's adapters.
     Irdma,
-    /// SMB Direct over revision 1.
+    /// A peer of SMB Direct over MPA revision 1.
     SmbDirect,
 }
 
@@ -557,7 +557,7 @@ pub enum Event {
         /// Number of the SRQ.
         queue: u32,
     },
-    /// An SRQ has failed because of its posts, and so do its QPs.
+    /// An SRQ has failed because of an invalid post. Its QPs fail, too.
     SharedReceivesFailed {
         /// Number of the SRQ.
         queue: u32,

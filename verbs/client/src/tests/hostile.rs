@@ -256,7 +256,7 @@ fn events_beyond_the_bound_of_an_object_and_unknown_workers_end_the_session() {
         depths: DEPTHS,
         private_data: vec![],
     };
-    // Each event, with the number that its object's mailbox accepts. All events arrive before the reply, so none is
+    // Each event, and how many such events its object's mailbox accepts. All events arrive before the reply, so none is
     // taken meanwhile.
     for (sent, permitted) in [(rejected, 4), (incoming, 2), (established, 0)] {
         for count in [permitted, permitted + 1] {
@@ -422,7 +422,7 @@ fn broken_queues_are_errors() {
     let pair = create_pair(&domain, &queue).unwrap();
     let rings = made.recv().unwrap().words();
     let relaxed = std::sync::atomic::Ordering::Relaxed;
-    // The worker's index of the send queue: units that it has released.
+    // Stores the worker's index of the send queue: 5 units were released.
     rings[HEADER_WORDS + 16].store(5, relaxed);
     let work = posts::send(posts::inline(b"x").unwrap());
     let error = (0..14).find_map(|_| pair.post_send(&work).err()).unwrap();
@@ -430,7 +430,7 @@ fn broken_queues_are_errors() {
     rings[HEADER_WORDS + 16].store(99, relaxed);
     let error = (0..9).find_map(|_| pair.post_send(&work).err()).unwrap();
     assert!(matches!(error, Error::Queue(_)), "{error}");
-    // The generation of the first entry of the second worker's queue, which is 1 or 0 if valid.
+    // Overwrites the generation of the first entry in the second worker's queue. Valid values are 0 and 1.
     let first = HEADER_WORDS + completion::words(CAPACITY as usize) + completion::HEADER_WORDS;
     completions[first + 7].store(3, relaxed);
     assert!(matches!(queue.poll_one(), Err(Error::CompletionQueue(_))));

@@ -146,7 +146,7 @@ fn messages_of_several_pairs_take_shared_receives_in_order_of_arrival() {
         assert_eq!(received.qp_number, to.number());
         assert_eq!(contents(&server, n * 64, 3), [n as u8 + 1; 3]);
     }
-    // Fewer than two receives remain.
+    // Fewer receives remain than the limit of 2.
     assert_eq!(shared.next_event(LONG).unwrap(), Some(SharedReceivesEvent::Low));
     assert_eq!(shared.next_event(Some(Duration::ZERO)).unwrap(), None);
     shared.set_limit(2).unwrap();
@@ -157,7 +157,7 @@ fn messages_of_several_pairs_take_shared_receives_in_order_of_arrival() {
         Some(Event::SharedReceives { queue, event: SharedReceivesEvent::Low })
             if queue == shared.number()
     ));
-    // A ring of 8 units has room for the posts beyond one that is left.
+    // The ring has 8 units and one receive is left, so 7 of the 8 posts fit.
     let more = vec![post::receive(1, &[]).unwrap(); 8];
     let refused = shared.post_receives(&more).unwrap_err();
     assert_eq!((refused.posted, matches!(refused.error, Error::Full)), (7, true));

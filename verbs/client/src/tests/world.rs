@@ -132,7 +132,7 @@ pub(crate) struct Region {
     len: u64,
     at: u64,
     access: MemoryAccess,
-    /// Region of a window.
+    /// Region to which the window is bound; `None` for a memory region.
     of: Option<u32>,
 }
 

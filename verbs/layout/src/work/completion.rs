@@ -81,7 +81,7 @@ pub enum Status {
     WindowBind = 6,
     /// The peer sent an unexpected response.
     BadResponse = 7,
-    /// A peer's operation violated the protection of the memory that a Receive posted.
+    /// A peer's operation violated the protection of a posted Receive's memory.
     LocalAccess = 8,
     /// The peer refused the message as invalid.
     RemoteInvalidRequest = 9,

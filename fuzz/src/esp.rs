@@ -9,7 +9,7 @@ use ipsec::policy::{Action, Policy, Selector, Spd};
 use ipsec::sa::{Encapsulation, Fragments, Lifetime, Mode, Parameters, Tunnel};
 
 const SPI: u32 = 0x0102_0304;
-/// Headroom of a packet, and its tailroom, bytes.
+/// Headroom of a packet, and its tailroom, in bytes each.
 const ROOM: usize = 160;
 
 /// Configuration of both ends, from the first input byte.

@@ -195,7 +195,7 @@ impl Hostile {
                 }
             }
             6 => {
-                // The entries may be damaged by the program itself.
+                // The program may have damaged the entries itself.
                 while let Ok(Some(_)) = world.hostile.completions.poll() {}
                 match damaged {
                     None => world.hostile.completions.release(),

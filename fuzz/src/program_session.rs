@@ -65,7 +65,7 @@ listeners = 2
 const WORKERS: u16 = 2;
 /// Time after which a missing answer is a hang.
 const HANG: Duration = Duration::from_secs(20);
-/// Number of packets of an input, of which the rest is ignored.
+/// Maximum number of packets of an input. Further packets are ignored.
 const MAX_PACKETS: usize = 64;
 
 thread_local! {
@@ -83,7 +83,7 @@ struct Appliance {
     budget: Budget,
     socket: PathBuf,
     good: Session,
-    /// Bytes of programs at rest, with the good program only.
+    /// Bytes that programs hold while only the good program is attached.
     at_rest: u64,
     _directory: tempfile::TempDir,
 }

@@ -31,7 +31,7 @@ const LEN: usize = 256;
 const READ: u32 = 16;
 /// Number of posted receives.
 const RECEIVES: u64 = 4;
-/// Distance of the memory of two receives, and the offsets and lengths of a receive's spans.
+/// Distance between the memory of consecutive receives, bytes. [`RECEIVE_SPANS`]: offset and length of each span.
 const RECEIVE_STRIDE: u64 = 64;
 const RECEIVE_SPANS: [(u64, u32); 2] = [(8, 20), (32, 12)];
 

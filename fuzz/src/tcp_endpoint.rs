@@ -61,7 +61,7 @@ const MAX_STREAM_LEN: usize = 1 << 16;
 const OPEN: Stag = Stag(0x700);
 /// Region bound to the stream, so that its peer may invalidate it.
 const OWN: Stag = Stag(0x800);
-/// Sink of our Reads. The peer has no access rights to it.
+/// Sink of the endpoint's Reads. The peer has no access rights to it.
 const SINK: Stag = Stag(0x900);
 /// Region without access rights.
 const SECRET: Stag = Stag(0xa00);

@@ -1,4 +1,4 @@
-//! A host: one worker on a port in vectors, and the part of the control thread.
+//! A host: one worker on an in-memory port, and the test's part of the control thread.
 
 use std::sync::Arc;
 
@@ -111,7 +111,7 @@ impl Host {
         busy
     }
 
-    /// Returns the port's rings.
+    /// Returns the in-memory port with its receive and transmit rings.
     pub(super) fn port(&mut self) -> &mut VectorPort {
         self.worker.port(0).expect("the port of this worker")
     }

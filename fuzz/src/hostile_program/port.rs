@@ -1,4 +1,4 @@
-//! A port in vectors, for workers that run without a device.
+//! An in-memory port for workers without a device. Its rings and frames are vectors.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -12,7 +12,7 @@ use dataplane::port::RxChecksum;
 /// Capacity of the transmit ring, frames.
 const ROOM: usize = 256;
 
-/// A frame in a vector.
+/// A frame whose bytes are in a vector.
 pub(crate) struct VectorFrame(pub(crate) Vec<u8>);
 
 impl Frame for VectorFrame {

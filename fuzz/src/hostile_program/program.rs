@@ -72,7 +72,8 @@ pub(super) struct Program<'a> {
 }
 
 impl<'a> Program<'a> {
-    /// Registers program `number` at a host. `marks`: in all cells of its two regions.
+    /// Registers program `number` at a host. `marks`: mark of the region with rights, and mark of the region without
+    /// rights.
     pub(super) fn attach(
         host: &mut Host,
         number: u32,
@@ -149,7 +150,7 @@ impl<'a> Program<'a> {
         pair_id(self.number)
     }
 
-    /// Returns one SGE of the region with rights.
+    /// Returns a list of one SGE in the region with rights.
     pub(super) fn list(&self, offset: u64, len: u32) -> SgeList {
         let sge = Sge { address: ADDRESS + offset, len, lkey: main_stag(self.number).0 };
         SgeList::new(&[sge]).expect("one SGE")
@@ -207,7 +208,7 @@ fn memory(token: &Arc<()>) -> (Memory, Memory) {
     (view(0..MEMORY), view(MEMORY..MEMORY + SECRET))
 }
 
-/// Returns the initial bytes of a region: cells of 16 bytes, each of which is `mark` and its number.
+/// Returns the initial bytes of a region: cells of 16 bytes that consist of `mark` and the number of the cell.
 fn cells(mark: u64, from: u64, len: u64) -> Vec<u8> {
     let cell = |at: u64| [mark.to_le_bytes(), at.to_le_bytes()].concat();
     (from..from + len).step_by(16).flat_map(cell).collect()

@@ -1,4 +1,4 @@
-//! Effects of the named inputs: a target that reaches nothing finds nothing.
+//! Checks the effects of the named inputs, so that the target is known to reach the code under test.
 
 use std::path::Path;
 

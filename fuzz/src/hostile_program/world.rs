@@ -34,7 +34,7 @@ const IN_FLIGHT: u64 = 3;
 /// Length of a Write and of a Read of the good program, bytes.
 const LEN: u32 = 1000;
 const PART: u64 = 4096;
-/// Distance of the destinations of Writes, and of Reads.
+/// Distance between the destinations of consecutive Writes, and of consecutive Reads, bytes.
 const SLOT: u64 = 1024;
 /// Maximum number of turns of a wait. Only a hang reaches it.
 const MAX_TURNS: u32 = 20_000;
@@ -58,7 +58,7 @@ pub(super) struct World<'a> {
     posted: u64,
     completed: u64,
     received: u64,
-    /// Number of turns in which the target could post.
+    /// Number of calls of [`Self::answer`]. The target posts in every eighth call.
     answers: u64,
     /// Number of receives that the hostile program has posted, valid or not, and that the target has not used.
     pub(super) offered: u32,
@@ -180,7 +180,7 @@ impl<'a> World<'a> {
         self.now += Duration::from_micros(if busy { 10 } else { 1000 });
     }
 
-    /// Advances the time, at most to the next idle turn.
+    /// Advances the time by `milliseconds`.
     pub(super) fn wait(&mut self, milliseconds: u64) {
         self.now += Duration::from_millis(milliseconds);
     }

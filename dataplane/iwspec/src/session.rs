@@ -244,7 +244,7 @@ impl<'a> Session<'a> {
         self.cut = sizes.to_vec();
     }
 
-    /// Sends the output in one write, or in writes of the sizes set by [`Self::cut`].
+    /// Sends the output in one write, or in writes of the sizes set by `cut`.
     pub fn flush(&mut self) {
         if self.is_over_sctp() {
             return self.link.transmit();

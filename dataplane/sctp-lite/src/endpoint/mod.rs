@@ -170,8 +170,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.check_empty();
     }
 
-    /// Processes a received packet between the two ends. The caller has verified its checksum. The result states
-    /// whether the tag was verified, and the drop reason of the packet or of its first unused chunk, if any.
+    /// Processes a received packet between the two ends. The caller has verified its checksum. Returns whether the tag
+    /// was verified, and the drop reason of the packet or of its first unused chunk, if any.
     pub fn input(
         &mut self,
         now: Instant,
@@ -284,8 +284,8 @@ impl<M: RegionMemory> Endpoint<M> {
         state.is_opening() || state == sctp::State::Established
     }
 
-    /// Accepts the request of [`SessionEvent::Request`] for the DDP stream `id`: sends a plain or enhanced Accept, like
-    /// the Initiate. Segments are sent once the Accept is acknowledged (RFC 5043 §6.6). In the peer-to-peer model,
+    /// Accepts the request of [`SessionEvent::Request`] for the DDP stream `id`. The Accept is plain or enhanced, as
+    /// the Initiate was. Segments are sent once the Accept is acknowledged (RFC 5043 §6.6). In the peer-to-peer model,
     /// [`SessionEvent::Established`] follows the active side's first segment (RFC 6581 §9.2). A request that offers
     /// fewer Reads than the configuration requires is rejected instead.
     ///
@@ -347,8 +347,8 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Records that the ULP will close the session to confirm all data whose events it has taken. The ULP itself limits
-    /// the time until the close; the policy's `half_closed_timeout` no longer applies.
+    /// Records that the ULP will close the session. The close confirms all data whose events the ULP has taken. The ULP
+    /// itself limits the time until the close; the policy's `half_closed_timeout` no longer applies.
     pub fn begin_confirmation(&mut self, now: Instant, session: SessionId) {
         self.now = now;
         if self.upper.slot(session).is_some() {

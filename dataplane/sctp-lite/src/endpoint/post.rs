@@ -71,7 +71,7 @@ impl<M: RegionMemory> Endpoint<M> {
         self.call_ulp(session, false, |ulp| ulp.set_receive_source(source))
     }
 
-    /// Takes a region from the posted receives: see [`ddp::rdmap::Stream::revoke_receives`].
+    /// Empties the posted receives that use a region: see [`ddp::rdmap::Stream::revoke_receives`].
     pub fn revoke_receives(&mut self, session: SessionId, memory: &M) {
         // A session that has ended has no receives.
         let _ = self.call_ulp(session, false, |ulp| {

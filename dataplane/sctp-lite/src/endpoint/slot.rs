@@ -46,8 +46,8 @@ pub(super) struct SessionSlot<M: RegionMemory> {
     pub(super) id: SessionId,
     pub(super) session: Session,
     lifecycle: Lifecycle<SctpReason>,
-    /// True if the owner receives events of the session. False for a request that a Terminate answered, and after an
-    /// illegal first message.
+    /// True if the owner receives events of the session. False for a request that was answered with a Terminate, and
+    /// after an illegal first message.
     pub(super) is_reported: bool,
     /// Read limits of the Initiate, if it is enhanced.
     requested: Option<EnhancedRepr>,
@@ -148,7 +148,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.is_reported && self.state() != State::Closed
     }
 
-    /// Returns true if the session is established and the peer may send more data.
+    /// Returns true if the session keeps the idle time-out running: it is established, the peer has not closed its
+    /// direction, and no idle time-out was reported before.
     pub(super) fn awaits_peer(&self) -> bool {
         let established = self.state() == State::Established;
         established && !self.lifecycle.is_peer_closed() && !self.lifecycle.pending.idle
@@ -315,8 +316,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.enter_established(Vec::new(), env);
     }
 
-    /// Processes the changes since the last call. Ends a failing session once this end's messages are acknowledged, and
-    /// a closing session once both ends' messages are.
+    /// Processes the changes since the last call. Ends a failing session once this end's messages are acknowledged.
+    /// Ends a closing session once also all messages of the peer have arrived.
     pub(super) fn settle(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         self.check_errors(env, cx);
         self.check_readiness(env);
@@ -400,7 +401,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Records that the ULP will close the session to confirm all data whose events it has taken.
+    /// Records that the ULP will close the session. The close confirms all data whose events the ULP has taken.
     pub(super) fn begin_confirmation(&mut self) {
         if let Some(full) = &self.accepted {
             self.lifecycle.begin_confirmation(&full.stream);
@@ -496,8 +497,8 @@ impl<M: RegionMemory> SessionSlot<M> {
 
     pub(super) fn on_deadline(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         let half_closed = self.state() == State::Established;
-        // Two states count as progress: events of a half-closed session that the owner has not taken yet, and a Read
-        // that the ULP holds. The ULP itself limits the time for which it holds a Read.
+        // A half-closed session with events that the owner has not taken counts as progressing, and so does a closing
+        // session with a Read that the ULP holds. The ULP itself limits the time for which it holds a Read.
         let holds = self.state() == State::Closing && self.holds_reads();
         let progress = match half_closed && self.pending_events() > 0 || holds {
             true => u64::MAX,
@@ -609,8 +610,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Limits the memory for kept messages to the part of `limit` bytes that other sessions leave. `total`: memory of
-    /// all sessions.
+    /// Limits this session's memory for kept messages to `limit` minus the memory of the other sessions, bytes.
+    /// `total`: memory of all sessions.
     #[inline]
     pub(super) fn limit_kept(&mut self, limit: u64, total: MemoryUse) {
         let others = total.minus(self.kept).memory;

@@ -65,7 +65,7 @@ pub(super) struct Upper<M: RegionMemory> {
     live_sessions: usize,
     /// Memory for unacknowledged messages kept by all sessions.
     kept: MemoryUse,
-    /// Bytes of the worker's budget that fragments hold.
+    /// Bytes of the worker's hold budget that this association's fragments use.
     held_bytes: u64,
     /// Number of sessions that keep SCTP's window closed.
     window_closers: usize,

@@ -79,7 +79,7 @@ pub enum CloseReason {
 pub enum Event {
     /// The association is ESTABLISHED.
     Up {
-        /// Number of stream pairs: smaller stream identifiers are valid in both directions.
+        /// Number of stream pairs. Stream identifiers below it are valid in both directions.
         streams: u16,
     },
     /// The peer restarted and has lost all earlier state. Unacknowledged messages are dropped without notifying their
@@ -426,7 +426,7 @@ impl Association {
         self.sender.timeouts_in_a_row() > 0
     }
 
-    /// Returns a report if the association makes no progress. The caller has processed the expired timers before.
+    /// Returns a report if the association makes no progress. The caller processes expired timers first.
     pub fn stall(&self, now: Instant) -> Option<Stall> {
         let last = self.errors >= self.config.max_retransmits;
         (self.state != State::Closed).then(|| self.sender.stall(now, last)).flatten()

@@ -233,7 +233,7 @@ pub(super) struct InitAck {
     terms: NegotiatedTerms,
     ties: TieTags,
     cookie_life: core::time::Duration,
-    /// Unknown parameters to report, concatenated; `ends` has the end of each.
+    /// Unknown parameters to report, concatenated; `ends` holds the end offset of each.
     unknown: SmallVec<[u8; 16]>,
     ends: SmallVec<[u16; 4]>,
 }

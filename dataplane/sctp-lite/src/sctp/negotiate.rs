@@ -152,8 +152,8 @@ fn check_parameters<'a>(
     Ok(offer)
 }
 
-/// Returns the number of stream pairs: the minimum of `ours` and both of the peer's numbers. RFC 9260 §5.1.1 requires
-/// the lesser of requested and allowed in each direction, RFC 5043 §8 the same number in both.
+/// Returns the number of stream pairs: the minimum of `ours` and both of the peer's numbers. RFC 9260 §5.1.1: each
+/// direction has the lesser of the requested and the allowed number. RFC 5043 §8: both directions have the same number.
 pub(super) fn streams(ours: u16, peer: &InitHeader) -> u16 {
     ours.min(peer.outbound_streams).min(peer.inbound_streams)
 }

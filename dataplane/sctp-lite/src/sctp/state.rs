@@ -28,7 +28,7 @@ pub(super) enum Transition {
     InitAck,
     /// COOKIE ACK, or a valid cookie, was received.
     Established,
-    /// The peer reported a stale cookie; a new INIT requests another.
+    /// The peer reported a stale cookie; a new INIT requests another cookie.
     StaleCookie,
     /// The upper layer requested a graceful shutdown.
     Shutdown,

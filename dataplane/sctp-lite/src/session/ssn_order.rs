@@ -24,7 +24,7 @@ const IDLE_RANGES: usize = 8;
 #[derive(Debug, Default)]
 pub struct SsnOrder {
     next: u64,
-    /// Ranges received beyond gaps: sorted, disjoint and not adjacent.
+    /// Ranges received beyond gaps: sorted, disjoint, not adjacent.
     out_of_order: VecDeque<Range<u64>>,
 }
 

@@ -35,7 +35,7 @@ fn other_adaptation_ends_the_association() {
     }
 }
 
-/// First the peer's host has no listener, then its packets and this end's are lost.
+/// The peer's host has no listener and refuses. In the second case the path drops all packets, and the open times out.
 #[test]
 fn connect_without_listener_times_out() {
     let mut net =

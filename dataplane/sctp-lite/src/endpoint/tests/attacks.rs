@@ -93,7 +93,7 @@ fn private_data_above_512_bytes_is_refused() {
         host.receive(0, 0, Function::Accept, &data);
         assert_eq!(host.is_established(session), len <= 512);
 
-        // The limit applies to private data of this end as well.
+        // The limit also applies to private data of this end.
         let mut host = Host::new(true);
         let open = OpenRequest { pd: PD, ulp: stream_config().into(), private_data: data.clone() };
         let opened = host.upper.open(host.now, StreamId(1), open);

@@ -325,7 +325,7 @@ impl Host {
         self.acknowledge(self.in_flight.len());
     }
 
-    /// Returns the bytes that a retransmission of `message` would have.
+    /// Returns the bytes of a retransmission of `message`.
     pub(super) fn rewrite(&mut self, message: MessageRef) -> Vec<u8> {
         let mut out = vec![0xee; usize::from(message.len)];
         let mut up = UpperCall::for_transmit(&mut self.upper, u64::MAX);

@@ -1,4 +1,4 @@
-//! Implementation of SCTP's message source and sink by the sessions of an association.
+//! Implements SCTP's message source and sink on top of an association's sessions.
 
 use super::Upper;
 use crate::endpoint::Context;

@@ -8,8 +8,8 @@ use crate::seam::{MessageOutcome, ReceivedMessage};
 use ddp::RegionMemory;
 
 impl<M: RegionMemory> Upper<M> {
-    /// Processes a message on the fast path, where DDP may refuse it. Returns `None` for any other message, which takes
-    /// the slow path, [`receive_message`](Self::receive_message).
+    /// Processes a message that qualifies for the fast path; DDP may still refuse it. Returns `None` if the message
+    /// must take the slow path, [`receive_message`](Self::receive_message).
     #[inline]
     pub(super) fn accept_segment(
         &mut self,

@@ -55,8 +55,8 @@ pub(super) struct Fragments {
     held: usize,
 }
 
-/// Chunks with the TSNs before and after a chunk: whether each has arrived. A chunk that has arrived but is not kept
-/// belongs to no incomplete message.
+/// Arrival of the chunks with the previous and the next TSN. A chunk that has arrived but is not kept belongs to no
+/// incomplete message.
 #[derive(Clone, Copy)]
 pub(super) struct ArrivedNeighbours {
     /// True if the chunk with the previous TSN has arrived.

@@ -493,7 +493,7 @@ impl Receiver {
         self.stats.bytes >= self.half_used_at
     }
 
-    /// Returns the use of the window, given the shortest round-trip time `rtt`. Called once half a window was received.
+    /// Returns the use of the window; `rtt` is the shortest round-trip time. Called once half a window was received.
     pub(super) fn usage(&self, now: Instant, rtt: Nanos) -> WindowUsage {
         let delivered = self.stats.bytes + u64::from(self.window / 2) - self.half_used_at;
         let ticks = right_sizing::ticks(now).wrapping_sub(self.measured_since);

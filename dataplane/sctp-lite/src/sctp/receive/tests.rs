@@ -279,7 +279,7 @@ fn closed_window_refuses_new_data_and_accepts_gap_fill() {
     assert_eq!(side.receive_whole(3), Arrival::Delivered);
 }
 
-// RFC 1122 §4.2.3.3: a window below `min_window` is advertised as zero.
+// RFC 1122 §4.2.3.3: a window below `min_window` is advertised as zero (silly window avoidance).
 #[test]
 fn a_silly_window_is_closed() {
     let mut side = side();

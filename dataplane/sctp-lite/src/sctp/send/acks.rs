@@ -15,7 +15,7 @@ use crate::seam::MessageSource;
 /// Maximum duplicate TSNs processed per SACK.
 const MAX_DUPLICATES: usize = 32;
 
-/// Number of consecutive SACKs that withdraw an earlier report, from which on the peer counts as reneging.
+/// Consecutive SACKs that withdraw an earlier report before the peer counts as reneging.
 const RENEGING_SACKS: u8 = 3;
 
 /// Effect of a SACK or a SHUTDOWN.

@@ -91,14 +91,14 @@ pub struct Sender {
     /// Time of the last transmission of data.
     last_sent: Instant,
     round: Round,
-    /// True if many streams share the port.
+    /// True if many streams share the port, which permits longer bursts.
     shared: bool,
     history: History,
     config: Arc<SendConfig>,
     stats: SendStats,
 }
 
-/// State of the peer's replies.
+/// Replies of the peer: unanswered window probes, and the time of the last progress.
 #[derive(Debug)]
 struct PeerState {
     /// Number of consecutive window probes without a SACK.
@@ -181,8 +181,8 @@ impl Sender {
         self.recovery.consecutive_timeouts().saturating_add(self.peer_state.probes_unanswered)
     }
 
-    /// Returns the number of consecutive unanswered window probes while the peer's window is probed, otherwise of
-    /// consecutive time-outs.
+    /// Returns the number of consecutive unanswered window probes while the peer's window is probed. Otherwise returns
+    /// the number of consecutive time-outs.
     fn unanswered(&self) -> u32 {
         match self.probes_window() {
             true => self.peer_state.probes_unanswered,

@@ -122,8 +122,7 @@ impl Sender {
         }
     }
 
-    /// Records the limit that ended the round. Does nothing if the limit is lack of data, as at the end of the previous
-    /// round.
+    /// Records the limit that ended the round. Does nothing if this and the previous round ended for lack of data.
     #[inline]
     fn note_limit(&mut self, now: Instant, end: RoundEnd) {
         let lost = self.board.awaits_retransmission();
@@ -147,7 +146,7 @@ impl Sender {
                     self.board.len() < self.max_records() && self.rwnd() <= self.send_window_left();
                 if peer { Limit::PeerWindow } else { Limit::SendWindow }
             }
-            // Max.Burst (RFC 9260 §6.1 D) packets were sent, without pacing.
+            // Max.Burst packets (RFC 9260 §6.1 D) were sent in one burst; pacing is off.
             () if self.burst == 0 && self.board.pipe() > 0 && self.pace().is_none() => {
                 Limit::Pacing
             }

@@ -36,11 +36,11 @@ pub(super) struct Board {
     flight: u64,
     /// Bytes of user data in the chunks that are not SACKed.
     outstanding: u64,
-    /// Number of records lost and not retransmitted since.
+    /// Number of lost records that were not retransmitted since.
     awaiting_retransmission: u64,
     /// Number of SACKed records that were the first of their packets.
     sacked_packets: u64,
-    /// Number of records retransmitted and not SACKed since.
+    /// Number of retransmitted records that were not SACKed since.
     retransmitted_in_flight: u64,
     /// TSN below which every record is SACKed, lost or retransmitted.
     pub(super) loss_edge: ExtSeq,

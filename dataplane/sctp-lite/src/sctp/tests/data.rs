@@ -119,8 +119,8 @@ fn oversized_window_probes_are_fragmented_before_failure() {
         rto,
         "shorter packets need not wait for the backoff"
     );
-    // Six window probes were sent, and no path MTU probe: that needs a SACK first. The SACK that closed the window
-    // counts as the reply to the first window probe.
+    // Six window probes were sent. A path MTU probe was not sent, because it needs a SACK first. The SACK that closed
+    // the window counts as the reply to the first window probe.
     assert_eq!(sent.len(), 6);
     assert!(sent.iter().all(|(_, words)| words == "P: DATA(2)"), "{sent:?}");
     sack(&mut rig, 2).expect("it has arrived, in pieces");

@@ -345,7 +345,7 @@ fn duplicate_cookie_is_answered_with_cookie_ack() {
 }
 
 // RFC 9260 §5.2.4 action B in ESTABLISHED: the peer's new tag is adopted if no DATA was sent or received with the old
-// one. Otherwise the cookie is ignored.
+// tag. Otherwise the cookie is ignored.
 #[test]
 fn late_collision_leaves_the_association_established() {
     for (received, sent, taken) in
@@ -434,7 +434,7 @@ fn restart_in_shutdown_ack_sent_is_refused() {
     let init = rig.input_tagged(Tag::NONE, |b| b.init(&peer_header(), &[DDP]).expect("room"));
     assert_eq!(init, Err(DropReason::UnexpectedChunk));
     assert_eq!(rig.sent_packets(), ["P: SHUTDOWN-ACK"]);
-    // For the restarted peer the SHUTDOWN ACK is out of the blue. Its SHUTDOWN COMPLETE reflects the tag.
+    // For the restarted peer the SHUTDOWN ACK is out of the blue. The peer's SHUTDOWN COMPLETE reflects the tag.
     let complete = rig.input_tagged(PEER_TAG, |b| b.shutdown_complete(true).expect("room"));
     assert_eq!((complete, rig.event()), (Ok(()), Some(Event::Closed(CloseReason::Shutdown))));
 }

@@ -1,6 +1,6 @@
 //! Untagged receive buffers of one worker, with a bound on the bytes of messages in reassembly. The bound also covers
-//! the records of received ranges of messages whose segments arrive out of MO order. A buffer is allocated when a
-//! message's first byte arrives, not when it is posted.
+//! the range records of messages whose segments arrive out of MO order. A buffer is allocated when a message's first
+//! byte arrives, not when it is posted.
 //!
 //! Bytes of one message never appear in another: a buffer is empty when it is allocated, and skipped bytes are
 //! zeroed.
@@ -68,8 +68,8 @@ impl Usage {
     }
 }
 
-/// Returns the maximum grant, in bytes, from a budget with `remaining` bytes left. `used`: bytes that the peer holds,
-/// plus the stream's own bytes to check the share of the stream. After the grant the remainder is at least as large as
+/// Returns the maximum grant, in bytes, from a budget with `remaining` bytes left. `used`: bytes that the peer holds. For
+/// the share of one stream, the bytes of that stream are added. After the grant the remainder is at least as large as
 /// the new total. All budgets shared between peers use this rule.
 #[inline]
 pub const fn grant_limit(remaining: u64, used: u64) -> u64 {
@@ -191,8 +191,8 @@ impl BufferPool {
         self.spare.put(data);
     }
 
-    /// Returns true when the pool has room for the `size` bytes of a message of one segment, which are released at
-    /// once. Counts a refusal otherwise.
+    /// Returns true if the pool has room for a one-segment message of `size` bytes. Reserves nothing, because the
+    /// message is delivered at once. Counts a refusal if there is no room.
     pub(crate) fn admit_transient(&mut self, size: u32) -> bool {
         let used = self.in_use() + u64::from(size);
         let fits = used <= self.capacity;

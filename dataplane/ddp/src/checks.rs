@@ -95,8 +95,9 @@ pub trait UlpChecks: Debug {
     /// Raises the bound on separate ranges of the tagged message by one step, for which memory is reserved.
     fn grow_ranges(&mut self);
 
-    /// Notifies the ULP that an untagged message is delivered; `header` is that of its last segment. `control`: the
-    /// first byte of its header as received; `len`: its payload bytes; `receive`: the posted receive that it used up.
+    /// Notifies the ULP that an untagged message is delivered. `header`: header of its last segment; `control`: first
+    /// byte of that header as received; `len`: payload bytes of that segment; `receive`: the posted receive that the
+    /// message used up.
     fn on_delivered(
         &mut self,
         header: &UntaggedRepr,

@@ -275,9 +275,8 @@ impl<L: LowerReason> Lifecycle<L> {
         }
     }
 
-    /// Records that the ULP of `stream` is about to close, which confirms all data whose events it has taken.
-    /// The time-out of a half-closed stream is cancelled: from now on the ULP limits the time
-    /// until the close.
+    /// Records that the ULP of `stream` is about to close. The close confirms all data whose events the ULP has taken.
+    /// The time-out of a half-closed stream is cancelled: from now on the ULP limits the time until the close.
     pub fn begin_confirmation<M: RegionMemory>(&mut self, stream: &Ulp<M>) {
         if self.state == State::Established {
             // Each delivery is one event. Pending events of other kinds only lower the result.

@@ -137,8 +137,8 @@ struct Unfinished<M> {
     tagged: Option<TaggedMessage>,
     /// Bytes of the worker's buffers reserved for these messages.
     account: Account,
-    /// Receives of the first queue, by the distance of their message from the next one. Those that were posted belong
-    /// to messages that have or have not begun. Of a shared source only messages that have begun have one.
+    /// Receives of the first queue, indexed by the distance of their message from the next message. A posted receive is
+    /// queued before its message begins. With a shared source, an entry is `None` until its message begins.
     receives: LazyDeque<Option<Receive<M>>>,
     /// The shared source of receives, if it has been set.
     source: Option<Arc<dyn ReceiveSource<M>>>,
@@ -273,7 +273,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         Ok(())
     }
 
-    /// Returns true if the queue at `index` has posted receives.
+    /// Returns true if the queue at `index` has receives, posted or shared, instead of pooled buffers.
     #[inline]
     fn has_receives(&self, index: usize) -> bool {
         index == 0 && self.buffers != FirstQueueBuffers::Pooled
@@ -438,8 +438,8 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         Ok(())
     }
 
-    /// Delivers an untagged message of one segment, in order, whose queue has no unfinished message. The
-    /// message never counts as unfinished.
+    /// Delivers an in-order untagged message of one segment, whose queue has no unfinished message. The message never
+    /// counts as unfinished.
     fn accept_whole_message<C: UlpChecks<Code = E>>(
         &mut self,
         segment: &Segment,

@@ -83,8 +83,8 @@ impl<M> Posted<M> {
         }
     }
 
-    /// Returns true if the source's bytes do not change while the message is unacknowledged; `None` if its run
-    /// determines that.
+    /// Returns true if the source's bytes do not change while the message is unacknowledged. `None` if the message's
+    /// [`RegionRun`] determines this.
     #[inline]
     fn stability(&self) -> Option<bool> {
         match self.source {
@@ -96,7 +96,7 @@ impl<M> Posted<M> {
 }
 
 impl<M: RegionMemory> Posted<M> {
-    /// Returns true if the message is gathered from this region, among others.
+    /// Returns true if the message is gathered from spans, and one of them is in this region.
     fn gathers_from(&self, memory: &M) -> bool {
         matches!(&self.source, PayloadSource::Gather { spans, .. } if spans.uses_memory(memory))
     }
@@ -136,8 +136,8 @@ enum PayloadSource<M> {
 /// between.
 #[derive(Debug)]
 struct RegionRun<M> {
-    /// Number after the run's last message. That message is always queued, because comparisons with numbers of removed
-    /// messages fail after a wrap.
+    /// Number after the run's last message. The last message is always queued, because comparisons with numbers of
+    /// removed messages fail after a wrap.
     end: u32,
     memory: M,
     stable: bool,
@@ -592,8 +592,8 @@ impl<M: RegionMemory> Sender<M> {
     }
 }
 
-/// Reads pieces of a message that is not read from one region, from its byte `at` on. Not inlined: the path of messages
-/// from one region stays short.
+/// Reads pieces of a message whose source is not a single region, from byte `at` of the message on. Not inlined, so
+/// that the path for a single region stays short.
 #[inline(never)]
 fn read_other_source<'a, M: RegionMemory>(
     source: Option<&PayloadSource<M>>,

@@ -262,7 +262,7 @@ impl<M: crate::memory::RegionMemory> StagTable<M> {
     }
 }
 
-/// Refuses rights to write to read-only memory.
+/// Refuses the rights to write and to do atomics for read-only memory.
 fn check_access<M: crate::memory::RegionMemory>(
     entry: &StagEntry<M>,
     access: Access,

@@ -159,8 +159,8 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         self.sender.post(message)
     }
 
-    /// Posts a message as [`post`](Self::post) does, with a borrowed region. The region handle is cloned only if the
-    /// preceding message from a region is from another region.
+    /// Posts a message as [`post`](Self::post) does, with a borrowed region. The region handle is cloned only for the
+    /// first of consecutive messages from a region.
     #[inline]
     pub fn post_borrowed(&mut self, message: Message<&M>) -> Result<(), PostError> {
         self.sender.post(message)
@@ -214,7 +214,7 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         self.receiver.set_receive_source(source)
     }
 
-    /// Takes a region from the posted receives: see [`Receiver::revoke_receives`].
+    /// Empties the posted receives that use a region: see [`Receiver::revoke_receives`].
     pub(crate) fn revoke_receives(&mut self, memory: &M) {
         self.receiver.revoke_receives(memory);
     }

@@ -36,8 +36,8 @@ pub enum UlpEvent {
     Rdmap(rdmap::Event),
 }
 
-/// A stream of either protocol. Implements both halves of the LLP interface by delegation. Operations of one protocol
-/// only are reached by a match on the variant.
+/// A stream of either protocol. Implements both halves of the LLP interface by delegation. Operations that only one
+/// protocol has require a match on the variant.
 #[derive(Debug)]
 pub enum Ulp<M> {
     /// Bare DDP.
@@ -250,7 +250,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Takes a region from the posted receives: see [`rdmap::Stream::revoke_receives`].
+    /// Empties the posted receives that use a region: see [`rdmap::Stream::revoke_receives`].
     pub fn revoke_receives(&mut self, memory: &M) {
         match self {
             Ulp::Ddp(_) => {}

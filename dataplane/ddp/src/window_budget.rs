@@ -4,7 +4,7 @@
 //! must be held has its own budget ([`HoldBudget`](crate::HoldBudget)). This budget bounds the bytes that all peers
 //! together may have in flight.
 
-/// Budget in bytes by which the receive windows of a worker's streams may grow together.
+/// Bytes by which the receive windows of a worker's streams may grow in total.
 #[derive(Debug)]
 pub struct WindowBudget {
     limit: u64,

@@ -11,7 +11,7 @@ use crate::*;
 
 /// Maximum number of units in flight.
 const WINDOW: usize = 8;
-/// Maximum number of rounds of retransmission without an acknowledgement. A further one means that the connection is
+/// Maximum number of retransmission rounds without an acknowledgement. After these rounds the connection counts as
 /// lost.
 const MAX_IDLE_ROUNDS: usize = 20;
 const QUEUE: QueueConfig = QueueConfig { qn: MESSAGE_QUEUE, buffers: 32, buffer_size: 4096 };
@@ -50,7 +50,7 @@ struct End {
     peer_fin: bool,
     up: bool,
     idle_rounds: usize,
-    /// Memory of the posted receives, and how many were posted.
+    /// Memory of the posted receives. `receives`: number of receives posted so far.
     received: VecMemory,
     receives: u64,
 }

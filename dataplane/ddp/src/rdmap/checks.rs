@@ -129,7 +129,7 @@ impl Checks {
         self.delivered.pop_front()
     }
 
-    /// Returns the last segment of a message that cannot be reported. Its receive is then flushed.
+    /// Puts back the last segment of a message that cannot be reported. The message's receive is flushed later.
     pub(crate) fn return_delivered(&mut self, delivered: DeliveredSegment) {
         self.delivered.push_front(delivered);
     }

@@ -8,7 +8,7 @@ use wire::rdmap::{
 
 use crate::config::{QueueConfig, ReceiveMode, StreamConfig, VersionPolicy};
 
-/// Size of the Terminate buffer in bytes. RFC 5040 requires less; the rest accepts trailing bytes.
+/// Size of the Terminate buffer in bytes. RFC 5040 requires less; the excess accepts trailing bytes.
 const TERMINATE_BUFFER: u32 = 256;
 const _: () = assert!(TERMINATE_BUFFER as usize >= MAX_LEN);
 

@@ -72,8 +72,8 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         Ok(())
     }
 
-    /// Takes a receive from the shared source for the message at `distance` from the next one, unless the message has
-    /// one.
+    /// Takes a receive from the shared source for the message at `distance` from the next message, unless that message
+    /// already has a receive.
     fn take_receive(
         &mut self,
         distance: usize,
@@ -86,7 +86,8 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         }
         let Some(source) = source else { return Err(Reject::Refused) };
         let Some(receive) = source.take(stags) else {
-            // As with an empty queue of posted receives, a receive may be there by the time the segment is in order.
+            // As with an empty queue of posted receives, a receive may be available by the time the segment is in
+            // order.
             return Err(if in_order { no_buffer() } else { Reject::Refused });
         };
         // The queue's maximum bounds `distance`.
@@ -180,12 +181,12 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         Ok(())
     }
 
-    /// Returns the receive of the message at `distance` from the next one.
+    /// Returns the receive of the message at `distance` from the next message.
     fn receive(&self, distance: usize) -> Option<&Receive<M>> {
         self.unfinished.receives.get(distance)?.as_ref()
     }
 
-    /// Copies the payload into the memory of the receive at `distance` from the oldest one (0).
+    /// Copies the payload into the memory of the receive for the message at `distance` from the next message.
     fn place_receive(
         &self,
         usage: ReceiveUse,

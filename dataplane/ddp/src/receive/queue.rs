@@ -68,7 +68,7 @@ enum Storage {
 }
 
 impl Storage {
-    /// Returns the storage of a posted receive's message with one more segment.
+    /// Returns the storage of a message for a posted receive after one more segment.
     fn with_segment(self, usage: ReceiveUse) -> Storage {
         match (self, usage) {
             (_, ReceiveUse::Ready | ReceiveUse::Undecided) => self,
@@ -170,7 +170,8 @@ impl Queue {
         self.check_last(at, key, header)
     }
 
-    /// Checks that a segment does not follow the last segment of its message, the assembly at index `at`.
+    /// Checks that a segment does not follow the last segment of its message, the assembly at index `at`. Records the
+    /// key of the last segment.
     #[inline]
     fn check_last<E>(
         &mut self,
@@ -209,7 +210,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Switches the queue to receives, at most `max`: posted ones, or with `is_shared` those of a shared source.
+    /// Switches the queue to at most `max` receives: posted receives, or with `is_shared` receives of a shared source.
     pub(super) fn set_max_receives(&mut self, max: u32, is_shared: bool) {
         self.limit = max.min(MAX_POSTED);
         // Messages of a shared source need no receive in advance.

@@ -128,7 +128,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     // RFC 5041 §5.2, §5.3, §5.4: for any messages, MULPDU, order of arrival, keys, and times of `order_complete`, the
-    // region is as sent afterwards. Deliveries are in order, complete, at most once and never too early.
+    // region ends up with the sent bytes. Deliveries are in order, complete, at most once and never too early.
     #[test]
     fn any_arrival_order_delivers_once_in_order(
         plans in proptest::collection::vec(plan(), 1..14),
@@ -172,7 +172,7 @@ proptest! {
     }
 
     // One segment in error at any position, in any arrival order: all messages before it are delivered, and the error
-    // report follows directly. No byte of the segment in error is placed, nor of segments beyond it that arrive later.
+    // report follows directly. Neither the segment in error nor segments beyond it that arrive later are placed.
     #[test]
     fn error_at_any_position_ends_delivery_there(
         plans in proptest::collection::vec(plan(), 1..10),

@@ -1,5 +1,5 @@
-//! ULPDUs recorded between two hosts with the kernel's siw. The tests replace either side, and its output must
-//! equal the recording byte by byte.
+//! ULPDUs recorded between two hosts with the kernel's siw. Each test replaces one side, whose output must equal the
+//! recording byte by byte.
 
 use super::pair::received;
 use super::*;

@@ -24,7 +24,7 @@ pub struct AckEvidence {
     pub complete: bool,
     /// True if this acknowledgement newly reports a segment that was sent before the time-out and not retransmitted.
     pub original: bool,
-    /// True for a duplicate acknowledgement, and for one that SACKs new data.
+    /// True for a duplicate acknowledgement, and for an acknowledgement that SACKs new data.
     pub duplicate: bool,
     /// True if new data waits and the peer's window has room for it.
     pub can_send_new: bool,

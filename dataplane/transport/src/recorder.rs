@@ -82,8 +82,8 @@ kinds! {
     /// An error was found in received data. The lowest three bytes of `answer` are layer, error type and code; over
     /// SCTP `number` is the stream identifier.
     ErrorFound,
-    /// The message that ends the stream because of an error was queued: RDMAP's Terminate or DDP's. Fields as in
-    /// `ErrorFound`.
+    /// The message that ends the stream because of an error was queued: RDMAP's Terminate, or the last message of bare
+    /// DDP. Fields as in `ErrorFound`.
     TerminateSent,
     /// The peer's Terminate was received. Fields as in `ErrorFound`.
     TerminateReceived,
@@ -180,8 +180,8 @@ impl Record {
         Record { count, ..self }
     }
 
-    /// Returns the time after its first event for which this record, as the newest, prevents the recorder from
-    /// shrinking. Its last counted event may have occurred up to [`COALESCE_TIME`] after the first.
+    /// Returns how long after its first event this record, as the newest record, prevents the recorder from shrinking.
+    /// Its last counted event may have occurred up to [`COALESCE_TIME`] after the first.
     fn retention(&self) -> Duration {
         let grew = self.kind().is_coalesced() && self.count > 1;
         if grew { COALESCE_TIME + RETENTION } else { RETENTION }
@@ -238,8 +238,8 @@ struct RecordLog {
 }
 
 impl Recorder {
-    /// Adds a record. If it shares the newest record, counts its events there instead. A full recorder drops its oldest
-    /// record.
+    /// Adds a record. If it can share the newest record, counts its events there instead. A full recorder drops its
+    /// oldest record.
     #[cold]
     #[inline(never)]
     pub fn add(&mut self, record: Record) {

@@ -8,8 +8,9 @@
 //!
 //! Total memory: a block is added only for a run that does not fit into the last block. The bytes of two consecutive
 //! blocks therefore exceed the capacity of the first. If runs are freed in order, the blocks except the last take at
-//! most twice the bytes kept, plus the first block. At most as many further blocks are kept as spare blocks, because
-//! new allocations, page by page, took longer than the copies. If no bytes are kept, at most 8 KiB remain allocated.
+//! most twice the bytes kept, plus the first block. At most as many spare blocks are kept as there are blocks in use.
+//! Spare blocks are kept because new allocations, page by page, took longer than the copies. If no bytes are kept, at
+//! most 8 KiB remain allocated.
 
 use std::collections::VecDeque;
 
@@ -308,9 +309,9 @@ mod tests {
             }
         }
 
-        /// Runs are kept in the order of their numbers, as all except split segments are. A caller that compares the
-        /// use with the limit before each run exceeds the limit by at most one run. It stops only once about half of
-        /// the limit holds kept bytes.
+        /// Runs are kept in the order of their numbers, which is the usual order; only split segments differ. A caller
+        /// that compares the use with the limit before each run exceeds the limit by at most one run. The caller stops
+        /// only once about half of the limit holds kept bytes.
         #[test]
         fn retransmit_buffer_memory_stays_within_limit(
             limits in prop::collection::vec(prop_oneof![0u64..20_000, 200_000u64..1_000_000, Just(u64::MAX)], 1..4),

@@ -11,8 +11,8 @@ use crate::seq::ExtSeq;
 /// slow start its queue of received bursts grows.
 const GRANULARITY: Nanos = Nanos::from_micros(500);
 
-/// Minimum time beyond a round trip before a probe if the peer may delay its acknowledgement. Otherwise the upper bound
-/// of the RTTVAR term, four times RTTVAR.
+/// If the peer may delay its acknowledgement: minimum time beyond a round trip before a probe. Otherwise: upper bound
+/// of four times RTTVAR, the time beyond a round trip.
 const COARSE_GRANULARITY: Nanos = Nanos::from_millis(2);
 
 /// TLP.max_ack_delay (RFC 8985 §7.2): the longest delay of the acknowledgement of a lone segment.

@@ -173,7 +173,7 @@ pub(super) trait Controller: Clone + fmt::Debug + Default {
         *self = prior.clone();
     }
 
-    /// Returns the estimated fraction of sent bytes that meet congestion, if the controller keeps one.
+    /// Returns the estimated fraction of sent bytes that meet congestion, if the controller keeps an estimate.
     fn marked_fraction(&self) -> Option<f64> {
         None
     }

@@ -27,7 +27,7 @@ pub use self::controller::{AckSample, Cause, EcnEcho, Growth, LostSegment, PathS
 pub use self::rate::{RateSample, Run};
 
 /// Declares the controllers that are selectable by configuration name, and the controllers for tests only. The first
-/// token is a dollar sign, for the macro that this macro declares.
+/// token is a dollar sign, which the macros declared here need.
 macro_rules! controllers {
     (
         $d:tt

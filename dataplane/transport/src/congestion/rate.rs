@@ -124,7 +124,7 @@ impl Sampler {
         self.delivered += delivered;
         self.delivered_at = now;
         let run = self.find_run(newest?)?;
-        // Drops older runs: their samples would be older.
+        // Drops older runs, whose samples would be outdated.
         self.runs.retain(|other| other.sent_at >= run.sent_at);
         self.first_at = run.sent_at;
         let sending = run.sent_at.nanos_since(run.first_at);

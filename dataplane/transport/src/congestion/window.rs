@@ -66,7 +66,8 @@ impl Window {
         self.ssthresh = bytes.max(u64::from(self.floor) * self.smss());
     }
 
-    /// Raises the threshold to at least three quarters of the window, above which growth is slow again (RFC 2861 §3.2).
+    /// Raises the threshold to at least three quarters of the window (RFC 2861 §3.2). Growth is slow above the
+    /// threshold.
     pub(super) fn raise_ssthresh(&mut self) {
         self.ssthresh = self.ssthresh.max(self.cwnd / 4 * 3);
     }

@@ -130,7 +130,8 @@ impl<'a> PacketBuilder<'a> {
         }
     }
 
-    /// Adds a SACK. Entries that do not fit are omitted: duplicates first, then the last blocks (RFC 9260 §6.5).
+    /// Adds a SACK. Entries that do not fit are omitted: duplicates first, then the blocks with the highest TSNs (RFC
+    /// 9260 §6.7).
     pub fn sack(
         &mut self,
         header: SackHeader,

@@ -207,7 +207,7 @@ fn tsn_arithmetic_wraps() {
     assert_eq!((last.add(1), first.sub(1), first.distance_from(last)), (first, last, 1));
 }
 
-// RFC 9260 §6.5: a SACK omits entries that do not fit, and keeps the lowest blocks.
+// RFC 9260 §6.7: a SACK omits entries that do not fit, and keeps the blocks with the lowest TSNs.
 #[test]
 fn sack_is_truncated_to_packet_space() {
     let header = SackHeader { cumulative: Tsn(3), a_rwnd: 1500 };

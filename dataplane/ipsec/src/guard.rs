@@ -499,7 +499,7 @@ impl Guard {
         !self.notices.is_empty()
     }
 
-    /// Reports the drop of a packet as received: an ESP packet, if it has an SPI.
+    /// Reports the drop of a packet, in its received form. `spi`: SPI of an ESP packet.
     fn audit(&mut self, reason: IpsecDrop, spi: Option<u32>, packet: &[u8], now: Instant) {
         self.audit_with(reason, spi, packet, now, |packet| {
             spi.and_then(|_| esp::esp_sequence(packet))

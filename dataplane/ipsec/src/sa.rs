@@ -14,7 +14,7 @@ pub const UDP_HEADER: usize = 8;
 /// Bytes of ESP's trailer without padding: pad length and next header.
 pub const TRAILER: usize = 2;
 
-/// Outer header of a tunnel, and its relation to the inner packet's (RFC 4301 §5.1.2, RFC 6040).
+/// Outer header of a tunnel, and the fields copied between outer and inner header (RFC 4301 §5.1.2, RFC 6040).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tunnel {
     /// Our end of the tunnel.

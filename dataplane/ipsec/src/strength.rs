@@ -10,7 +10,7 @@ impl Strength {
     /// No protection.
     pub const CLEAR: Strength = Strength(0);
 
-    /// The greatest strength: that of packets which leave no port.
+    /// The greatest strength: for packets that never leave through a port.
     pub const MAX: Strength = Strength(u8::MAX);
 
     /// Returns the strength of integrity plus encryption with keys of at least `bits` bits (0: integrity alone). More

@@ -400,8 +400,8 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Records that the ULP is about to close, which confirms all data whose events it has taken. Until then the ULP's
-    /// own time limit applies, not the policy's `half_closed_timeout`.
+    /// Records that the ULP is about to close. The close confirms all data whose events the ULP has taken. Until then
+    /// the ULP's own time limit applies, not the policy's `half_closed_timeout`.
     pub fn begin_confirmation(&mut self) {
         if let Some(full) = self.upper.full() {
             self.lifecycle.begin_confirmation(&full.stream);

@@ -205,7 +205,7 @@ impl<M: RegionMemory> Upper<M> {
         self.pending_startup.get_or_insert_default().notice = Some(notice);
     }
 
-    /// Returns true if the stream is paused and its limit of pending events reached. All data is then refused, even
+    /// Returns true if the stream is paused and its limit of pending events is reached. All data is then refused, even
     /// within the window.
     fn refuses_text(&self) -> bool {
         self.full().is_some_and(|full| {

@@ -30,7 +30,7 @@ const R1: u32 = 3;
 pub enum CloseReason {
     /// Both sides closed and all data was acknowledged.
     Normal,
-    /// The peer reset the connection (RFC 9293 §3.10.7.4, second check), or sent a new SYN before it was
+    /// The peer reset the connection (RFC 9293 §3.10.7.4, second check), or sent a new SYN before the connection was
     /// established.
     Reset,
     /// The peer refused our SYN with a reset.
@@ -338,8 +338,8 @@ impl Connection {
         self.unanswered_timeouts() > 0
     }
 
-    /// Returns the number of consecutive unanswered time-outs: of window probes while the peer's window is closed,
-    /// otherwise of retransmissions.
+    /// Returns the number of consecutive unanswered window probes if the peer's window is closed. Otherwise returns the
+    /// number of consecutive retransmission time-outs.
     pub(super) fn unanswered_timeouts(&self) -> u32 {
         match self.send.window.is_closed() && self.state.is_synchronized() {
             true => self.send.probes.unanswered(),

@@ -162,8 +162,8 @@ impl SynCookies {
         let mut start = InitialNumbers::from(iss);
         let kept = match stamps {
             Some(Timestamps { ecr, .. }) => {
-                // The echoed timestamp must be one that we sent: not from the future, and not older than a cookie's
-                // lifetime.
+                // The echoed timestamp must be a timestamp that we sent: not from the future, and not older than a
+                // cookie's lifetime.
                 start.ts_offset = self.isn_generator.ts_offset(tuple);
                 let age = timestamp_clock(start.ts_offset, now).wrapping_sub(ecr);
                 if u64::from(age) > (VALID_PERIODS * PERIOD_SECS + 1) * 1000 {

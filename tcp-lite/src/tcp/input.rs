@@ -233,8 +233,8 @@ impl Connection {
         DropReason::OutOfWindow
     }
 
-    /// Schedules an acknowledgement. If `limited`, the rate limit of challenge acknowledgements applies. Callers set it
-    /// for segments without data, so that two ends cannot answer each other for ever.
+    /// Schedules an acknowledgement. If `limited`, the rate limit of challenge acknowledgements applies. Callers set
+    /// `limited` for segments without data, so that two ends cannot answer each other for ever.
     fn schedule_ack(&mut self, now: Instant, limited: bool) {
         if !limited || self.may_challenge(now) {
             self.recv.ack_now = true;

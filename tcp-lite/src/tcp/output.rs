@@ -136,7 +136,8 @@ impl Connection {
         self.arm_send_timers(now, has_data);
     }
 
-    /// Records the limit that stopped transmission. Records nothing while the limit is and was the application.
+    /// Records the limit that stopped transmission. Records nothing if both this limit and the previous limit are the
+    /// application.
     #[inline]
     fn note_limit(&mut self, now: Instant, stopped_by: SendOutcome, has_data: bool) {
         let waits = has_data || self.unanswered_timeouts() > 0;

@@ -17,8 +17,8 @@ pub enum TooBigOutcome {
     Applied,
     /// The report is stored, and applied if the reported segment is lost.
     Stored,
-    /// The report is ignored. The reported size is not below the current size, or it is below and the reported segment
-    /// is a probe.
+    /// The report is ignored. Either a data segment was reported with a size not below the current size, or a probe was
+    /// reported with a size below the current size.
     NotSmaller,
     /// The reported segment is not in flight: never sent, or already acknowledged.
     NotInFlight,

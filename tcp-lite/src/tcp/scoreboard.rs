@@ -468,7 +468,7 @@ impl Scoreboard {
         self.update_totals(&after, |total, n| *total += n);
     }
 
-    /// Applies `change`, which adds or subtracts, to each total with the contribution of `record`.
+    /// Adds the contribution of `record` to each total, or subtracts it. `change` adds or subtracts a number.
     fn update_totals(&mut self, record: &Record, change: impl Fn(&mut u64, u64)) {
         change(&mut self.pipe, record.pipe_bytes());
         change(&mut self.awaiting_resend, u64::from(record.awaits_retransmission()));

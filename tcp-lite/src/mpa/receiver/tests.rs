@@ -205,7 +205,8 @@ fn fpdu_between_markers_is_held_as_unlocatable() {
     assert_eq!(bench.stats().held, 0);
 }
 
-/// A first segment that ends shortly after the marker in front of an FPDU is located if the whole marker has arrived.
+/// The first segment ends shortly after the marker in front of an FPDU. The FPDU is located if the whole marker has
+/// arrived.
 #[test]
 fn marker_locates_fpdu_before_its_header_arrives() {
     let stream = stream(true, &[502, 900]);

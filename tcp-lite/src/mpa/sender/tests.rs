@@ -403,8 +403,8 @@ fn probe_needs_enough_data_and_no_cut_fpdu() {
     );
 }
 
-/// The cut is after the last whole FPDU that fits. An FPDU that does not fit is cut, and its remainder is a segment of
-/// its own.
+/// The cut is after the last whole FPDU that fits. An FPDU that does not fit is cut, and its remainder is sent in a
+/// separate segment.
 #[test]
 fn shorter_resend_is_cut_at_fpdu_boundary() {
     for markers in [false, true] {

@@ -105,7 +105,7 @@ fn offered_options_survive_in_the_timestamp() {
     // The MSS of 1400 is rounded down to 1380, a value of the table. Timestamps take 12 bytes of it.
     assert_eq!(info.emss, 1380 - 12);
     assert_eq!(info.srtt, None, "the round trip of the SYN was not measured");
-    // RFC 7323 §3.2: TSval does not run backwards from that of the SYN-ACK.
+    // RFC 7323 §3.2: TSval is not less than the TSval of the SYN-ACK.
     let mut batch = Batch::new(4);
     conn.poll_transmit(at(70_200), &mut up, &mut batch);
     conn.handle_timeout(at(71_000), &mut up);

@@ -117,8 +117,8 @@ fn segment_is_lost_after_reordering_time() {
     assert_eq!(board.losses(criterion_at(5, 600, 50, 500)).segments, 0, "sent later");
 }
 
-/// Returns a scoreboard with `n` segments, sent one per millisecond, and a SACKed segment after them, and the RACK
-/// criterion after delivery of the SACKed segment.
+/// Returns a scoreboard with `n` segments, sent one per millisecond, and a SACKed segment after them. Also returns the
+/// RACK criterion after delivery of the SACKed segment.
 fn waiting_segments(n: u64) -> (Scoreboard, LossCriterion) {
     let mut board = Scoreboard::new();
     for i in 0..=n {

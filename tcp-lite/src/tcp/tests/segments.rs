@@ -23,7 +23,7 @@ fn any_options() -> impl Strategy<Value = Options> {
 }
 
 proptest! {
-    // RFC 9293 §3.1: all fields are equal, except that only as many SACK blocks are written as fit 40 bytes of options.
+    // RFC 9293 §3.1: all fields are equal. SACK blocks that do not fit 40 bytes of options are not written.
     #[test]
     fn written_segment_parses_to_equal_value(
         ports in (1u16.., 1u16..),

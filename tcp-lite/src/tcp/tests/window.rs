@@ -38,7 +38,7 @@ fn small_window_is_used_if_all_data_fits() {
     );
 }
 
-// RFC 9293 §3.8.6.2.1 (3): with nothing in flight, data is cut to a window of half the largest one offered.
+// RFC 9293 §3.8.6.2.1 (3): with nothing in flight, data is cut to fit a window of half the largest window offered.
 #[test]
 fn half_of_largest_window_is_used_with_empty_flight() {
     let mut script = super::script::passive(

@@ -34,7 +34,7 @@ fn captured_siw_fpdus_are_decoded() {
     }
     assert_eq!(stream.bytes, captured.concat(), "the tests build the same");
     let mut bench = Bench::new(&stream, &Config::default());
-    // siw's zero-copy path sends the CRC in a segment of its own.
+    // siw's zero-copy path sends the CRC in a separate segment.
     let b = stream.boundaries();
     bench.arrive(0..b[1]).arrive(b[1]..b[2] - 4).arrive(b[2] - 4..b[2]).arrive(b[2]..b[3]);
     assert_eq!(bench.handed_up(&stream), [0, 1, 2]);

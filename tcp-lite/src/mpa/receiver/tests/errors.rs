@@ -231,7 +231,8 @@ fn marker_length_mismatch_beyond_a_gap_is_deferred() {
     assert_eq!(bench.budget.used(), 0);
 }
 
-/// Of a span across the stored error, the bytes before the error are taken. The rest is discarded and counted.
+/// A span contains the start of the stored error. Its bytes before the error are taken. The others are discarded and
+/// counted.
 #[test]
 fn span_across_deferred_error_is_cut_at_it() {
     let mut stream = stream(true, &[1000, 1000, 1400]);
@@ -246,7 +247,7 @@ fn span_across_deferred_error_is_cut_at_it() {
     assert_eq!((error_code(&bench), bench.handed_up(&stream)), (None, vec![1]));
 }
 
-/// Code 3: the length of an FPDU extends into one that a marker had located.
+/// Code 3: the length of an FPDU extends into a later FPDU that a marker has located.
 #[test]
 fn length_into_located_fpdu_is_error_when_gap_closes() {
     let mut stream = stream(true, &[400, 40, 1000]);

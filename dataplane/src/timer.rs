@@ -114,7 +114,7 @@ impl TimerWheel {
         }
     }
 
-    /// Sets the timer of `token`, and replaces an earlier one.
+    /// Sets the timer of `token`, and replaces an earlier timer of `token`.
     pub fn set(&mut self, token: u32, deadline: Instant) {
         self.clear(token);
         let index = token as usize;

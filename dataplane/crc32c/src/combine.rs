@@ -33,7 +33,7 @@ fn shift(crc: u32, len: usize) -> u32 {
     let (low, high) = (&POWERS.low[len & 0xff], &POWERS.high[len >> 8]);
     #[cfg(target_arch = "x86_64")]
     if Engine::best().uses_own_clmul() {
-        // SAFETY: such an engine is the best one only on CPUs with PCLMULQDQ and SSE4.2.
+        // SAFETY: such an engine is the best only on CPUs with PCLMULQDQ and SSE4.2.
         return unsafe { multiply_x32(multiply_x32(crc, *low), *high) };
     }
     multiply(multiply(multiply(crc, *low), *high), X_POW_64)

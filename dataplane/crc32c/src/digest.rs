@@ -75,7 +75,7 @@ impl Digest {
         *self = Digest::from_parts(update_numbers(self.crc(), numbers), sum);
     }
 
-    /// Adds bytes to the sum but not to the CRC, such as a CRC field behind the bytes that it covers.
+    /// Adds bytes to the sum but not to the CRC, such as a CRC field after the bytes that it covers.
     #[inline]
     pub fn add_to_sum(&mut self, bytes: &[u8]) {
         *self = Digest::from_parts(self.crc(), self.sum().map(|sum| sum.add_bytes(bytes)));

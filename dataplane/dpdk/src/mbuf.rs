@@ -200,7 +200,7 @@ impl Mbuf {
     }
 
     /// Prefetches the last cache line of the `rte_mbuf`, which is read when the buffer is freed. Also prefetches `len`
-    /// bytes from the default start of the data, behind the `rte_mbuf` and the headroom. The actual start is in the
+    /// bytes from the default start of the data, after the `rte_mbuf` and the headroom. The actual start is in the
     /// first cache line of the `rte_mbuf`, which this call does not read.
     #[inline]
     pub fn prefetch_default_data(&self, len: usize) {

@@ -34,7 +34,7 @@ pub struct MempoolConfig {
 pub enum DataRoom {
     /// The given number of bytes, at most 65,407.
     Bytes(u16),
-    /// The rest of a 4096-byte page behind the buffer's headers and headroom. The AF_XDP driver passes the pool's
+    /// The rest of a 4096-byte page after the buffer's headers and headroom. The AF_XDP driver passes the pool's
     /// memory to the kernel, and miscalculates addresses unless adjacent buffers are as far apart as their size. In
     /// ordinary memory this holds only if each buffer fills one page.
     Page,

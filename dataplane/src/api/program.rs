@@ -222,7 +222,7 @@ impl SharedReceives {
     /// Returns true, once for each request, if fewer receives than the limit remain.
     fn reaches_limit(&self) -> bool {
         let limit = self.limit.load(Ordering::Relaxed);
-        // The program writes this number. A number above the capacity counts as a full ring.
+        // The program's counter determines this number. A number above the capacity counts as a full ring.
         limit > 0
             && self.ring.remaining().min(self.capacity) < limit.into()
             && self.limit.compare_exchange(limit, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()

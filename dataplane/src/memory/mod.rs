@@ -294,7 +294,7 @@ impl Memory {
     }
 
     /// Attaches `charge`, such as a share of a memory budget. It is dropped after the last handle is dropped and the
-    /// memory unmapped. A memory has at most one charge: a second one is dropped at once.
+    /// memory unmapped. A memory has at most one charge: a second charge is dropped at once.
     pub fn with_charge(self, charge: impl Any + Send + Sync) -> Memory {
         // If a charge is attached already, `set` drops the new one.
         let _ = self.0.charge.set(Box::new(charge));

@@ -9,8 +9,8 @@
 //!
 //! A ring has one producer, the control thread, and any number of consumers, which map the memory file read-only. The
 //! file is sealed against further writable mappings, so no program can disturb another or the appliance. The producer
-//! never waits. A consumer that falls more than `capacity` records behind loses the oldest ones. Records are numbered,
-//! so the consumer can count its losses.
+//! never waits. A consumer that falls more than `capacity` records behind loses the oldest records. Records are
+//! numbered, so the consumer can count its losses.
 //!
 //! Ordering: the bytes that a record describes are written before the record is published. The sequence word is
 //! stored with release order and loaded with acquire order, so a reader of the record sees the bytes. All fields
@@ -179,7 +179,7 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    /// Maps a ring read-only. The first record read is the oldest one still in the ring.
+    /// Maps a ring read-only. The first record read is the oldest record still in the ring.
     pub fn open(fd: BorrowedFd<'_>) -> Result<Consumer, RingError> {
         let fail = |what| move |errno| RingError::System { what, errno };
         let size = rustix::fs::fstat(fd).map_err(fail("look at"))?.st_size as usize;
@@ -249,7 +249,7 @@ fn head(words: &impl WordAccess) -> u64 {
     words.load(HEAD_AT, Ordering::Acquire)
 }
 
-/// Returns record `next`, or the oldest later one still in the ring.
+/// Returns record `next`, or if it was overwritten, the oldest record still in the ring.
 fn poll(
     words: &impl WordAccess,
     capacity: u64,

@@ -107,7 +107,7 @@ fn large_region_behaves_like_small_one() {
         }
         same(at, len);
     }
-    // Near the end of the region. The 7 bytes after the written ones are unchanged.
+    // Near the end of the region. The 7 bytes after the written bytes are unchanged.
     large.write(large.len() - 9007, &bytes);
     let mut end = vec![0; 9007];
     large.read(large.len() - 9007, &mut end);

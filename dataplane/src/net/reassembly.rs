@@ -96,7 +96,7 @@ pub struct Reassembly {
     /// One entry per packet, in the order of their first arrived fragments, and so of their deadlines. An entry is
     /// stale once its packet is freed. The first entry is never stale.
     deadlines: VecDeque<DeadlineEntry>,
-    /// Number of packets started so far, and serial of the newest one. Unlike `hash`, a serial is unique.
+    /// Number of packets started so far, and serial of the newest packet. Unlike `hash`, a serial is unique.
     serial: u64,
     hasher: SipHasher13,
     max_packets: usize,

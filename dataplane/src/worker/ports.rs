@@ -78,7 +78,7 @@ impl<Io: PortIo> Ports<Io> {
         self.0.iter_mut().flatten().map(|slot| slot.io.queues_mut())
     }
 
-    /// Receives frames from all ports for the next turn. Returns true if there are any, looped ones included.
+    /// Receives frames from all ports for the next turn. Returns true if there are any, including looped frames.
     pub(super) fn receive_all(&mut self, now: Instant) -> bool {
         let mut received = false;
         for slot in self.0.iter_mut().flatten() {

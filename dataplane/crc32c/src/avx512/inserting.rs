@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A step has 64 words. From the first inserted word on, every second step has an inserted word, at the same position
-//! in the step. In a step with an inserted word, the source bytes behind this word are read from 4 bytes earlier.
+//! in the step. In a step with an inserted word, the source bytes after this word are read from 4 bytes earlier.
 
 use core::arch::x86_64::*;
 
@@ -80,7 +80,7 @@ unsafe fn pass_at<const SUM: bool, const VECTOR_OF_WORD: usize>(
     let (mut sums, by) = (Sums::new(), step_factors());
 
     let first = lead / Inserts::LEN;
-    // SAFETY: the mask selects the words behind the `lead` bytes: these words are in the message.
+    // SAFETY: the mask selects the words after the `lead` bytes: these words are in the message.
     let mut acc = unsafe { words.step::<true, VECTOR_OF_WORD>(!0 << first) };
     if SUM {
         sums.add_all(&acc);
@@ -144,7 +144,7 @@ impl InsertingCopy {
             let (from, to) = (from.wrapping_add(i * VECTOR), to.wrapping_add(i * VECTOR));
             let behind = from.wrapping_sub(Inserts::LEN);
             // SAFETY: with `FIRST`, the masks select only words inside the message; without it, the whole vector is
-            // inside. Words behind the inserted word are read from one word earlier, their position in the source.
+            // inside. Words after the inserted word are read from one word earlier, their position in the source.
             unsafe {
                 *vector = if !has_word || i < VECTOR_OF_WORD {
                     load::<FIRST>(inside, from)

@@ -32,7 +32,8 @@ impl AgeQueue {
         self.names.push_back(name);
     }
 
-    /// Removes the oldest live name and returns its slot. `find` returns the slot of a name, or `None` for a stale one.
+    /// Removes the oldest live name and returns its slot. `find` returns the slot of a name, or `None` for a stale
+    /// name.
     pub(in crate::worker) fn take_oldest(
         &mut self,
         find: impl Fn(StreamId) -> Option<u32>,

@@ -37,8 +37,8 @@ fn ticks(now: Instant) -> u32 {
 enum NextHopState {
     /// The neighbour cache entry is not pinned, and no soft error was reported.
     Unpinned,
-    /// One soft ICMP error was reported while the carrier was being opened. The second one, about another packet of the
-    /// handshake, fails the connect. RFC 1122 §4.2.3.9 forbids an abort after the first error; see RFC 5461 §4.1.
+    /// One soft ICMP error was reported while the carrier was being opened. The second error, about another packet of
+    /// the handshake, fails the connect. RFC 1122 §4.2.3.9 forbids an abort after the first error; see RFC 5461 §4.1.
     SoftError,
     /// The carrier has pinned its next hop's entry in the neighbour cache.
     Pinned,

@@ -17,7 +17,7 @@ const MAX_HELD: usize = 1024;
 /// Maximum number of frames per port in the loopback queue.
 const MAX_LOOPED: usize = 512;
 
-/// A worker's queues of one port, the frames that are held for IPsec, and those between addresses of the appliance.
+/// A worker's queues of one port, the frames held for IPsec, and the frames between addresses of the appliance.
 pub(crate) struct PortQueues<Io: PortIo> {
     io: Io,
     /// Loopback queue: frames to own addresses, oldest first, in buffers of this port.

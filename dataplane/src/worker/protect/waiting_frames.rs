@@ -83,7 +83,7 @@ mod tests {
         }
         assert_eq!(frames.poll_timeout(), Some(until));
         assert_eq!(frames.expire(until), 1);
-        // The limit per worker leaves room for one frame, in place of the expired one. In an empty queue the limit per
+        // One frame has expired, so the limit per worker leaves room for one frame. In an empty queue the limit per
         // protection applies.
         let room = (0..).take_while(|n| frames.push(waiting(0, *n, until))).count();
         assert_eq!(room, 1);

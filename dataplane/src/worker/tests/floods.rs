@@ -373,7 +373,7 @@ fn mass_connect_loses_nothing_and_endless_flood_is_dropped() {
         for _ in 0..3 {
             let (lost, first) = deliver_burst(&mut e, (0..500).map(make).collect());
             assert_eq!(lost, 0);
-            // A turn receives one burst of them. With two workers, some frames are forwarded.
+            // A turn receives one burst of the frames. With two workers, some frames are forwarded.
             assert!(first == burst || workers == 2, "{first} frames");
             e.net.advance(Duration::from_millis(100));
         }

@@ -29,7 +29,7 @@ fn received(wr_id: u64, byte_len: u32, solicited: bool, carried: Carried) -> Com
 #[test]
 fn send_fills_posted_receives_in_order() {
     let mut programs = Programs::new(PairPlan::default());
-    // Receives posted before the connection: one of two pieces, then one of one piece.
+    // Receives posted before the connection: a receive with two pieces, then a receive with one piece.
     programs.b.receive(20, &[(0, 1000), (5000, 4000)]);
     programs.b.receive(21, &[(10_000, 100)]);
     programs.connect();

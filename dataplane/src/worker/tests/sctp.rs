@@ -180,8 +180,8 @@ fn streams_of_one_configuration_share_an_association() {
     }
 }
 
-/// The association that a new stream shares ends at any moment of the connect. The stream is then opened over another
-/// one.
+/// The association that a new stream would share ends at different moments of the connect. The stream is then opened
+/// over another association.
 #[test]
 fn connect_reopens_when_its_shared_association_ends() {
     let remote = (v4(2), PORT).into();
@@ -225,8 +225,8 @@ fn connect_reopens_after_a_peer_restart() {
     write(&mut net, here, 5000);
 }
 
-/// An association with outstanding data waits for its doubled T3-rtx while the peer restarts. A new stream does not wait
-/// with it.
+/// An association with outstanding data waits for its doubled T3-rtx while the peer restarts. A new stream does not
+/// wait for this association.
 #[test]
 fn connect_avoids_an_association_whose_peer_does_not_answer() {
     let mut net = pair();

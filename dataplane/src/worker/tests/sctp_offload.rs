@@ -203,7 +203,7 @@ fn tcp_only_device_verdict_is_ignored_for_sctp() {
         // The verdict of a device that verifies TCP and SCTP checksums is trusted for SCTP.
         assert_eq!(cookie_and_drop_counts(&net.hosts[1]), if sums_sctp { (3, 3) } else { (4, 2) });
         assert_eq!(net.hosts[1].count("l4_checksum"), before);
-        // The device's verdict still applies to TCP: a bad one drops the segment.
+        // The device's verdict still applies to TCP: a bad verdict drops the segment.
         net.hosts[1].listen(4791);
         net.run_until_idle();
         net.hosts[1].verdict_of = Box::new(|_| RxChecksum::Bad);

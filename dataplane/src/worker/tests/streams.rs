@@ -179,8 +179,8 @@ fn untagged_messages_arrive_in_order_in_both_directions() {
     assert_eq!(back, b"back");
 }
 
-/// Takes the recorded calls of `offer`, which passes frames to the device at once, since the last call. Each entry is
-/// the number of frames that waited.
+/// Takes the calls of `offer` recorded since the last call of this function. `offer` passes frames to the device at
+/// once. Each entry is the number of waiting frames.
 fn take_offers(net: &mut Net, host: usize) -> Vec<usize> {
     std::mem::take(&mut net.hosts[host].cores[0].port_mut(0).offers)
 }

@@ -46,7 +46,7 @@ pub(super) struct PairPlan {
     pub(super) budget: u32,
     pub(super) copy_sources: bool,
     pub(super) transport: Transport,
-    /// True if the receives are those of an SRQ.
+    /// True if the QP takes its receives from an SRQ.
     pub(super) shared: bool,
 }
 
@@ -337,7 +337,7 @@ impl Programs {
         self.connect_pairs(self.a.id(), self.b.id())
     }
 
-    /// Connects a QP of `a` with one of `b`. Returns their streams.
+    /// Connects a QP of `a` with a QP of `b`. Returns their streams.
     pub(super) fn connect_pairs(&mut self, a: QueuePairId, b: QueuePairId) -> (StreamId, StreamId) {
         let service = Service::Program(a);
         let endpoint = endpoint(self.transport);

@@ -1,5 +1,5 @@
-//! Packets of one association, written in place. A packet is built behind room for headers in a packet buffer, then the
-//! headers are filled in. Packets that exceed the path MTU are sent in IP fragments (RFC 9260 §6.9).
+//! Packets of one association, written in place. A packet is built in a packet buffer, after the room for its headers,
+//! which are filled in last. Packets that exceed the path MTU are sent in IP fragments (RFC 9260 §6.9).
 
 use base::Instant;
 use ipsec::strength::Strength;

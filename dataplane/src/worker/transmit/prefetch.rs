@@ -8,8 +8,8 @@ use crate::worker::flows::streams::Streams;
 
 /// Number of pointers from a stream's slot to the furthest allocation that serving it usually touches.
 const MAX_STEPS: u32 = 4;
-/// Number of streams at the head of a queue that are prefetched before the first stream is served: this stream, and one
-/// for each pointer.
+/// Number of streams at the head of a queue that are prefetched before the first stream is served: the first stream,
+/// and one more for each pointer.
 const PREFETCH_STREAMS: usize = MAX_STEPS as usize + 1;
 /// Maximum number of streams for which nothing is prefetched, because their state stays in the second-level cache.
 pub(in crate::worker) const PREFETCH_THRESHOLD: usize = 256;
@@ -31,8 +31,8 @@ impl Streams {
         }
     }
 
-    /// Prefetches the streams behind the first of a queue, each one step further than its successor. Call it before the
-    /// first stream is served.
+    /// Prefetches the streams after the first of a queue. Each is prefetched one step further than the next stream.
+    /// Call it before the first stream is served.
     #[inline]
     pub(in crate::worker) fn prefetch_next(&self, queue: &VecDeque<u32>) {
         if self.len() > PREFETCH_THRESHOLD {
@@ -66,7 +66,7 @@ impl Streams {
     }
 }
 
-/// Returns the streams behind the first of a queue, each with the step to prefetch now.
+/// Returns the streams after the first of a queue, each with the step to prefetch now.
 fn successors(queue: &VecDeque<u32>) -> impl Iterator<Item = (u32, u32)> {
     queue.iter().skip(1).copied().zip((0..=MAX_STEPS).rev())
 }

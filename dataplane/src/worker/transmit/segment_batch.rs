@@ -1,5 +1,5 @@
-//! Segments of one flow, written in place. The payload is written behind room for headers in a packet buffer. Headers
-//! and checksum follow once the segment is complete.
+//! Segments of one flow, written in place. The payload is written to a packet buffer, after the room for the headers.
+//! Headers and checksum follow once the segment is complete.
 
 use base::Instant;
 use ipsec::strength::Strength;
@@ -41,7 +41,7 @@ pub(in crate::worker) struct SegmentBatch<'a, Io: PortIo> {
     refused: Option<Refusal>,
 }
 
-/// Returns `len` bytes behind room for `header` bytes: in `frame` if it is long enough, else in a new buffer from `io`.
+/// Returns `len` bytes after room for `header` bytes: in `frame` if it is long enough, else in a new buffer from `io`.
 /// Returns `None` if the buffer pool is empty.
 #[inline]
 pub(in crate::worker) fn reserve_payload<'f, Io: PortIo>(

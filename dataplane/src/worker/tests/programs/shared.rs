@@ -16,7 +16,7 @@ use crate::memory::{Maps, QueueArea};
 const SHARED: PairPlan = PairPlan { shared: true, ..PairPlan::DEFAULT };
 const SECOND: QueuePairId = QueuePairId { program: PROGRAM, number: 4 };
 
-/// A further QP of a program, with the program's SRQ or with an own RQ, and the program's CQ.
+/// A further QP of a program, with the program's SRQ or its own RQ, and the program's CQ.
 struct SecondPair {
     sends: ring::Producer<'static>,
 }
@@ -58,7 +58,7 @@ impl SecondPair {
     }
 }
 
-/// Two programs with two connected QPs each. Those of `b` share an SRQ. Returns the second QP of `a`.
+/// Two programs with two connected QPs each. The QPs of `b` share an SRQ. Returns the second QP of `a`.
 fn two_pairs() -> (Programs, SecondPair) {
     let mut programs = Programs::new(SHARED);
     let second = SecondPair::add(&mut programs, 0);
@@ -110,7 +110,7 @@ fn message_takes_its_receive_when_its_first_segment_arrives() {
     for n in 0..3 {
         programs.b.receive(20 + n, &[(n * 1000, 1000)]);
     }
-    // The first message is lost once, and arrives after the second one.
+    // The first message is lost once, and arrives after the second.
     let mut lost = false;
     programs.net.is_lost = Box::new(move |_, frame| {
         let is_first = frame.windows(4).any(|bytes| bytes == [0xa1; 4]);
@@ -198,7 +198,7 @@ fn end_of_a_pair_flushes_only_the_receives_that_it_has_taken() {
     for n in 0..3 {
         programs.b.receive(20 + n, &[(n * 100_000, 100_000)]);
     }
-    // A message of which a part arrives: all further frames with payload are lost.
+    // Only a part of the message arrives: all further frames with payload are lost.
     let mut frames = 0;
     programs.net.is_lost = Box::new(move |_, frame| {
         frames += u32::from(frame.len() > 1000);
@@ -248,7 +248,7 @@ fn refused_sge_of_a_shared_receive_fails_its_message() {
         assert_eq!(summary(programs.completion(1)), (9, 3, Status::LocalProtection, 0), "{what}");
         assert_eq!(programs.b.read(0, 8), [0; 8], "{what}");
     }
-    // A region removed after the post is treated the same, and the memory is free.
+    // A receive whose region was removed after the post also fails, and the region's memory is freed.
     let mut programs = Programs::connected(SHARED);
     programs.b.receive(9, &[(0, 64)]);
     let (stag, removal) = (programs.b.stag, SourceRemoval::Wait);
@@ -286,7 +286,7 @@ fn broken_shared_queue_ends_its_pairs_with_an_event() {
         for number in [3, 4] {
             assert_eq!(program_event_of(&mut programs, 1), failed_pair(number, failed));
         }
-        // The queue takes nothing any more, and the peer's QPs end.
+        // No further receive is taken from the SRQ, and the peer's QPs end.
         programs.net.run_until_idle();
         programs.a.post(2, send(b"x"));
         let statuses: Vec<_> = programs.completions(0, 2).into_iter().map(|c| c.status).collect();
@@ -300,7 +300,7 @@ fn lying_count_of_shared_receives_causes_no_limit_events() {
     let shared = programs.b.shared.clone().unwrap();
     programs.b.receive(1, &[(0, 64)]);
     programs.b.receive(2, &[(0, 64)]);
-    // The count says that fewer were posted than taken.
+    // According to the program's count, fewer receives were posted than taken.
     programs.b.shared_word(1, 0);
     assert!(shared.set_limit(4), "0 remain, according to the program");
     assert!(shared.set_limit(4));

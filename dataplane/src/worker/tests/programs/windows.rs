@@ -1,4 +1,4 @@
-//! Memory windows: bindings, the peer's access through them, invalidation by either side, and requests that are refused.
+//! Memory windows: bindings, the peer's access through them, invalidation by either side, and refused requests.
 
 use ddp::{PdId, Stag};
 use verbs_layout::work::{Remote, WindowAccess, WindowBind};
@@ -120,7 +120,7 @@ fn local_invalidation_ends_the_window_in_its_place() {
     ];
     assert_eq!(programs.completions(1, 3), expected);
     assert_eq!(programs.completion(0), received(7, 1, false, Carried::Nothing));
-    // The bind, too.
+    // The bind counts as a completed request, too.
     assert_eq!(programs.net.hosts[1].count("program_sends_completed"), 4);
     // The window can be bound again, with another key.
     programs.bind(10, ALL);
@@ -172,7 +172,7 @@ fn invalidation_ends_a_read_in_progress() {
     let sinks = programs.a.list(&[(0, 500_000)]);
     let remote = Remote { stag: bind.window, to: bind.address };
     programs.a.post(1, Operation::Read { remote, sinks });
-    // Until a part of the response is placed.
+    // Waits until a part of the response is placed.
     programs.net.run_until("a part of the response", |_| {
         let mut byte = [0];
         programs.a.memory.read(0, &mut byte);
@@ -229,7 +229,7 @@ fn refused_requests_complete_with_their_status_and_end_the_pair() {
         assert_eq!(program_event(&mut programs), failed(reason), "{what}");
     }
 
-    /// Adds to host 0: an unbound window, one of another domain, a bound one, and a region of another domain.
+    /// Adds to host 0 an unbound window, a window of another domain, a bound window, and a region of another domain.
     fn windows_for_refusals() -> Programs {
         let mut programs = Programs::connected(PairPlan::default());
         programs.add_foreign_region();
@@ -297,7 +297,7 @@ fn type_1_window_is_bound_by_all_workers_before_later_requests() {
     let expected = [sent(1, Opcode::BindWindow, 0), sent(2, Opcode::Send, 0)];
     assert_eq!(programs.completions(0, 2), expected);
     assert_eq!(programs.completion(1), received(9, 1, false, Carried::Nothing));
-    // A further binding replaces the first one, and one of 0 bytes ends it.
+    // A further binding replaces the first, and a binding of 0 bytes ends it.
     let entry = |programs: &Programs, key| {
         let tables = &programs.net.hosts[0].cores[0].env.tables;
         tables.stag(WINDOW.stag(key)).map(|entry| (entry.base_to.0, entry.len))
@@ -362,7 +362,7 @@ fn windows_end_with_their_region_pair_and_program() {
         let region = programs.b.stag;
         assert_eq!(programs.check_region(1, region), Ok(()), "{what}");
     }
-    // The end of the stream unbinds, too.
+    // The end of the stream also unbinds the window.
     let mut programs = Programs::connected(PairPlan::default());
     programs.add_window(1, WINDOW, WindowKind::Two);
     programs.bind(9, ALL);

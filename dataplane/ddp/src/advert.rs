@@ -69,7 +69,7 @@ pub const MAX_PRIVATE_DATA: usize = wire::mpa::MAX_PRIVATE_DATA;
 const MAGIC: [u8; 4] = *b"DDPA";
 const VERSION: u8 = 1;
 
-/// One advertised region.
+/// An advertised region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advertised {
     /// The region's name, 1 to [`MAX_NAME`] bytes of `[A-Za-z0-9._-]`.

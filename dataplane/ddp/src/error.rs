@@ -140,7 +140,7 @@ pub enum Field {
     ProtectionDomain,
     /// The stream that the STag is bound to, compared with the receiving stream.
     Stream,
-    /// Access rights that the segment needs, as bits, compared with those of the STag's entry.
+    /// Access rights that the segment needs, as bits, compared with the rights of the STag's entry.
     Access,
     /// TO of the first byte.
     TaggedOffset,
@@ -166,14 +166,14 @@ pub enum Field {
     AtomicCode,
     /// Remainder of an atomic's address modulo 8.
     Alignment,
-    /// Identifier in an Atomic Response, compared with that of the request.
+    /// Identifier in an Atomic Response, compared with the request's identifier.
     RequestId,
     /// Bytes of memory left at this end to record one more received range of a message, compared with the bytes needed.
     RangeMemory,
 }
 
 impl Field {
-    /// Returns a name for output: that of the specification, if it has one.
+    /// Returns a name for output: the name in the specification, if there is one.
     pub const fn name(self) -> &'static str {
         match self {
             Field::SegmentLength => "segment length",

@@ -331,8 +331,8 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         }
         let mut bytes = [0; MAX_DDP_HEADER];
         let seen = ulpdu.copy_prefix(&mut bytes);
-        // The segment is written once and then read in place. A copy would have to wait for all earlier stores,
-        // among them those of the previous payload.
+        // The segment is written once and then read in place. A copy would have to wait for all earlier stores, the
+        // stores of the previous payload included.
         let taken = match parse(&bytes[..seen], ulpdu.len()) {
             Ok(header) => {
                 let len = (ulpdu.len() - header.len()) as u32;

@@ -142,7 +142,7 @@ pub enum StagError {
     ReadOnly(Stag),
 }
 
-/// One worker's replica of the STag table.
+/// A worker's replica of the STag table.
 ///
 /// Invariant: every entry lies within its memory and its TO range does not wrap.
 ///

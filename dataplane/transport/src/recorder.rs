@@ -122,7 +122,7 @@ pub enum AwaitedEvent {
     Fin,
 }
 
-/// One record. The layout is in the [module's documentation](self).
+/// A recorded event. The layout is in the [module's documentation](self).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record {
     /// Bits 63 to 16: microseconds since the start of the clock. Bits 15 to 8: [`Kind`]. Bits 7 to 0: flags.

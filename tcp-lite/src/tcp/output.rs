@@ -496,7 +496,7 @@ impl Connection {
             && let Some(last) = self.send.outstanding.board.last_unsacked()
         {
             sent = self.resend(now, last, true, up, tx);
-            // The segment may have been cut, so its current range is that of the retransmission.
+            // The segment may have been cut, so the range of the retransmission is the segment's current range.
             again =
                 self.send.outstanding.board.transmissions_at(last.index).map(|(range, _)| range);
         }

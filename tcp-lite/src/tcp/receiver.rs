@@ -481,7 +481,7 @@ impl Receiver {
             if blocks.is_full() {
                 break;
             }
-            // The range of the D-SACK block may also be a block of its own (RFC 2883 §4).
+            // The range of the D-SACK block may also be a separate block (RFC 2883 §4).
             let d_sacks = usize::from(d_sack.is_some());
             if !blocks[d_sacks..].contains(&range) {
                 blocks.push(range);

@@ -55,8 +55,9 @@ impl Key {
     }
 
     /// Returns the key of a whole TCP or SCTP packet without IP options or extension headers, `None` for other packets.
-    /// The key equals that of the flow from [`Flow::parse_with_visibility`], but no intermediate [`Flow`] is built.
-    /// Storing its fields and reloading them as wider words would cost more than the rest of this function.
+    /// The key equals the key of the flow that [`Flow::parse_with_visibility`] returns, but no intermediate [`Flow`] is
+    /// built. Storing the fields of a `Flow` and reloading them as wider words would cost more than the rest of this
+    /// function.
     #[inline]
     fn read(packet: &[u8], direction: Direction) -> Option<Key> {
         let (ends, protocol, ports, families) = match packet.first()? {

@@ -41,7 +41,7 @@ pub struct InputResult {
     /// the association (RFC 9260 §8.5, §5.2.4). False for a reflected tag, and for an INIT, which any host can send
     /// and which is still answered. The owner must not learn the source address of an unverified packet.
     pub verified: bool,
-    /// True if this packet queued a reply in a packet of its own, for [`poll_reply`](Association::poll_reply) or
+    /// True if this packet queued a reply in a separate packet, for [`poll_reply`](Association::poll_reply) or
     /// [`poll_transmit`](Association::poll_transmit).
     pub reply_pending: bool,
     /// Reason why the packet, or its first unused chunk, was dropped. Earlier chunks were used.
@@ -446,7 +446,7 @@ impl Association {
         Ok(NextStep::Continue)
     }
 
-    /// Queues a reply in a packet of its own. If another reply is pending, drops the new reply and returns false.
+    /// Queues a reply in a separate packet. If another reply is pending, drops the new reply and returns false.
     pub(super) fn queue_reply(&mut self, reply: Reply) -> bool {
         let is_free = self.pending_replies.reply.is_none();
         match is_free {

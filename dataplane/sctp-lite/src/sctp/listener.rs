@@ -283,7 +283,7 @@ impl InitAck {
         let mut start = 0;
         for end in &self.ends {
             let end = usize::from(*end);
-            // RFC 9260 §3.2.2: each unknown parameter is reported in a parameter of its own.
+            // RFC 9260 §3.2.2: each unknown parameter is reported in a separate parameter.
             parameters.push(Parameter::Unrecognized(&self.unknown[start..end]));
             start = end;
         }

@@ -1,5 +1,5 @@
 //! Path MTU discovery of an association (RFC 9260 §7.3, RFC 8899 §6.2): reports of routers, black holes, and probes.
-//! TCP uses the same search ([`transport::pmtu`]). A probe is a packet of its own, without data:
+//! TCP uses the same search ([`transport::pmtu`]). A probe is a separate packet without data:
 //!
 //! ```text
 //!  | common header | HEARTBEAT: a nonce | PAD (RFC 4820) up to the size that is tried |

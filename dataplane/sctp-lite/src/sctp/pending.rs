@@ -28,7 +28,7 @@ impl DueChunks {
 /// Replies that wait for room in a packet, and the last packet of a closed association.
 #[derive(Debug, Default)]
 pub(super) struct PendingReplies {
-    /// Reply in a packet of its own, independent of the association's current state.
+    /// Reply in a separate packet, independent of the association's current state.
     pub(super) reply: Option<Box<Reply>>,
     /// Last packet of a closed association: an ABORT or SHUTDOWN COMPLETE.
     pub(super) last_packet: Option<Box<SingleChunkPacket>>,
@@ -47,7 +47,7 @@ impl PendingReplies {
     }
 }
 
-/// A reply in a packet of its own, because its tag may differ from the association's.
+/// A reply in a separate packet, because its tag may differ from the association's tag.
 #[derive(Clone, Debug)]
 pub(super) enum Reply {
     /// INIT ACK, in reply to an INIT.

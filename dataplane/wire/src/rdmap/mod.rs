@@ -306,7 +306,7 @@ pub enum AtomicOp {
         compare: u64,
         /// Bits to compare.
         compare_mask: u64,
-        /// Bits that replace those of the value.
+        /// Bits that replace the bits of the value.
         swap: u64,
         /// Bits to replace.
         swap_mask: u64,

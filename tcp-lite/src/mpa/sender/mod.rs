@@ -270,8 +270,8 @@ impl Sender {
 
     /// Returns the length of a shorter retransmitted segment: see
     /// [`SegmentSource::cut_len`](crate::seam::SegmentSource::cut_len). The segment ends after the last whole FPDU that
-    /// fits. An FPDU that does not fit is cut, and its remainder is a segment of its own. The segment after it thus
-    /// begins with an FPDU again (RFC 5044 §4.5, appendix A.1).
+    /// fits. An FPDU that does not fit is cut, and its remainder is sent in a separate segment. The segment after it
+    /// thus begins with an FPDU again (RFC 5044 §4.5, appendix A.1).
     pub fn cut(&self, offset: u64, most: usize) -> usize {
         let limit = offset + most as u64;
         let first = self.record_at(offset);

@@ -27,7 +27,7 @@ fn spurious_timeout_is_recorded_with_its_undo() {
     let records = script.conn.records().0;
     let millis: Vec<u64> = records.iter().map(|record| record.at().as_millis()).collect();
     assert_eq!(millis, [1300, 1300, 1350]);
-    // It is the first of consecutive time-outs. The next RTO is 600 ms, twice the RTO that expired.
+    // This time-out is the first of consecutive time-outs. The next RTO is 600 ms, twice the RTO that expired.
     assert_eq!((records[0].count, records[0].answer), (1, 600));
     assert_eq!(records[0].number, records[1].number, "the unacknowledged segment is sent again");
     let push = Flags::PSH.with(Flags::ACK).0;

@@ -4,7 +4,7 @@ use wire::crc32c::{Digest, Target};
 
 use super::*;
 
-/// Splits `data` into spans of these lengths, each in a region of its own. The last span takes all remaining bytes.
+/// Splits `data` into spans of these lengths, each in a separate region. The last span takes all remaining bytes.
 fn scatter(data: &[u8], lens: &[usize], stable: bool) -> Vec<Span<VecMemory>> {
     let mut rest = data;
     let last = lens.len() - 1;

@@ -12,7 +12,7 @@ fn ssn_gaps_cost_memory_for_received_messages_only() {
     let (mut host, session) = Host::established_passive();
     let mut refused = 0;
     for n in 1..=3000_u16 {
-        // Every second DDP-SSN, so that each is a range of its own.
+        // Every second DDP-SSN, so that each is a separate range.
         refused += u32::from(host.receive_write(0, n * 2, 0, b"x") == MessageOutcome::Refused);
     }
     let stats = host.upper.slot(session).expect("it goes on").stats();

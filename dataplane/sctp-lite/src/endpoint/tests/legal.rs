@@ -504,7 +504,7 @@ fn session_abort_leaves_other_sessions_open() {
     assert_eq!(host.open(b"").stream, 0, "the streams are free again");
 }
 
-/// RFC 5043 §11.2: an untagged message is not delayed. A segment that fills a packet is sent in a packet of its own.
+/// RFC 5043 §11.2: an untagged message is not delayed. A segment that fills a packet is sent in a separate packet.
 #[test]
 fn short_message_is_sent_without_delay() {
     use crate::endpoint::upper::UpperCall;

@@ -1,5 +1,5 @@
-//! Tests that messages in one piece take the fast path, and that its effect equals that of the slow path for messages
-//! in several pieces.
+//! Tests that messages in one piece take the fast path, and have the same effect as messages in several pieces, which
+//! take the slow path.
 
 use super::host::*;
 use crate::endpoint::upper::UpperCall;

@@ -117,7 +117,7 @@ fn lost_retransmission_is_repaired_without_timeout() {
     assert_eq!(side.sender.stats().timeouts, 0);
 }
 
-// RFC 8985: RACK detects the loss of several retransmissions, not only that of the oldest chunk.
+// RFC 8985: RACK detects the loss of several retransmissions, not only of the oldest chunk's retransmission.
 #[test]
 fn several_lost_retransmissions_are_repaired() {
     let mut side = side_with_rtt(10);

@@ -76,9 +76,9 @@ pub enum ApplianceKind {
         /// Length of the memory region, bytes.
         len: u64,
     },
-    /// Hang-up of a local program, until its memory is free.
+    /// Removal of a local program, from its hang-up until its memory is free.
     ProgramDeath {
-        /// Number of its QPs.
+        /// Number of QPs of the program.
         pairs: u32,
         /// True if each QP has a connection.
         connected: bool,

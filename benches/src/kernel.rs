@@ -11,7 +11,7 @@ use wire::crc32c;
 use crate::end_config;
 use crate::limits::pin_to_core;
 
-/// Bytes per CRC, about as many as in an FPDU at an MTU of 9000.
+/// Bytes that each CRC covers: about as many as in an FPDU at MTU 9000.
 const BLOCK_LEN: usize = 8948;
 
 /// Returns the bytes per second that a receiver on core `cores[1]` checks and copies.

@@ -5,7 +5,7 @@ use ddp::{Qn, Stag};
 use serde::{Deserialize, Serialize};
 
 /// Returns the STag of a side's source region: the source of the side's writes and of the Reads that the side serves.
-/// `unstable` is that of [`RigConfig`].
+/// `unstable`: see [`RigConfig::unstable`].
 pub const fn source_stag(unstable: bool) -> Stag {
     if unstable { Stag(0x300) } else { Stag(0x100) }
 }
@@ -115,7 +115,7 @@ pub struct RigConfig {
     pub buffer: u32,
     /// True if a side's worker sleeps when idle, false if the worker always polls. The index is [`Side`].
     pub adaptive: [bool; 2],
-    /// True if the flight recorder of both ends is on, which records the events of each stream.
+    /// True if both ends record the events of each stream in the flight recorder.
     pub recorder: bool,
     /// True if both sides post messages, false if only the initiator does.
     pub both: bool,

@@ -123,7 +123,7 @@ impl Row {
     }
 }
 
-/// Returns the median of the values. For an even count it is the mean of the middle two, without values 0.
+/// Returns the median of the values: the mean of the middle two if their number is even, 0 if there are none.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,7 +1,7 @@
 //! Good peers, whose transfers must continue during every attack. Three of them (tcp, sctp, verbs) continuously write
 //! to a stream that stays open; verbs also reads the bytes back. The fourth (kernel) opens a stream over the kernel's
-//! TCP for each file. The fifth (program) is a local program at each appliance, if they serve programs. Each transfer is
-//! compared byte by byte.
+//! TCP for each file. The fifth (program) is a local program at each appliance, if the appliances serve programs. Each
+//! transfer is compared byte by byte.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

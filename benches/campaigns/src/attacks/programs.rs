@@ -1,7 +1,7 @@
 //! Attacks by local programs on the appliance that serves them, and on its other programs: RFC 5042 §7.
 //!
-//! Two hostile programs run at a time, in processes of their own, connected to a program at the peer's appliance. At the
-//! end no object, memory or file descriptor of them may remain.
+//! Up to two hostile programs run at a time. Each is a separate process that connects to a program at the peer's
+//! appliance. At the end, none of their objects, memory or file descriptors may remain at the appliance.
 
 use std::io::Read as _;
 use std::process::Child;
@@ -18,11 +18,11 @@ use crate::programs::{Act, start};
 use crate::testbed::{self, PARTNER_PORT, PEER_V4, TargetSetting};
 use crate::verdict::Expectation;
 
-/// Time-out of a hostile program, and until it is gone.
+/// Time-out for the exit of a hostile program, and for its removal by the appliance.
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// Duration of a hostile program, milliseconds.
 const MILLISECONDS: u64 = 300;
-/// Descriptors of the appliance that calls of the good peers may have at the time of a sample.
+/// Maximum number of descriptors that API calls of the good peers may use at the appliance during a sample.
 const OTHER_DESCRIPTORS: usize = 16;
 /// Counter of the attacks in which each attempt must fail a QP.
 const FAILED_PAIRS: &[&str] = &["queue_pairs_failed"];
@@ -71,7 +71,7 @@ fn attack(context: &mut AttackContext<'_>, act: Act) -> Result<()> {
     let peer_socket = socket.with_file_name("peer.programs");
     let peer = Partner::start(&peer_socket, partner).context("the peer of hostile programs")?;
     let mut hostile = Vec::new();
-    // One program suffices to take all sessions.
+    // A single program can take all sessions.
     let count = if act == Act::OpenToLimits { 1 } else { 2 };
     for _ in 0..count {
         let seed = context.random.u64(..);

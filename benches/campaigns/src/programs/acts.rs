@@ -178,7 +178,7 @@ impl Hostile<'_> {
         let mut attempts = 0;
         while !self.is_over() {
             for (bells, wake) in &program.workers {
-                // The flag of the sleeping worker, the summary and the bitmap.
+                // Sets the sleeping flag, the summary and the bitmap to ones.
                 let len = bells.metadata()?.len() - BELLS_AT;
                 bells.write_all_at(&vec![0xff; len as usize], BELLS_AT)?;
                 let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;

@@ -1,4 +1,4 @@
-//! Local programs of the campaigns: a good one at each appliance, and programs that break rules or die.
+//! Local programs of the campaigns: a good program at each appliance, and hostile programs.
 //!
 //! A hostile program is a process of its own ([`main`]), so that it can be killed. It speaks the protocol of sessions
 //! itself ([`raw`]), because the client library breaks no rule.
@@ -17,7 +17,7 @@ use clap::Parser as _;
 
 pub(crate) use self::acts::{Act, STEPS};
 
-/// First argument of the campaign programs that makes them a hostile program.
+/// First argument of a campaign program that runs it as a hostile program.
 pub const SUBCOMMAND: &str = "hostile-program";
 
 /// Command-line arguments of a hostile program.
@@ -43,7 +43,7 @@ struct Arguments {
 /// Runs a hostile program. Prints a line before each step, and at the end the number of its attempts.
 ///
 /// # Errors
-/// The appliance does not answer as it should, or accepts what it must refuse.
+/// The appliance does not answer as it should, or accepts a call that it must refuse.
 #[allow(clippy::print_stdout)]
 pub fn main() -> Result<()> {
     let arguments = Arguments::parse_from(std::env::args_os().skip(1));

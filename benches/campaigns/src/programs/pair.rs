@@ -1,4 +1,5 @@
-//! A good program at each appliance, connected to each other. Their transfers must continue during every attack.
+//! Two good programs, one at each appliance, connected to each other. Their transfers must continue during every
+//! attack.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -34,8 +35,8 @@ struct End {
 }
 
 impl ProgramPair {
-    /// Attaches a program at each appliance. The one at `server` listens at `local`, and the one at `client` connects.
-    /// `len`: bytes of a transfer.
+    /// Attaches a program to each appliance. The program at `server` listens at `local`, and the program at `client`
+    /// connects. `len`: length of a transfer, bytes.
     pub(crate) fn connect(
         client: &Path,
         server: &Path,

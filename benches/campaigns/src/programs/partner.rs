@@ -15,7 +15,7 @@ use verbs_client::{
 
 use super::raw::ALL;
 
-/// Maximum number of open connections. Further ones are rejected.
+/// Maximum number of open connections. Further connections are rejected.
 const MAX_PAIRS: usize = 64;
 const MAX_POSTS: u32 = 16;
 const MESSAGE: usize = 4096;

@@ -22,11 +22,11 @@ use verbs_session::socket::{SessionSocket, SocketError};
 
 /// Time-out of an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Offset of the doorbells in their area, and of their summary and bitmap after that, bytes.
+/// Byte offset of the doorbells in their area. `SUMMARY_AT` and `BITMAP_AT` are relative to it.
 pub(crate) const BELLS_AT: u64 = session::HEADER_WORDS as u64 * 8;
 const SUMMARY_AT: u64 = LINE_WORDS as u64 * 8;
 const BITMAP_AT: u64 = 2 * SUMMARY_AT;
-/// Address of the first byte of the arena in the program, which maps none of it.
+/// Address that the program states for the first byte of the arena. The program does not map the arena.
 pub(crate) const ADDRESS: u64 = 0x7000_0000_0000;
 /// All rights.
 pub(crate) const ALL: MemoryAccess =
@@ -61,7 +61,7 @@ pub(crate) struct RawQueue {
 }
 
 impl RawProgram {
-    /// Connects to a socket, without a message.
+    /// Connects to a socket without sending a message.
     pub(crate) fn connect(path: &Path) -> Result<SessionSocket> {
         let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None)?;
         rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
@@ -71,7 +71,7 @@ impl RawProgram {
     /// Attaches to the appliance.
     ///
     /// # Errors
-    /// Also if the appliance refuses the program.
+    /// The appliance does not answer, or refuses the program.
     pub(crate) fn attach(path: &Path) -> Result<RawProgram> {
         let socket = RawProgram::connect(path)?;
         let call = Call::Hello { oldest: 1, newest: 1, name: "hostile".into() };
@@ -89,7 +89,7 @@ impl RawProgram {
         Ok(RawProgram { socket, arena, workers, events: none, next: 1 })
     }
 
-    /// Makes a call. The outer error is a broken session.
+    /// Makes a call. The inner error is a refusal, the outer error a broken session.
     pub(crate) fn try_call(
         &mut self,
         call: Call,
@@ -215,8 +215,8 @@ impl RawProgram {
         self.ring(pair)
     }
 
-    /// Rings both doorbells of a QP at the worker of its connection, and wakes the worker. Doorbells that share their
-    /// word ring, too.
+    /// Rings both doorbells of a QP at the worker of its connection, and wakes the worker. Also rings all other
+    /// doorbells in the same word of the bitmap.
     pub(crate) fn ring(&self, pair: &RawPair) -> Result<()> {
         let (doorbells, wake) = self.workers.get(pair.worker).context("no such worker")?;
         let word = u64::from(pair.number / 32);
@@ -244,7 +244,7 @@ fn next_reply(
     }
 }
 
-/// Waits for a message until a time.
+/// Waits for a message. Returns `None` if none arrives until `until`.
 fn receive(socket: &SessionSocket, until: Instant) -> Result<Option<(Message, Vec<OwnedFd>)>> {
     loop {
         match socket.receive::<Message>() {

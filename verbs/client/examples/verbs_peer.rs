@@ -6,9 +6,10 @@
 //! verbs_peer SOCKET reject ADDRESS:PORT TEXT
 //! ```
 //!
-//! The server advertises its memory as region `box` in the layout of docs/protocol.md, sends each message back, and ends
-//! after CONNECTIONS of them. `reject` rejects one request with TEXT as private data. KIND is `standard` or `siw`, with
-//! `+p2p` for the peer-to-peer model. Operations of the client, for the first region that the peer advertises:
+//! The server advertises its memory as region `box` in the layout of docs/protocol.md, sends each message back, and
+//! exits after CONNECTIONS connections. `reject` rejects one request with TEXT as private data. KIND is `standard` or
+//! `siw`, with `+p2p` for the peer-to-peer model. Operations of the client use the first region that the peer
+//! advertises:
 //!
 //! ```text
 //! write:FILE      Writes of unequal lengths       echo:N, echose:N   a Send, with Solicited Event, comes back

@@ -47,8 +47,8 @@ impl ProtectionDomain {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Each QP, region and window of the domain holds a clone, so all are already removed. Errors after the session's
-        // end are ignored: the appliance has then removed the domain.
+        // The domain's QPs, regions and windows hold clones, so all of them are already removed. Errors after the
+        // session's end are ignored: the appliance has then removed the domain.
         let _ = self.session.link().call_done(Call::RemovePd { pd: self.number });
     }
 }

@@ -188,7 +188,7 @@ impl ConnectionRequest {
     /// Accepts the connection for a QP without waiting until it is established: an event of the QP reports the outcome.
     ///
     /// # Errors
-    /// The errors of [`accept`](Self::accept), except that a connection that is not established is reported by an event.
+    /// The errors of [`accept`](Self::accept), except that an event reports a connection that is not established.
     pub fn start_accept(mut self, pair: &QueuePair, options: &AcceptOptions) -> Result<(), Error> {
         pair.start(self.accept_call(pair, options)?)?;
         self.answered();

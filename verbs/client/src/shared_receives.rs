@@ -21,8 +21,8 @@ const MAX_EVENTS: usize = 2;
 /// [`QueuePairConfig`](crate::QueuePairConfig). A message takes the oldest receive when its first segment arrives. Its
 /// completion is on the CQ of its queue pair. A message that finds no receive ends its connection.
 ///
-/// Clones refer to the same SRQ, which is removed when the last clone and all of its QPs are dropped. All methods can be
-/// called by several threads.
+/// Clones refer to the same SRQ, which is removed when the last clone and all of its QPs are dropped. All methods can
+/// be called by several threads.
 #[derive(Clone, Debug)]
 pub struct SharedReceiveQueue(Arc<Inner>);
 

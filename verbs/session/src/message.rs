@@ -50,7 +50,7 @@ pub enum Call {
     },
     /// Creates a protection domain. Answered by [`Answer::Created`] with its number.
     CreatePd,
-    /// Removes a protection domain that has no memory regions, memory windows, SRQs or QPs. Answered by [`Answer::Done`].
+    /// Removes a protection domain without memory regions, memory windows, SRQs and QPs. Answered by [`Answer::Done`].
     RemovePd {
         /// Number of the protection domain.
         pd: u32,
@@ -267,8 +267,8 @@ pub enum Transport {
 pub struct StartUp {
     /// Kind of the peer.
     pub peer: PeerKind,
-    /// True to offer the peer-to-peer model of RFC 6581 §9: after a ready-to-receive (RTR) message of this side, the peer
-    /// may send first.
+    /// True to offer the peer-to-peer model of RFC 6581 §9: the peer may send first, after a ready-to-receive (RTR)
+    /// message of this side.
     pub peer_to_peer: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The report in JUnit's XML. A known deviation and an inapplicable case are skipped tests, an inconclusive one an error.
+//! The report in JUnit's XML. Known deviations and inapplicable cases are skipped tests. Inconclusive cases are errors.
 
 use quick_junit::{NonSuccessKind, Report as Junit, TestCase, TestCaseStatus, TestSuite};
 

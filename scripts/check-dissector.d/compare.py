@@ -224,7 +224,8 @@ def main():
     program, generated = sys.argv[1], pathlib.Path(sys.argv[2])
     peers = sorted(path for directory in sys.argv[3:] for path in pathlib.Path(directory).glob("*.pcap"))
     files = {path.stem: path for path in generated.glob("*.pcap")}
-    # Those with options of their own, or without their start-up, which must not follow the whole stream.
+    # Captures checked separately: those with their own options, and those without start-up, which must not follow the
+    # whole stream.
     apart = {"snapped", "reordered", *(name for name in files if ".after-" in name)}
     large = ["markers", "segments"]
     others = sorted(files.keys() - apart - set(large))

@@ -91,7 +91,7 @@ for target in 7471:region 7472:region 7473:region 7474:region 7475:echo 7476:sin
     7481:region:sctp 7485:echo:sctp 7486:sink:sctp; do
     IFS=: read -r port service transport <<<"$target"
     runs=(1) jobs=()
-    # The default of this service is made for rping itself.
+    # The default of one job is for the rping program. ddpd's rping service accepts connections in parallel.
     [ "$service" != rping ] || jobs=(--jobs 8)
     [ "$port" != 7471 ] || runs=(1 2)
     for run in "${runs[@]}"; do
@@ -103,7 +103,7 @@ for target in 7471:region 7472:region 7473:region 7474:region 7475:echo 7476:sin
         [ "$code" -eq 0 ] || failed=$((failed + 1))
     done
     result=$(jq -r '.summary | "\(.pass) passed, \(.fail) failed, \(.inconclusive) inconclusive, \(.not_applicable) not applicable"' "$work/1.json")
-    # A busy machine may cost a verdict, but never changes one.
+    # On a busy machine a verdict may be inconclusive, but a pass never becomes a fail.
     if [ "${#runs[@]}" -eq 2 ] && ! jq -e -s '[.[0], .[1]] | transpose | all(.[0].verdict == .[1].verdict or any(.[]; .verdict == "inconclusive"))' \
         "$work/1.verdicts" "$work/2.verdicts" >/dev/null; then
         result="$result; TWO RUNS DIFFER"

@@ -78,7 +78,6 @@ pub struct FlowTable {
 
 /// Binary logarithm of the number of parts.
 const PART_BITS: u32 = 8;
-/// Number of parts of a [`FlowTable`].
 const PARTS: usize = 1 << PART_BITS;
 
 /// Keyed hash of a flow.

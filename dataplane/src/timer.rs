@@ -88,10 +88,8 @@ impl Place {
 /// A slot with at least one timer.
 #[derive(Clone, Copy, Debug)]
 struct OccupiedSlot {
-    /// Tick at which the slot begins.
     begin: u64,
     level: usize,
-    /// Index within the level.
     index: usize,
 }
 

@@ -10,7 +10,7 @@ pub struct ErrorNumbers {
     pub layer: u8,
     /// Error type, 0 to 15.
     pub error_type: u8,
-    /// Error code.
+    /// Error code, 0 to 255. The layer and type determine its meaning.
     pub code: u8,
 }
 

@@ -31,9 +31,9 @@ pub enum Kind {
 pub enum Unit {
     /// Items: frames, messages, events.
     Count,
-    /// Bytes.
+    /// A number of bytes.
     Bytes,
-    /// Nanoseconds.
+    /// A duration in nanoseconds.
     Nanoseconds,
 }
 

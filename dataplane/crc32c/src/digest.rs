@@ -43,7 +43,7 @@ impl Digest {
         len >= MIN_CLMUL_LEN && Engine::best().uses_own_clmul()
     }
 
-    /// Returns the CRC.
+    /// Returns the CRC32c of the bytes so far.
     #[inline]
     pub fn crc(&self) -> u32 {
         self.0 as u32

@@ -62,7 +62,7 @@ const _: () = assert!(MAX_INSERTING_LEN <= pass::MAX_SUM_LEN);
 const MIN_CLMUL_LEN: usize = Path::Avx512.break_even_len();
 
 impl Path {
-    /// All paths.
+    /// All paths, in the order of their values.
     pub const ALL: [Path; 4] = [Path::Instruction, Path::Clmul, Path::Avx2, Path::Avx512];
 
     /// Returns the minimum length in bytes at which the path is faster than the instruction. Measured with

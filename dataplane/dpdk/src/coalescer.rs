@@ -43,7 +43,6 @@ pub(crate) struct Coalescer {
     empty_bursts: u32,
 }
 
-/// A packet offered to the driver.
 #[derive(Clone, Copy)]
 struct Offer {
     /// Number of its frames: 1, or more for a large packet.

@@ -20,7 +20,7 @@ pub const CAP_BPF: u32 = 39;
 /// A Linux network interface in the network namespace of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// MTU in bytes.
+    /// MTU in bytes: largest IP packet.
     pub mtu: u32,
     /// Interface index, which changes if the interface is recreated.
     pub index: u32,

@@ -48,7 +48,6 @@ impl LogLevel {
     }
 }
 
-/// Function that receives log lines.
 pub(crate) type Sink = fn(LogLevel, &str);
 
 const MAX_RECENT: usize = 8;

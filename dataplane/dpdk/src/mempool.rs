@@ -21,7 +21,7 @@ use crate::pool::Pool;
 /// Parameters of a pool.
 #[derive(Clone, Debug)]
 pub struct MempoolConfig {
-    /// Number of buffers.
+    /// Number of buffers in the pool, fixed at creation.
     pub buffers: u32,
     /// Data room of each buffer, without headroom.
     pub data_room: DataRoom,

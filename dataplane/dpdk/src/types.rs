@@ -98,7 +98,7 @@ pub struct Segmentation {
 }
 
 impl Segmentation {
-    /// No segmentation.
+    /// Segmentation that a device without TSO has: none.
     pub const NONE: Segmentation =
         Segmentation { ipv4: false, ipv6: false, segments: 0, virtio: false };
 
@@ -177,7 +177,7 @@ pub struct DeviceConfig {
     pub rx_descriptors: u16,
     /// Transmit descriptors per queue, rounded to a number that the device supports.
     pub tx_descriptors: u16,
-    /// MTU in bytes.
+    /// MTU in bytes: largest IP packet.
     pub mtu: u16,
     /// Set the MTU in the driver. False for virtual devices that have no MTU, or would set the MTU of the kernel's
     /// interface.

@@ -27,7 +27,6 @@ use rustix::event::{Timespec, epoll};
 
 use crate::types::Segmentation;
 
-/// `-EAGAIN`.
 const NEG_EAGAIN: c_int = -11;
 
 /// State of a vhost-user port: its queues and the frontend connected to them.

@@ -155,9 +155,9 @@ impl BlackHole {
 pub struct Probability(f64);
 
 impl Probability {
-    /// Probability 0.
+    /// Probability 0: the event never happens.
     pub const NEVER: Probability = Probability(0.0);
-    /// Probability 1.
+    /// Probability 1: the event always happens.
     pub const ALWAYS: Probability = Probability(1.0);
 
     /// Returns the probability `p`.

@@ -201,7 +201,7 @@ impl<F: Frame> FaultyLink<F> {
         self.config.rate.map_or(0, |rate| rate.bytes_in(self.busy_until.saturating_since(now)))
     }
 
-    /// Returns the counters.
+    /// Returns the counters since the link was created.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }

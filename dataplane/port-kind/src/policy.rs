@@ -119,7 +119,7 @@ impl LocalPorts {
         (first > 0 && first <= last && ports.count() >= LocalPorts::MIN_COUNT).then_some(ports)
     }
 
-    /// Returns the number of ports.
+    /// Returns the number of ports in the range, at least [`LocalPorts::MIN_COUNT`].
     pub fn count(self) -> u32 {
         u32::from(self.last - self.first) + 1
     }

@@ -267,7 +267,7 @@ impl Exit {
 pub(crate) struct WorkerLink {
     pub(crate) commands: Consumer<Command>,
     pub(crate) events: Producer<Event>,
-    /// Wakes this worker.
+    /// Wakes this worker when it sleeps.
     pub(crate) wake: Arc<Wake>,
     /// Wakes the control thread.
     pub(crate) control: Arc<Wake>,

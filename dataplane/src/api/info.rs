@@ -22,7 +22,7 @@ pub struct StreamInfo {
     pub local: SocketAddr,
     /// Address and port of the peer.
     pub remote: SocketAddr,
-    /// Transport of the stream.
+    /// Transport of the stream, TCP or SCTP.
     pub transport: Transport,
     /// Identifier of the association that carries the stream; `None` over TCP. Other streams may share the association.
     pub association: Option<StreamId>,

@@ -168,7 +168,7 @@ pub enum Command {
         stream: StreamId,
         /// Untagged queue whose buffers are reposted.
         qn: Qn,
-        /// Number of buffers.
+        /// Number of buffers to repost.
         buffers: u32,
     },
     /// Lets an accepted stream send before the peer's first FPDU has arrived. The caller must know by other means that
@@ -228,7 +228,7 @@ pub enum Command {
     Window {
         /// Program that owns the window.
         program: ProgramId,
-        /// The change.
+        /// Addition, removal or binding of a window.
         change: WindowChange,
         /// Chosen by the sender, repeated in the answer.
         ticket: Ticket,
@@ -467,7 +467,7 @@ pub enum Event {
         /// Address and port of the peer.
         remote: SocketAddr,
     },
-    /// A connect has failed.
+    /// A connect has failed: no stream was established.
     ConnectFailed {
         /// The ticket of the [`Command::Connect`].
         ticket: Ticket,
@@ -589,7 +589,7 @@ pub enum Event {
     },
     /// A message or operation was refused, or will not be completed.
     PostFailed {
-        /// Stream of the message.
+        /// Stream to which the message was posted.
         stream: StreamId,
         /// The ticket of the [`Command::Post`] or [`Command::PostRdmap`].
         ticket: Ticket,

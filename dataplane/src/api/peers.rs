@@ -11,9 +11,9 @@ use ipnet::IpNet;
 /// Peer lists of a listener and of its interface. Both must admit a peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerFilter {
-    /// Lists of the interface.
+    /// Lists of the interface on which the listener accepts.
     pub interface: PeerLists,
-    /// Lists of the listener.
+    /// Lists of the listener itself.
     pub listener: PeerLists,
 }
 

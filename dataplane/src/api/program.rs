@@ -24,7 +24,7 @@ use crate::signal::Signal;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ProgramId(pub u32);
 
-/// A queue pair of a program.
+/// Identifier of a queue pair (QP) of a local program.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct QueuePairId {
     /// Program that owns the QP.
@@ -259,7 +259,7 @@ pub enum WindowKind {
 pub enum WindowChange {
     /// Adds an unbound window.
     Add {
-        /// The window.
+        /// Window to add; its number must be unused.
         window: WindowId,
         /// Protection domain of the window.
         pd: PdId,
@@ -268,7 +268,7 @@ pub enum WindowChange {
     },
     /// Removes a window, bound or not.
     Remove {
-        /// The window.
+        /// Window to remove.
         window: WindowId,
     },
     /// Binds a type 1 window, because [`ProgramEvent::BindWindow`] has requested it.

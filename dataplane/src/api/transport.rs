@@ -34,7 +34,7 @@ pub struct SctpConfig {
 }
 
 impl EndpointConfig {
-    /// Returns the transport.
+    /// Returns the transport, TCP or SCTP.
     pub fn transport(&self) -> Transport {
         match self {
             EndpointConfig::Tcp(_) => Transport::Tcp,
@@ -65,7 +65,7 @@ pub enum StreamParams {
 }
 
 impl StreamParams {
-    /// Returns the ULP.
+    /// Returns the ULP, bare DDP or RDMAP.
     pub fn ulp(&self) -> UlpKind {
         match self {
             StreamParams::Tcp(params) => params.ulp,
@@ -114,7 +114,7 @@ impl Default for StreamStats {
 }
 
 impl StreamStats {
-    /// Returns the counters of DDP.
+    /// Returns the counters of the DDP layer.
     pub fn ddp(&self) -> &ddp::Counters {
         match self {
             StreamStats::Tcp(stats) => &stats.ddp,

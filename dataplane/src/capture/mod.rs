@@ -127,7 +127,6 @@ pub struct Tap {
 struct HeldFrame {
     headers: Headers,
     time: u64,
-    /// Length of the frame in bytes.
     len: usize,
     /// First bytes of the frame, at most `snap`. Empty if the filter cannot match the frame, whether dropped or not.
     bytes: Vec<u8>,

@@ -22,7 +22,7 @@ enum Job {
     Report(SyncSender<()>),
 }
 
-/// All resources of one [`Memory`](super::Memory).
+/// Resources of one [`Memory`](super::Memory), freed together.
 pub(super) struct MemoryResources {
     pub(super) mapping: Mapping,
     pub(super) shared: Option<OwnedFd>,

@@ -108,7 +108,6 @@ impl Mapping {
         Ok(None)
     }
 
-    /// Returns an empty mapping.
     pub(super) fn empty() -> Mapping {
         Mapping { start: NonNull::dangling(), len: 0, hold: Hold::Nothing }
     }
@@ -142,7 +141,6 @@ impl Mapping {
         self.start.as_ptr() as usize
     }
 
-    /// Returns the number of mapped bytes.
     pub(super) fn len(&self) -> usize {
         self.len
     }

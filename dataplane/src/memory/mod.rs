@@ -309,7 +309,6 @@ impl Memory {
         }
     }
 
-    /// Returns true if no other handle exists.
     #[cfg(test)]
     pub(crate) fn is_unique(&self) -> bool {
         Arc::strong_count(&self.0) == 1

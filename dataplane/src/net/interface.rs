@@ -42,7 +42,7 @@ pub struct Interface {
     pub vlan: Option<u16>,
     /// The port's link-layer address.
     pub mac: Mac,
-    /// MTU in bytes.
+    /// MTU in bytes: largest IP packet.
     pub mtu: u16,
     /// Local UDP port for SCTP in UDP (RFC 6951); `None` if only SCTP directly in IP is accepted.
     pub encapsulation: Option<u16>,

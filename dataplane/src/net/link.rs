@@ -88,7 +88,6 @@ pub fn find_ip(frame: &[u8]) -> Option<usize> {
 struct Payload {
     vlan: Option<u16>,
     protocol: EthernetProtocol,
-    /// Offset of the payload in the frame.
     offset: usize,
 }
 

@@ -44,7 +44,7 @@ const RETRANS: Duration = Duration::from_secs(1);
 const MAX_SOLICITS: u8 = 3;
 /// Time after a failed resolution in which the address is not resolved again.
 const FAILURE_HOLD: Duration = Duration::from_secs(1);
-/// Minimum time from a scan of all entries to the deadlines that it schedules, so that scans are rare.
+/// Minimum delay from a scan of all entries to the next scan that it schedules, so that scans are rare.
 const SCAN: Duration = Duration::from_millis(10);
 /// Maximum number of entries examined to find one to evict.
 const MAX_EVICT_SCAN: usize = 16;
@@ -106,7 +106,7 @@ pub enum Resolution {
 /// A copy of a cache entry, for display.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Neighbour {
-    /// IP address.
+    /// IP address of the neighbour.
     pub address: IpAddr,
     /// Link-layer address, if known.
     pub mac: Option<Mac>,

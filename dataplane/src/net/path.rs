@@ -60,7 +60,7 @@ pub struct TxChecksum {
 }
 
 impl TxChecksum {
-    /// All checksums in software.
+    /// The worker computes all checksums.
     pub const SOFTWARE: TxChecksum = TxChecksum {
         ip_by_device: false,
         tcp: ChecksumSite::Software,

@@ -226,7 +226,6 @@ impl Link {
     }
 }
 
-/// Announces all addresses of an interface.
 #[cfg(test)]
 pub(super) fn announce(interface: &Interface, out: &mut Outbox) {
     for address in interface.addresses() {

@@ -2,11 +2,11 @@
 
 use smoltcp::wire::IpProtocol;
 
-/// TCP.
+/// TCP (RFC 9293).
 pub const TCP: u8 = 6;
-/// UDP.
+/// UDP (RFC 768).
 pub const UDP: u8 = 17;
-/// ICMPv6.
+/// ICMPv6 (RFC 4443 §2.1).
 pub const ICMPV6: u8 = 58;
 /// ESP (RFC 4303 §2).
 pub const ESP: IpProtocol = IpProtocol::IpSecEsp;

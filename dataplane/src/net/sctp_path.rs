@@ -17,7 +17,7 @@ use port_kind::policy::IpFields;
 /// UDP ports of an encapsulated association.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UdpPorts {
-    /// Local UDP port.
+    /// Local UDP port, the same for all associations.
     pub local: u16,
     /// The peer's UDP port: the source port of its last accepted packet (RFC 6951 §5.4).
     pub remote: u16,

@@ -64,7 +64,6 @@ fn open(device: &str) -> io::Result<(Claim, Option<SocketEntry>)> {
     Ok((Claim(socket), other_claim(&listed, own_inode)))
 }
 
-/// A packet socket in the kernel's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SocketEntry {
     protocol: u16,

@@ -589,7 +589,6 @@ fn is_host_mac(mac: &[u8; 6]) -> bool {
     *mac != [0; 6] && mac[0] & 1 == 0
 }
 
-/// Returns a random locally administered MAC address.
 fn random_mac() -> [u8; 6] {
     let [mut first, rest @ ..] = RandomState::new().hash_one("mac").to_be_bytes();
     first = (first & !1) | 2;

@@ -5,7 +5,6 @@ use dpdk::Mbuf;
 use super::shared::SharedQueueState;
 use crate::capture::{Direction, Fate, Tap};
 
-/// A capture of one queue.
 pub(super) struct QueueCapture {
     tap: Box<Tap>,
     /// Number of pending frames, from the front, that have been recorded.

@@ -53,7 +53,6 @@ impl RingSide {
         self.ends.0[self.side].open.store(open, Ordering::Relaxed);
     }
 
-    /// Returns true if both ends are open.
     pub(super) fn is_joined(&self) -> bool {
         self.ends.0.iter().all(|end| end.open.load(Ordering::Relaxed))
     }

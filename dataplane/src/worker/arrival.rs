@@ -138,17 +138,14 @@ pub(in crate::worker) struct Arrival<F> {
     pub(in crate::worker) strength: Strength,
 }
 
-/// Transport of an arrival.
 #[derive(Clone, Copy)]
 pub(in crate::worker) enum ArrivalKind {
-    /// A TCP segment.
     Segment {
         /// True if the packet's ECN field is CE: a router signals congestion (RFC 3168).
         ce: bool,
         /// State of the TCP checksum.
         check: L4Check,
     },
-    /// An SCTP packet.
     Packet {
         /// The peer's UDP port, if the packet was encapsulated in UDP.
         udp: Option<u16>,

@@ -121,7 +121,6 @@ struct Env<Io: PortIo> {
     partial_checksums: PartialChecksumMonitor,
     /// Times of the next posts of loads with a pace.
     pace_timers: PaceTimers,
-    /// Local programs that post operations.
     programs: Programs,
     /// Time of the current turn.
     now: Instant,
@@ -356,7 +355,6 @@ impl<Io: PortIo> Core<Io> {
         self.env.control.counters().run.busy_nanoseconds.add(time.as_nanos() as u64);
     }
 
-    /// Counts a sleep of the worker.
     pub(crate) fn count_sleep(&self) {
         self.env.control.counters().run.sleeps.add(1);
     }
@@ -371,7 +369,6 @@ impl<Io: PortIo> Core<Io> {
         self.env.ports.queues_mut()
     }
 
-    /// Returns the local programs.
     fn programs(&self) -> &Programs {
         &self.env.programs
     }
@@ -387,7 +384,6 @@ impl<Io: PortIo> Core<Io> {
         self.env.ports.get_mut(port).expect("a port of this worker").io.queues_mut()
     }
 
-    /// Returns the TCP endpoints of the streams.
     #[cfg(test)]
     pub(crate) fn streams(&self) -> impl Iterator<Item = &tcp_lite::endpoint::Endpoint<Memory>> {
         self.streams.iter().filter_map(|conn| match &conn.lower {

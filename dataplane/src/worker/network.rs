@@ -253,7 +253,6 @@ impl Network {
         self.guard.as_mut()?.strength(&policy_flow(transport, flow, udp))
     }
 
-    /// Returns true if IPsec is configured.
     #[inline]
     pub(super) fn is_guarded(&self) -> bool {
         self.guard.is_some()
@@ -426,7 +425,6 @@ impl Network {
         out.iter().next().expect("a solicitation").1.to_vec()
     }
 
-    /// Publishes the counters of IPsec.
     pub(super) fn publish_guard(&self, counters: &Counters) {
         let Some(guard) = &self.guard else { return };
         let (counts, counters) = (guard.counts(), &counters.ipsec);

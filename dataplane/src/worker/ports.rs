@@ -13,7 +13,6 @@ use crate::net::icmp::{Quote, Report};
 use crate::worker::ports::port_queues::PortQueues;
 
 pub(crate) struct PortSlot<Io: PortIo> {
-    /// This worker's queues of the port.
     pub(crate) io: PortQueues<Io>,
     /// Properties of the port that are common to all workers.
     pub(crate) facts: Arc<PortProperties>,
@@ -34,7 +33,6 @@ impl<Io: PortIo> PortSlot<Io> {
         !self.received.is_empty()
     }
 
-    /// Removes and returns the received frames.
     #[inline]
     pub(super) fn take_received(&mut self) -> ArrayVec<Io::Frame, BURST> {
         core::mem::take(&mut self.received)

@@ -385,7 +385,6 @@ impl<Io: PortIo> Core<Io> {
     }
 }
 
-/// Result of sealing a frame.
 enum SealOutcome {
     Clear,
     /// The frame is neither an IP packet nor of a protocol that is exempt from policies.

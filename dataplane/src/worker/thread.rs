@@ -323,7 +323,6 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
         .unwrap_or_else(|| "a panic without a message".to_owned())
 }
 
-/// Idle behaviour of a worker between turns.
 struct IdleLoop {
     idle: Idle,
     last_busy: Instant,

@@ -25,7 +25,7 @@ pub enum CopyKernel {
 }
 
 impl CopyKernel {
-    /// All kernels.
+    /// All kernels, including kernels that this CPU does not support.
     pub const ALL: [CopyKernel; 6] = [
         CopyKernel::LibraryPrefetch,
         CopyKernel::Library,

@@ -171,12 +171,9 @@ impl MldState {
     }
 }
 
-/// A parsed MLD query.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Query {
-    /// True for version 1.
     is_v1: bool,
-    /// Maximum response delay.
     delay: Duration,
     /// The queried group; the unspecified address for all groups.
     group: Ipv6Addr,

@@ -61,7 +61,6 @@ impl Host {
 const OWN_MAC: Mac = [2, 0, 0, 0, 0, 1];
 const OTHER_MAC: Mac = [2, 0, 0, 0, 0, 9];
 
-/// Kind of a sent frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ObservedFrame {
     Probe(IpAddr),

@@ -31,7 +31,6 @@ pub(in crate::worker) enum EndAction {
     Retry(ConnectAttempt),
 }
 
-/// The second attempt of a connect.
 pub(in crate::worker) struct ConnectAttempt {
     pub(in crate::worker) connect: Box<Connect>,
     /// Minimum IPsec protection, at least as strong as in the first attempt.

@@ -61,7 +61,6 @@ impl Admission {
 /// Time after the last sent cookie during which unmatched ACKs are checked for cookies. Cookies expire earlier.
 const COOKIE_CHECK_TIME: Duration = Duration::from_secs(130);
 
-/// SYN cookie state of one worker.
 #[derive(Debug)]
 pub(in crate::worker) struct Cookies {
     codec: SynCookies,

@@ -20,7 +20,6 @@ use crate::worker::flows::age_queue::AgeQueue;
 use crate::worker::flows::carrier::Carrier;
 use crate::worker::flows::flow_info;
 
-/// The associations of one worker.
 pub(in crate::worker) struct Associations {
     slab: Slab<Box<Association>>,
     flows: FlowTable,
@@ -279,7 +278,6 @@ impl Associations {
         Some(UdpPorts { local, remote })
     }
 
-    /// Returns the slots of all associations.
     pub(in crate::worker) fn slots(&self) -> Vec<u32> {
         self.slab.occupied().collect()
     }

@@ -102,7 +102,7 @@ pub(in crate::worker) trait CarrierEndpoint {
     ) -> TransmitOutcome;
 }
 
-/// Context of [`CarrierEndpoint::transmit`].
+/// Resources and limits of one call of [`CarrierEndpoint::transmit`].
 pub(in crate::worker) struct TransmitContext<'a, Io: PortIo> {
     pub(in crate::worker) io: &'a mut Io,
     pub(in crate::worker) checksum: TxChecksum,
@@ -121,7 +121,6 @@ pub(in crate::worker) struct TransmitContext<'a, Io: PortIo> {
     pub(in crate::worker) min_strength: Strength,
 }
 
-/// Result of [`CarrierEndpoint::transmit`].
 #[derive(Clone, Copy, Debug)]
 pub(in crate::worker) struct TransmitOutcome {
     /// True if at least one packet was sent.
@@ -131,14 +130,10 @@ pub(in crate::worker) struct TransmitOutcome {
     pub(in crate::worker) refusal: Option<Refusal>,
 }
 
-/// Reason why a packet was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::worker) enum Refusal {
-    /// The quota is used up.
     Quota,
-    /// The transmit ring is full.
     RingFull,
-    /// The packet buffer pool is empty.
     NoBuffer,
 }
 
@@ -205,7 +200,6 @@ impl<E: CarrierEndpoint> Carrier<E> {
         self.min_strength = self.min_strength.max(min_strength);
     }
 
-    /// Removes the IPsec requirement.
     #[cfg(test)]
     pub(in crate::worker) fn clear_requirement(&mut self) {
         self.min_strength = Strength::CLEAR;
@@ -217,7 +211,6 @@ impl<E: CarrierEndpoint> Carrier<E> {
         &self.path
     }
 
-    /// Returns the path mutably.
     pub(in crate::worker) fn path_mut(&mut self) -> &mut E::Path {
         &mut self.path
     }

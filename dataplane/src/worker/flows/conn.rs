@@ -14,7 +14,6 @@ use crate::worker::flows::echo::{Answer, EchoCount};
 use crate::worker::flows::running_load::RunningLoad;
 use crate::worker::link::event_queue::Credit;
 
-/// A stream of this worker.
 pub(in crate::worker) struct Conn {
     pub(in crate::worker) id: StreamId,
     pub(in crate::worker) lower: LowerLayer,
@@ -44,7 +43,6 @@ pub(in crate::worker) enum ServiceKind {
 pub(in crate::worker) struct PairRef {
     /// Index of the program in the worker's table of programs.
     pub(in crate::worker) place: u32,
-    /// Number of the QP.
     pub(in crate::worker) number: u32,
 }
 
@@ -140,7 +138,6 @@ impl TransientState {
     }
 }
 
-/// Origin of a stream.
 pub(in crate::worker) enum Origin {
     /// Opened by a peer, at this listener.
     Accepted { listener: ListenerId, progress: AcceptProgress },

@@ -9,7 +9,6 @@ use crate::memory::Memory;
 /// An answer of the Echo service: a received message to send back.
 #[derive(Clone)]
 pub(in crate::worker) enum Answer {
-    /// An answer over RDMAP.
     Rdmap(WorkRequest<Memory>),
     /// An answer over bare DDP. The first field is the queue on which the message was received.
     Ddp(Qn, Message<Memory>),

@@ -136,7 +136,6 @@ impl Listeners {
         Ok(())
     }
 
-    /// Replaces the peer lists of a listener.
     pub(in crate::worker) fn set_peers(
         &mut self,
         id: ListenerId,

@@ -22,18 +22,14 @@ use crate::worker::flows::flow_info;
 /// without a further pointer.
 #[allow(clippy::large_enum_variant)]
 pub(in crate::worker) enum LowerLayer {
-    /// A TCP connection.
     Tcp(Carrier<Endpoint<Memory>>),
-    /// A session of an SCTP association.
     Sctp(Session),
 }
 
 /// Reference of a stream to its session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::worker) struct Session {
-    /// Slot of the association.
     pub(in crate::worker) association: u32,
-    /// Session within the association.
     pub(in crate::worker) id: SessionId,
     /// Flow of the association.
     pub(in crate::worker) flow: FlowKey,

@@ -18,13 +18,10 @@ pub(in crate::worker) type NextHop = (usize, IpAddr);
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::worker) enum CarrierKind {
-    /// A TCP connection.
     Connection,
-    /// An SCTP association.
     Association,
 }
 
-/// The schedules of connections and of associations.
 pub(in crate::worker) struct Schedules {
     connections: Schedule,
     associations: Schedule,
@@ -86,7 +83,6 @@ impl Schedules {
 /// The queue from which a carrier was taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::worker) enum Queue {
-    /// Ready carriers.
     Ready,
     /// Carriers blocked at one port.
     Blocked,

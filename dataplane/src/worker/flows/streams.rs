@@ -98,7 +98,6 @@ impl Streams {
         self.slab.occupied().filter_map(|slot| self.get(slot))
     }
 
-    /// Returns the slots of all streams.
     pub(in crate::worker) fn slots(&self) -> Vec<u32> {
         self.slab.occupied().collect()
     }
@@ -144,7 +143,6 @@ impl Streams {
         }
     }
 
-    /// Returns true if the stream in this slot has this flow.
     #[inline]
     fn matches_flow(&self, slot: u32, flow: &FlowKey) -> bool {
         self.get(slot).is_some_and(|conn| conn.lower.flow() == *flow)

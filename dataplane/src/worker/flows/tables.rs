@@ -79,7 +79,6 @@ impl Tables {
         self.stags.insert(entry).map_err(CommandError::Stag)
     }
 
-    /// Returns the worker's STags.
     pub(in crate::worker) fn stags(&self) -> &StagTable<Memory> {
         &self.stags
     }

@@ -78,7 +78,6 @@ pub(in crate::worker) struct EventQueue {
     examined_at: u64,
 }
 
-/// A stream that waits for credit.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::worker) struct WaitingStream {
     pub(in crate::worker) stream: StreamId,

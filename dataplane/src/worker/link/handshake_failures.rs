@@ -21,7 +21,6 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// counted without the listener.
 const MAX_COUNTS: usize = 4096;
 
-/// The failed handshakes of one worker.
 #[derive(Debug, Default)]
 pub(in crate::worker) struct HandshakeFailures {
     /// Counts of failures since they were last taken.

@@ -14,7 +14,6 @@ const MAX_QUEUES: usize = 1 << 14;
 
 #[derive(Default)]
 pub(super) struct CompletionQueues {
-    /// CQs by number.
     queues: Vec<Option<CompletionQueue>>,
     /// CQs with completions since the last [`notify`](CompletionQueues::notify), without duplicates.
     dirty: Vec<u32>,
@@ -132,7 +131,6 @@ impl CompletionQueues {
         std::mem::take(&mut self.failed)
     }
 
-    /// Returns true if the CQ has failed.
     pub(super) fn has_failed(&self, number: u32) -> bool {
         let queue = self.queues.get(number as usize).and_then(Option::as_ref);
         queue.is_some_and(|queue| queue.failed)

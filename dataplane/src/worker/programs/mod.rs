@@ -37,14 +37,12 @@ use crate::signal::Signal;
 use crate::worker::Core;
 use crate::worker::flows::conn::PairRef;
 
-/// The programs of a worker.
 #[derive(Default)]
 pub(in crate::worker) struct Programs {
     /// Programs. The index of a program never changes. `None`: a free entry, or a program that is being served.
     programs: Vec<Option<Box<Program>>>,
 }
 
-/// A program and its queues.
 struct Program {
     id: ProgramId,
     doorbells: DoorbellScanner,
@@ -54,7 +52,6 @@ struct Program {
     can_wake: bool,
     /// Maximum number of doorbells and send descriptors per turn.
     budget: u32,
-    /// QPs by number.
     pairs: Vec<Option<Box<QueuePair>>>,
     completions: CompletionQueues,
     windows: Windows,
@@ -103,10 +100,8 @@ impl Programs {
     }
 }
 
-/// Accessors for tests.
 #[cfg(test)]
 impl Programs {
-    /// Returns the stream of a QP.
     pub(in crate::worker) fn stream_of(&self, id: QueuePairId) -> Option<ddp::StreamId> {
         let place = self.find(id.program)?;
         self.programs[place].as_ref()?.pairs.get(id.number as usize)?.as_ref()?.stream

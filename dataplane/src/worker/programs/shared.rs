@@ -18,7 +18,6 @@ use crate::api::SharedReceives;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Notices(Arc<AtomicBool>);
 
-/// The SRQ of a QP.
 pub(super) struct SharedQueue {
     pub(super) receives: Arc<SharedReceives>,
     pub(super) taken: Arc<Taken>,

@@ -20,7 +20,6 @@ use verbs_layout::work::{Status, WindowAccess, WindowBind};
 use crate::api::{CommandError, WindowId, WindowKind};
 use crate::worker::flows::tables::Tables;
 
-/// The windows of one program.
 #[derive(Default)]
 pub(super) struct Windows {
     windows: HashMap<WindowId, Window>,

@@ -17,14 +17,12 @@ pub(super) const MAX_WAIT: Duration = Duration::from_secs(2);
 /// Waiting frames of a worker, oldest first.
 pub(super) struct WaitingFrames<F>(VecDeque<WaitingFrame<F>>);
 
-/// A frame that waits for an SA.
 pub(super) struct WaitingFrame<F> {
     pub(super) protection: Protection,
     pub(super) port: usize,
     pub(super) frame: F,
     /// Minimum strength with which the frame may be sealed.
     pub(super) min_strength: Strength,
-    /// Time at which the frame is dropped.
     pub(super) expires_at: Instant,
 }
 
@@ -43,7 +41,6 @@ impl<F> WaitingFrames<F> {
         room
     }
 
-    /// Removes and returns all frames.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = WaitingFrame<F>> + use<F> {
         std::mem::take(&mut self.0).into_iter()
     }

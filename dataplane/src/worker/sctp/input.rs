@@ -30,7 +30,6 @@ use crate::worker::receive::partial_checksums;
 use crate::worker::transmit::packet_batch::PacketBatch;
 use crate::worker::{Core, Env, Phase};
 
-/// Origin of a received packet.
 #[derive(Clone, Copy)]
 pub(super) struct PacketOrigin {
     pub(super) flow: FlowKey,
@@ -382,10 +381,8 @@ struct FollowUp {
 }
 
 impl FollowUp {
-    /// No remaining work.
     const NONE: FollowUp = FollowUp { unverified: false, has_events: false, answer_now: false };
 
-    /// Returns true if any work remains.
     #[inline]
     fn is_needed(self) -> bool {
         self.unverified || self.has_events || self.answer_now

@@ -78,7 +78,6 @@ struct Scene {
     stream: StreamId,
     last_segment: LastSegment,
     forger: Host,
-    /// Number of steps so far.
     steps: u64,
 }
 

@@ -38,7 +38,6 @@ fn insert_headers(headers: &[u8], mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// Replaces the EtherType of a frame by these bytes.
 fn replace_ether_type(headers: &[u8], mut frame: Vec<u8>) -> Vec<u8> {
     frame.splice(12..14, headers.iter().copied());
     frame

@@ -79,9 +79,7 @@ enum Cut {
     All,
     /// All frames except neighbour discovery: the path is interrupted behind the next hop.
     BeyondNextHop,
-    /// Frames from the first host.
     FromFirst,
-    /// Frames from the second host.
     FromSecond,
 }
 

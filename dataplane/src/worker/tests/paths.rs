@@ -18,7 +18,6 @@ const PORT: u16 = 4791;
 const SINK: Stag = Stag(9);
 const SOURCE: Stag = Stag(8);
 
-/// Recorded frames.
 pub(super) type TakenFrames = Rc<RefCell<Vec<Vec<u8>>>>;
 
 /// Records the first host's IPv4 frames of more than `len` bytes. These frames are lost.

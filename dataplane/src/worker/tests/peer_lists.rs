@@ -53,7 +53,6 @@ fn net_with_listeners(mode: SynCookieMode, peers: &Arc<PeerFilter>) -> Net {
     net
 }
 
-/// Replaces the peer list of both listeners.
 fn set_peers(net: &mut Net, peers: &Arc<PeerFilter>) {
     for port in [PORT - 1, PORT] {
         let listener = ListenerId(port.into());

@@ -69,7 +69,6 @@ pub(super) struct Host {
     tickets: u64,
 }
 
-/// Parameters of a [`Host`].
 #[derive(Clone)]
 pub(super) struct Plan {
     pub(super) number: u8,
@@ -224,7 +223,6 @@ impl Host {
         ticket
     }
 
-    /// Sends a command to each worker.
     pub(super) fn command_all(&mut self, make: impl Fn(Ticket) -> Command) {
         for worker in 0..self.handles.len() {
             self.command(worker, &make);
@@ -358,7 +356,6 @@ impl Host {
         })
     }
 
-    /// Takes the frames that the host has sent.
     pub(super) fn take_sent(&mut self) -> Vec<TestFrame> {
         self.cores.iter_mut().flat_map(|core| std::mem::take(&mut core.port_mut(0).tx)).collect()
     }

@@ -27,7 +27,6 @@ use crate::memory::{Arena, Maps, Memory, QueueArea, ViewConfig};
 use crate::signal::Signal;
 
 pub(super) const PROGRAM: ProgramId = ProgramId(7);
-/// Number of the SRQ of a program.
 pub(super) const SRQ: u32 = 8;
 /// Address of the first byte of a program's memory region, which is also its TO.
 pub(super) const ADDRESS: u64 = 0x7f00_0000_1000;
@@ -88,7 +87,6 @@ pub(super) struct TestProgram {
     pub(super) sends_at: u64,
     /// Byte offset of the RQ or SRQ in the area.
     receives_at: u64,
-    /// The SRQ.
     pub(super) shared: Option<Arc<SharedReceives>>,
 }
 

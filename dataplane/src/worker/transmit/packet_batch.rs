@@ -40,9 +40,7 @@ pub(in crate::worker) struct PacketBatch<'a, Io: PortIo> {
     keep_limit: u64,
     /// True if many streams share the port ([`TxBatch::is_shared`]).
     shared: bool,
-    /// Minimum IPsec protection of the packets.
     min_strength: Strength,
-    /// True if the packets are looped back.
     looped: bool,
     refused: Option<Refusal>,
 }
@@ -94,7 +92,6 @@ impl<'a, Io: PortIo> PacketBatch<'a, Io> {
         self.min_strength = min_strength;
     }
 
-    /// Returns true if a packet was sent.
     pub(in crate::worker) fn has_sent(&self) -> bool {
         self.sent > 0
     }

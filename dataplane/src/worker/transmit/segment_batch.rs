@@ -34,9 +34,7 @@ pub(in crate::worker) struct SegmentBatch<'a, Io: PortIo> {
     keep_limit: u64,
     /// True if many streams share the port ([`TxBatch::is_shared`]).
     shared: bool,
-    /// Minimum IPsec protection of the segments.
     min_strength: Strength,
-    /// True if the segments are looped back.
     looped: bool,
     refused: Option<Refusal>,
 }

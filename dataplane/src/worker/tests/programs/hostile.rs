@@ -232,18 +232,15 @@ fn refused_read_has_its_status() {
     assert_eq!(statuses, [(1, Status::RemoteAccess), (2, Status::Flushed)]);
 }
 
-/// A step of a hostile program.
 #[derive(Clone, Debug)]
 enum Step {
     /// Appends units to the SQ and publishes them.
     Units(Vec<Unit>),
     /// Overwrites a word of the queue area: index, value.
     Word(usize, u64),
-    /// Rings the doorbell of this QP.
     Bell(u32),
     /// Sends a message of the peer.
     Message,
-    /// Runs a turn of the worker.
     Turn,
 }
 

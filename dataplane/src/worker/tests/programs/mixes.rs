@@ -21,7 +21,6 @@ const SLOT: u64 = 4096;
 const TARGET: WindowId = WindowId(0x51);
 /// Window of each program that its operations bind and invalidate.
 const CHANGED: WindowId = WindowId(0x52);
-/// Number of operations of each program.
 const OPERATIONS: u64 = PART / SLOT;
 
 /// Random number generator: xorshift64.

@@ -212,8 +212,8 @@ fn write_all(mut output: AuditOutput, lines: &Receiver<String>) {
     }
 }
 
-/// Writes lines until the sender is dropped. Also writes the reports about calls that the quota omitted, when they are
-/// due and at the end.
+/// Writes lines until the sender is dropped. Also writes the quota's reports of omitted calls, when they are due and at
+/// the end.
 fn write_within_quota(mut output: AuditOutput, lines: &Receiver<String>, quota: &Mutex<LineQuota>) {
     loop {
         // `None` means that no call has been omitted or recorded lately. The next call without effect always has a

@@ -16,7 +16,7 @@ use super::{Config, ListenerSection, RegionSection};
 /// Returns a text for `file` that contains this configuration. `text`: the present text, which is edited if possible.
 ///
 /// # Errors
-/// One sentence: no file can describe this configuration.
+/// No file can describe this configuration. The error is one sentence.
 pub fn file_text(config: &Config, file: &Path, text: &str) -> Result<String, String> {
     let wanted = config.to_tables(Secrets::InClear);
     let is_it = |text: &str| {
@@ -174,8 +174,8 @@ fn has_identity(table: &TomlTable, key: &str, name: &str) -> bool {
     })
 }
 
-/// Returns the table of this section, if it exists. `of`: the identities (such as names) of the list elements on its
-/// path, the outermost first.
+/// Returns the table of this section, if it exists. `of`: names (or other identities) of the list elements on its path,
+/// outermost first.
 fn find_table<'t>(
     root: &'t mut TomlTable,
     section: &str,
@@ -184,8 +184,8 @@ fn find_table<'t>(
     walk_to_table(root, section, of, false)
 }
 
-/// Returns the table of this section; creates it if missing. `of`: the identities (such as names) of the list elements
-/// on its path, the outermost first.
+/// Returns the table of this section; creates it if missing. `of`: names (or other identities) of the list elements on
+/// its path, outermost first.
 fn open_table<'t>(
     root: &'t mut TomlTable,
     section: &str,

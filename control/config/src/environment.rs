@@ -68,7 +68,7 @@ impl Document {
     }
 }
 
-/// Size of the hugepages of regions, bytes.
+/// Size of the hugepages that back regions, bytes.
 const REGION_PAGE: u64 = 2 << 20;
 
 fn check_hugepages(machine: &Machine, document: &Document, findings: &mut Findings<'_>) {

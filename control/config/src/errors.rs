@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// One error. Displayed as `FILE:LINE: KEY: SENTENCE`.
+/// An error in the configuration. Displayed as `FILE:LINE: KEY: SENTENCE`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConfigError {
     /// The file's path as given; empty for an API request.

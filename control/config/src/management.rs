@@ -240,7 +240,7 @@ impl MemberIds {
     /// Resolves the names of a list.
     ///
     /// # Errors
-    /// A sentence for each wrong name.
+    /// Some names are wrong. The error has one sentence per wrong name.
     pub(crate) fn resolve(
         members: &[Member],
         overflow: OverflowIds,

@@ -132,7 +132,7 @@ impl Core {
     /// start the listeners are queued in [`commands`](Self::commands).
     ///
     /// # Errors
-    /// One sentence: a region or a listener cannot be added.
+    /// A region or a listener cannot be added. The error is one sentence.
     pub fn new(
         setup: Setup,
         regions: Vec<(RegionSection, LoadedMemory)>,

@@ -38,8 +38,8 @@ impl Handshakes {
         *self.counts.entry(key).or_default() += count;
     }
 
-    /// Counts a report. Returns the number of unreported failures before it, or `None` if the period's reports are used
-    /// up.
+    /// Decides whether a failure is reported. Returns the number of unreported failures since the last report, or
+    /// `None` if the period already has [`MAX_REPORTS`] reports.
     pub(super) fn report(&mut self, now: Instant) -> Option<u64> {
         if self.since.is_none_or(|since| now.saturating_duration_since(since) >= PERIOD) {
             (self.since, self.reported) = (Some(now), 0);

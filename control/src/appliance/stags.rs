@@ -47,7 +47,7 @@ impl StagAllocator {
         self.allocate_from(draw)
     }
 
-    /// Allocates a memory window: returns the upper 24 bits of its STags, of which none is in use or quarantined.
+    /// Allocates a memory window. Returns the upper 24 bits of its STags; none of these STags is in use or quarantined.
     pub fn allocate_window(&mut self) -> Result<u32, StagError> {
         self.allocate_window_from(draw)
     }

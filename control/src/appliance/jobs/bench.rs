@@ -357,8 +357,8 @@ impl Benches {
         self.fail(id, ApiError::timeout(sentence), out);
     }
 
-    /// Adds the report of a stream's load. After the last report, ends the run or continues the perftest exchange. Fails
-    /// the run if the load has failed.
+    /// Adds the report of a stream's load. After the last report, ends the run or continues the perftest exchange. If
+    /// the load has failed, fails the run.
     pub(super) fn on_load_done(
         &mut self,
         id: u64,
@@ -423,7 +423,7 @@ impl Benches {
                 let error = run.with_hint(error);
                 self.fail(id, error, out);
             }
-            // Data that the peer refused at the end was not placed: the run fails after all.
+            // The peer refused data at the end, so the data was not placed: the run fails.
             (Some((state @ JobState::Done, error)), Some(failed)) => {
                 *state = JobState::Failed;
                 *error = Some(stream_ended_error(failed.clone()));

@@ -11,8 +11,8 @@ pub(in crate::appliance) struct Refused {
 }
 
 impl Refused {
-    /// Returns the report of a refusal to the control thread; `None` if the refusal is only about the call itself.
-    /// `is_open`: the session's hello was accepted.
+    /// Returns the report to the control thread; `None` if the refusal concerns only the call. `is_open`: true if the
+    /// session's hello was accepted.
     pub(in crate::appliance) fn new(
         process: AttachedProcess,
         refusal: &Refusal,

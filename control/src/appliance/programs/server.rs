@@ -50,7 +50,7 @@ impl BoundSocket {
     /// Listens on the socket of `[programs]`; `None` without the section.
     ///
     /// # Errors
-    /// One sentence: a user or group does not exist, or the socket cannot be created.
+    /// A user or group does not exist, or the socket cannot be created. The error is one sentence.
     pub fn open(config: &Config) -> Result<Option<BoundSocket>, String> {
         let (Some(section), Some(path)) = (&config.programs, config.programs_socket()) else {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Memory windows of a program. The QPs bind and invalidate windows at their workers. Only the bindings of type 1 windows,
+//! Memory windows of a program. The QPs bind and invalidate windows at their workers. Only bindings of type 1 windows,
 //! which all workers need, pass through the control thread.
 
 use dataplane::{Command, ProgramId, QueuePairId, WindowChange, WindowId};

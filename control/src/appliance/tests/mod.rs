@@ -94,7 +94,7 @@ struct Bench {
 
 const WORKERS: usize = 2;
 
-/// Two regions, of which the second is shared, and a listener that lists both.
+/// Two regions and a listener that lists both. The second region is shared.
 const BASIC: &str = concat!(
     host!(),
     r#"

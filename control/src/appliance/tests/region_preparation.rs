@@ -1,4 +1,4 @@
-//! Regions whose memory is being created: progress, removal, refusal for lack of mappings, and the end of the appliance.
+//! Regions whose memory is being created: progress, removal, refusal for lack of mappings, and the appliance's end.
 
 use api::{ErrorKind, RegionInfo};
 use config::Backing;

@@ -66,7 +66,7 @@ fn region_with_bound_windows_is_not_deregistered() {
     assert_eq!(rig.windows(), vec![(WindowId::of(Stag(window)), Some(bind)); WORKERS]);
     let remove = Call::DeregisterMemory { stag };
     assert_eq!(client.refused(&mut rig, remove.clone()), RefusalKind::InUse);
-    // A second removal meanwhile is refused.
+    // A second removal is refused while the first is in progress.
     let first = client.send(&rig, remove.clone());
     let second = client.send(&rig, remove.clone());
     rig.settle();

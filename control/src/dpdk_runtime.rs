@@ -23,7 +23,7 @@ fn runtime_directory(is_root: bool, variable: impl Fn(&str) -> Option<OsString>)
 /// Creates the directory with mode 0700, unless it exists.
 ///
 /// # Errors
-/// A sentence: the directory cannot be created or read, or another user can write to it.
+/// The directory cannot be created or read, or another user can write to it. The error is one sentence.
 pub(crate) fn create(directory: &Path) -> Result<(), String> {
     let shown = directory.display();
     let failed = |error| format!("management.dpdk_telemetry: {shown}: {error}");

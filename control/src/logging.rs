@@ -18,7 +18,7 @@ static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
 /// Installs the log of the process.
 ///
 /// # Errors
-/// One sentence: the filter is invalid, journald is missing, or a log has been started already.
+/// The filter is invalid, journald is missing, or a log has been started already. The error is one sentence.
 pub fn start(filter: &str, format: LogFormat) -> Result<(), String> {
     let (filter, handle) = reload::Layer::new(parse(filter)?);
     let lines = || fmt::layer().with_writer(std::io::stderr).with_target(false);
@@ -48,7 +48,7 @@ pub fn start(filter: &str, format: LogFormat) -> Result<(), String> {
 /// Replaces the log filter. Without an installed log it only validates `filter`.
 ///
 /// # Errors
-/// A sentence: `filter` is not a valid filter expression.
+/// `filter` is not a valid filter expression. The error is one sentence.
 pub fn set_filter(filter: &str) -> Result<(), String> {
     let filter = parse(filter)?;
     match FILTER.get() {

@@ -88,7 +88,7 @@ pub(super) fn check_isolation(host: &Host, subject: &Subject, found: &mut Vec<Fi
     if shared.is_empty() {
         return found.push(ISOLATION.ok(seen));
     }
-    // Only polling workers are a warning: a sleeping worker shares its core like any program.
+    // Only a polling worker causes a warning. A sleeping worker shares its core like any program.
     let polls = shared.iter().any(|core| cores[core] && !isolated.contains(core));
     let severity = if polls { Severity::Warning } else { Severity::Note };
     let list = shared.iter().map(u16::to_string).collect::<Vec<_>>().join(",");

@@ -77,7 +77,7 @@ pub enum Report {
     Failed {
         /// The file that could not be written or synced.
         file: FileId,
-        /// A sentence with path and reason.
+        /// Path and reason, one sentence.
         reason: String,
         /// True unless the policy is [`Fsync::Never`].
         durable: bool,

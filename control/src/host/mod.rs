@@ -31,7 +31,7 @@ pub use self::tap::find_misplaced_address;
 /// show this, because they are per namespace.
 ///
 /// # Errors
-/// A sentence: the kernel cannot be queried.
+/// The kernel cannot be queried. The error is one sentence.
 pub(crate) fn has_peer_in_other_netns(device: &str) -> Result<bool, String> {
     let mut socket = netlink::Socket::open(netlink::Protocol::Route)
         .map_err(|error| format!("no netlink socket: {error}"))?;
@@ -63,7 +63,7 @@ struct KernelSettings {
 /// process drops capabilities and restricts its system calls.
 ///
 /// # Errors
-/// One sentence: the request that the kernel refused, or a misplaced address.
+/// The kernel refuses a request, or an address is misplaced. The error is one sentence.
 pub(crate) fn create_taps(
     config: &Config,
     macs: &[[u8; 6]],
@@ -124,7 +124,7 @@ impl HostPumps {
     /// Starts one thread per shared interface. `ends` are the host's ends of the rings to the workers.
     ///
     /// # Errors
-    /// A sentence: a thread cannot be started.
+    /// A thread cannot be started. The error is one sentence.
     pub(crate) fn start(
         shared: Vec<SharedInterface>,
         ends: Vec<HostEnd>,

@@ -62,7 +62,7 @@ impl Tap {
 /// has this setting only for IPv4.
 ///
 /// # Errors
-/// A sentence: the device does not exist, or the kernel refuses.
+/// The device does not exist, or the kernel refuses the change. The error is one sentence.
 pub(super) fn exempt_from_ipsec(name: &str) -> Result<(), String> {
     let failed = |error: io::Error| {
         format!("the kernel cannot be kept from doing IPsec on {name} besides: {error}")
@@ -116,7 +116,7 @@ fn index_of(name: &str) -> Option<u32> {
 /// for this address on that device. Returns a sentence about the first such address.
 ///
 /// # Errors
-/// A sentence: the kernel's addresses cannot be read.
+/// The kernel's addresses cannot be read. The error is one sentence.
 pub fn find_misplaced_address(
     section: &InterfaceSection,
     name: &str,

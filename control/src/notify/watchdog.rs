@@ -42,7 +42,7 @@ pub fn interval_from_env() -> Option<Duration> {
 /// Returns the interval from the values of `WATCHDOG_USEC` and `WATCHDOG_PID`. `own` is the ID of this process.
 ///
 /// # Errors
-/// One sentence: a value is not a number.
+/// A value is not a number. The error is one sentence.
 pub fn interval(
     usec: Option<&str>,
     pid: Option<&str>,

@@ -78,8 +78,8 @@ const READABLE_PATHS: [&str; 17] = [
 /// creates.
 ///
 /// # Errors
-/// A sentence: a directory of `management.sandbox.paths` cannot be opened, DPDK's runtime directory is not safe, or the
-/// kernel refuses a rule.
+/// A directory of `management.sandbox.paths` cannot be opened, DPDK's runtime directory is not safe, or the kernel
+/// refuses a rule. The error is one sentence.
 pub(super) fn restrict(configs: &[Config]) -> Result<LandlockVersion, String> {
     let failed = |error: landlock::RulesetError| format!("Landlock refuses the sandbox: {error}");
     let mut rules = Ruleset::default()

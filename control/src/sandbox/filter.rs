@@ -24,7 +24,7 @@ pub(super) struct Ports {
 /// Restricts the system calls of all threads of the process.
 ///
 /// # Errors
-/// A sentence: the kernel has no seccomp filters, or refuses this filter.
+/// The kernel has no seccomp filters, or refuses this filter. The error is one sentence.
 pub(super) fn install_base(ports: &Ports) -> Result<(), String> {
     let refused = |error: seccompiler::Error| error.to_string();
     apply_filter_all_threads(&allow_filter(base_rules(ports)?)?).map_err(refused)?;
@@ -39,7 +39,7 @@ pub(super) fn install_base(ports: &Ports) -> Result<(), String> {
 /// Restricts the calling thread further: to the system calls that every worker needs or that ports of these kinds need.
 ///
 /// # Errors
-/// A sentence: the kernel refuses the filter.
+/// The kernel refuses the filter. The error is one sentence.
 pub(super) fn install_worker(kinds: &[PortKind], journald: bool) -> Result<(), String> {
     let rules = worker_rules(kinds.iter().map(PortKind::name), journald)?;
     apply_filter(&allow_filter(rules)?).map_err(|error| error.to_string())

@@ -43,8 +43,8 @@ impl Sandbox {
     /// need. Must be called while the process has a single thread.
     ///
     /// # Errors
-    /// One sentence: the configurations differ in the sandbox mode, a configured directory cannot be opened, or the
-    /// kernel refuses a restriction that it supports.
+    /// The configurations differ in the sandbox mode, a configured directory cannot be opened, or the kernel refuses a
+    /// restriction that it supports. The error is one sentence.
     pub fn enter(configs: &[Config]) -> Result<Sandbox, String> {
         let modes: Vec<SandboxMode> =
             configs.iter().map(|config| config.management.sandbox.mode).collect();

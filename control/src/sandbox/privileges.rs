@@ -10,7 +10,7 @@ use config::privilege::{Capabilities, locked_memory_limit, port_needs, process_n
 /// Drops the capabilities that no appliance needs from all sets. Returns the kept capabilities.
 ///
 /// # Errors
-/// A sentence: the capabilities or `/proc/self/limits` cannot be read, or the kernel refuses the change.
+/// The capabilities or `/proc/self/limits` cannot be read, or the kernel refuses the change. The error is one sentence.
 pub(super) fn drop_unneeded(configs: &[Config]) -> Result<Capabilities, String> {
     let failed = |what, error| format!("capabilities cannot be {what}: {error}");
     let own = rustix::thread::capabilities(None).map_err(|error| failed("read", error))?;

@@ -3,8 +3,7 @@
 //! A program connects to the appliance's attach socket, and names a shared-memory object. It receives three
 //! descriptors: the region (a sealed memory file), its completion ring ([`dataplane::memory::ring`]) and a separate
 //! socket for wake-ups. `docs/shared-memory.md` describes every byte. The program is attached until the connection
-//! closes.
-//! End-of-file means that the region or the appliance has ended.
+//! closes. End-of-file means that the region or the appliance has ended.
 //!
 //! All calls run on the control thread, which is the only producer of completion rings. They never block. Connections
 //! are bounded. If all are in use, a new connection evicts the oldest connection that is not attached.

@@ -41,7 +41,7 @@ mod tests {
     #[test]
     fn wake_ups_never_wait_for_a_program_and_are_bounded() {
         let (ours, theirs) = WakeUp::pair().unwrap();
-        // A program may clear O_NONBLOCK of its own end and never read.
+        // A program may clear O_NONBLOCK on its end and never read.
         rustix::io::ioctl_fionbio(&theirs, false).unwrap();
         (0..1000).for_each(|_| ours.send());
         rustix::io::ioctl_fionbio(&theirs, true).unwrap();

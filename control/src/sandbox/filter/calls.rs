@@ -196,7 +196,7 @@ pub(super) const CONNECT: &[c_long] = &[SYS_connect];
 /// Returns the additional calls of a kind of port: in its workers, and in the other threads.
 ///
 /// # Errors
-/// A sentence: the kind has no entry.
+/// The kind has no entry. The error is one sentence.
 pub(super) fn calls_of_kind(kind: &str) -> Result<(&'static [c_long], &'static [c_long]), String> {
     Ok(match kind {
         "af_packet" => (&[], &[]),

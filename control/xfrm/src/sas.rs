@@ -295,7 +295,7 @@ impl Sas {
         }
     }
 
-    /// Adds the SAs `begin` to the data plane. Outbound SAs follow later, once their first sequence numbers are
+    /// Adds the SAs in `begin` to the data plane. Outbound SAs follow later, once their first sequence numbers are
     /// reserved.
     pub(crate) fn add_to_dataplane(
         &mut self,

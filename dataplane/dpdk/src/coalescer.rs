@@ -5,9 +5,9 @@
 //!  large packet   | headers' |----------> payload |-----------> payload |------> payl |
 //! ```
 //!
-//! A large packet consists of a separate buffer for its headers and the payloads of the frames. Frames are merged when
-//! they are offered to the device. If the device does not accept the packet, they are separated again, so frames that
-//! wait for a device are never merged.
+//! A large packet consists of a header buffer, followed by the payloads of the frames. Frames are merged when they are
+//! offered to the device. If the device does not accept the packet, they are separated again, so frames that wait for
+//! a device are never merged.
 
 use arrayvec::ArrayVec;
 use dpdk_sys as sys;
@@ -45,7 +45,7 @@ pub(crate) struct Coalescer {
 
 #[derive(Clone, Copy)]
 struct Offer {
-    /// Number of its frames: 1, or more for a large packet.
+    /// Number of merged frames; 1 for a single frame.
     frames: u16,
     /// Header bytes of a large packet; 0 for a single frame.
     headers: u16,

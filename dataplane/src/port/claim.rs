@@ -135,7 +135,7 @@ sk               RefCnt Type Proto  Iface R Rmem   User   Inode
         assert_eq!(taken(103), Some((101, 998)));
         assert_eq!(taken(102), None);
         assert_eq!(taken(104), None);
-        // The list does not contain the own socket (105).
+        // The list does not contain socket 105 itself.
         assert_eq!(taken(105), None);
         assert_eq!(other_claim("sk RefCnt\n1 2 3 zz 5\n", 1), None);
     }

@@ -1,5 +1,5 @@
 //! Fuzz target for a worker with a hostile program: arbitrary words in its SQ, RQ, CQ and doorbells, and descriptors
-//! with any STag. Beside it a good program transfers to a good peer.
+//! with any STag. Meanwhile a good program transfers to a good peer.
 //!
 //! Checked: the memory of others is neither changed nor read; the good program makes progress and its completions are
 //! in order; a turn of the worker takes a bounded number of posts; a hostile QP ends with an event, and the removal of
@@ -80,8 +80,8 @@ fn run(data: &[u8]) -> Outcome {
     outcome
 }
 
-/// Breaks the ring protocol of the hostile QP. The QP must end with an event, unless its stream has ended before, and
-/// its peer's QP too.
+/// Breaks the ring protocol of the hostile QP. The QP must end with an event, unless its stream has ended before. The
+/// peer's QP must end, too.
 fn end_hostile_pair(world: &mut World<'_>) {
     world.hostile.set_index(SENDS_AT, u64::MAX / 2);
     world.hostile.ring(world.hostile.id().send_doorbell());

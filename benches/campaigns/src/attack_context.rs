@@ -23,7 +23,7 @@ pub(crate) struct AttackContext<'a> {
     pub(crate) random: fastrand::Rng,
     /// Violations found by the attack.
     pub(crate) findings: Vec<String>,
-    /// Attempts so far: raw frames sent, or streams opened and messages sent by attacks with streams of their own.
+    /// Attempts so far: raw frames sent, or streams opened and messages sent if the attack opens streams.
     pub(crate) attempts: u64,
     /// Port of the attacker's newest stream or association. Each stream or association uses a new port.
     pub(crate) last_port: u16,

@@ -31,7 +31,7 @@ pub(crate) struct Expectation {
 pub(crate) struct Observations {
     /// Duration, seconds.
     pub(crate) seconds: f64,
-    /// Attempts: raw frames sent, or streams opened and messages sent by attacks with streams of their own.
+    /// Attempts: raw frames sent, or streams opened and messages sent if the attack opens streams.
     pub(crate) attempts: u64,
     /// Raw frames sent by the attacker.
     pub(crate) sent: Traffic,

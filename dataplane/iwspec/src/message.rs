@@ -129,9 +129,9 @@ impl Kind {
     }
 }
 
-/// Keys of messages sent over SCTP, in addition to those of their kind.
+/// Keys of messages sent over SCTP, in addition to the keys of their kind.
 pub const SENT_OVER_SCTP: &[&str] = &["stream", "ssn", "ordered", "ppid"];
-/// Fields of messages received over SCTP, in addition to those of their kind.
+/// Fields of messages received over SCTP, in addition to the fields of their kind.
 pub const RECEIVED_OVER_SCTP: &[&str] =
     &["stream", "ssn", "ppid", "unordered", "whole", "sequence"];
 

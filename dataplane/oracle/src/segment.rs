@@ -142,7 +142,7 @@ pub struct Terminate {
     pub layer: u8,
     /// Error type, four bits.
     pub etype: u8,
-    /// Error code.
+    /// Error code, eight bits; its meaning depends on layer and type.
     pub code: u8,
     /// M: DDP Segment Length is valid.
     pub m: bool,

@@ -143,7 +143,7 @@ impl Path {
             self.mtu = mtu;
             self.mtu_changes.pop_front();
         }
-        // The end that seals reports the path MTU minus the overhead of ESP (RFC 4301 §8.2.1).
+        // The sealing host reports the path MTU minus the overhead of ESP (RFC 4301 §8.2.1).
         let mtu = self.esp.as_ref().map_or(self.mtu, |esp| esp.config().inner_mtu(self.mtu));
         if bytes.len() + IP_HEADER > mtu {
             self.counters.too_big += 1;

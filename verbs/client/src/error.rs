@@ -89,7 +89,7 @@ pub enum Error {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("post {posted} was refused: {error}")]
 pub struct PostError {
-    /// Number of accepted posts, from the first on.
+    /// Number of accepted posts: the first posts of the batch.
     pub posted: usize,
     /// Reason why the next post was refused.
     pub error: Error,

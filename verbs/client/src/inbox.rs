@@ -15,7 +15,7 @@ use verbs_session::message::Event;
 use crate::error::Error;
 use crate::lock::lock;
 
-/// The object of an event, with its number.
+/// The object that an event concerns, by its number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Key {
     Pair(u32),

@@ -273,8 +273,8 @@ impl<'a> SharedConsumer<'a> {
             match copied {
                 Ok(units) => {
                     let end = next.wrapping_add(units.len() as u64);
-                    // Release: the copy is complete before the units can be released. Acquire: so are the copies of
-                    // all earlier units.
+                    // Release: this copy is complete before its units can be released. Acquire: the copies of all
+                    // earlier units are complete, too.
                     let taken =
                         self.next.compare_exchange(next, end, Ordering::AcqRel, Ordering::Relaxed);
                     if taken.is_ok() {
@@ -284,8 +284,8 @@ impl<'a> SharedConsumer<'a> {
                         return Ok(Some(units));
                     }
                 }
-                // Units that another worker has taken may be overwritten: then the error is not the producer's. The
-                // exchange returns the newest index, which a load would not.
+                // Another worker may have taken these units, and the producer may have overwritten them: the error is
+                // then not the producer's. The exchange reads the newest index; a load may return an older index.
                 Err(error) => {
                     let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
                     if self.next.compare_exchange(next, next, success, failure).is_ok() {

@@ -80,9 +80,9 @@ pub enum AreaError {
     /// The area's length differs from the mapped memory.
     #[error("the area has {written} bytes, the mapping {mapped}")]
     Length {
-        /// Bytes according to the header.
+        /// Length in the header, bytes.
         written: u64,
-        /// Bytes of the mapping.
+        /// Length of the mapping, bytes.
         mapped: u64,
     },
     /// A [`Size`] in the area's header differs from that of this crate.

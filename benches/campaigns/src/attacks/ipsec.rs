@@ -1,6 +1,6 @@
 //! Attacks on IPsec policies and on listeners that require protection: RFC 4301 §5.2, RFC 4303 §3.4, RFC 3948 §2.2. The
 //! target shares its port with the host's kernel. A frame whose headers the policies cannot classify must not reach the
-//! kernel, which might parse the packet behind them.
+//! kernel, which might parse the packet after these headers.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
@@ -121,7 +121,7 @@ fn send_in_clear(context: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Bytes inserted before the EtherType: VLAN tags, and other headers behind which Linux may find an IP packet.
+/// Bytes inserted before the EtherType: VLAN tags, and other headers after which Linux may find an IP packet.
 const TAG_PREFIXES: [&[u8]; 10] = [
     &[0x81, 0, 0, 0],
     &[0x81, 0, 0xe0, 0],
@@ -268,7 +268,7 @@ fn send_unencrypted_syns(context: &mut AttackContext<'_>) -> Result<()> {
 fn continue_with_weaker_sa(context: &mut AttackContext<'_>) -> Result<()> {
     let (mut strong, mut weak, mut back) =
         (Sealer::new(STRONG_SA)?, Sealer::new(WEAK_SA)?, Opener::new()?);
-    // Sequence numbers above those of earlier attacks, so that the anti-replay check accepts them.
+    // Continues above the sequence numbers of earlier attacks, so that the anti-replay check accepts the packets.
     weak.resume(1 << 24);
     let from = Ipv4Addr::new(198, 19, 2, 2).into();
     let mut client = RawTcp::new(context, from, testbed::target_address(REQUIRED_PORT));

@@ -84,7 +84,7 @@ pub(crate) struct Worker {
     pub(crate) ddpctl: PathBuf,
     pub(crate) file: PathBuf,
     pub(crate) random: fastrand::Rng,
-    /// Identifier of the newest stream or job; `last_at_target` is true if it is the target's, otherwise the peer's.
+    /// Identifier of the newest stream or job, at the target if `last_at_target`, otherwise at the peer.
     pub(crate) last_id: Option<String>,
     pub(crate) last_at_target: bool,
     /// Local addresses of the sockets of the current operation.

@@ -21,7 +21,7 @@ pub(super) enum Form {
 pub(super) enum Cut {
     /// One FPDU per segment.
     Aligned,
-    /// As many whole FPDUs as fit into this many bytes.
+    /// Whole FPDUs, as many as fit into a segment of this many bytes.
     Packed(usize),
     /// Segments of this many bytes, the start-up frames included.
     Every(usize),
@@ -31,12 +31,12 @@ pub(super) enum Cut {
 #[derive(Clone, Debug)]
 pub(super) struct Setup {
     pub(super) form: Form,
-    /// True if the sender's FPDUs have markers: of the initiator, of the responder.
+    /// True if the FPDUs of a side have markers. Index 0 is the initiator.
     pub(super) markers: [bool; 2],
     pub(super) crc: bool,
     pub(super) reject: bool,
     pub(super) private_data: Vec<u8>,
-    /// True if FPDUPTR counts from the marker in front of an FPDU, as senders by the first draft may do.
+    /// True if FPDUPTR counts from the marker at the start of an FPDU, as the first draft permits.
     pub(super) draft_pointers: bool,
     /// Initial sequence number of the initiator.
     pub(super) isn: u32,

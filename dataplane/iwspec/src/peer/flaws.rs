@@ -165,7 +165,7 @@ impl Flaws {
         !self.0.iter().any(|f| matches!(f, Flaw::Ignore(c) if c == check))
     }
 
-    /// Returns the error that the peer reports for a check: that of a `report` flaw, otherwise `right`.
+    /// Returns the error that the peer reports for a check: the error of a `report` flaw, otherwise `right`.
     pub fn error(&self, check: &str, right: (u8, u8, u8)) -> (u8, u8, u8) {
         let wrong = |f: &Flaw| match f {
             Flaw::Report(c, error) if c == check => Some(*error),

@@ -48,7 +48,7 @@ struct Section {
     rows: Vec<Row>,
 }
 
-/// Returns the page.
+/// Returns the report as HTML text.
 ///
 /// # Errors
 /// The template fails.

@@ -36,7 +36,7 @@ struct Entry<'a> {
     seconds: f64,
 }
 
-/// Returns the document.
+/// Returns the report as JSON text.
 ///
 /// # Errors
 /// The document cannot be serialised.

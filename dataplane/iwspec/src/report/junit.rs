@@ -6,7 +6,7 @@ use super::{About, reason};
 use crate::run::Verdict;
 use crate::suite::Report;
 
-/// Returns the document.
+/// Returns the report as XML text.
 ///
 /// # Errors
 /// The document cannot be serialised.

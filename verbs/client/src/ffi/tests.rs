@@ -1,5 +1,5 @@
-//! Tests of the C interface: header, sizes of structures, and errors. `scripts/client-library --test` also runs those
-//! that use the built library: fork, and the examples in C and Python.
+//! Tests of the C interface: header, sizes of structures, and errors. `scripts/client-library --test` also runs the
+//! tests that use the built library: fork, and the examples in C and Python.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;

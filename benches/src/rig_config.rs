@@ -40,7 +40,7 @@ impl Link {
     }
 }
 
-/// A side of the rig.
+/// The two ends of the rig, which have different tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {

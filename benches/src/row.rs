@@ -37,7 +37,7 @@ pub struct Row {
     pub noisy: bool,
 }
 
-/// A repetition of a row.
+/// One of several repetitions of a row, with its own numbers.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Repetition {

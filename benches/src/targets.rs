@@ -40,7 +40,7 @@ impl Kind {
 pub struct Target {
     /// Name in the report.
     pub name: String,
-    /// Kind of the target.
+    /// Kind of the target: determines samples, interval and verdict.
     pub kind: Kind,
     /// The bound; `None` for figures and for ratios that are only shown.
     pub target: Option<f64>,

@@ -12,7 +12,7 @@ use crate::testbed::{self, SOCKETS_V4};
 
 /// Resources and results of one attack.
 pub(crate) struct AttackContext<'a> {
-    /// Sender of raw frames.
+    /// Attacker's port, which sends raw frames.
     pub(crate) station: &'a mut AttackerPort,
     /// The appliance under attack. Attacks read STags from its API, which a real attacker would
     /// have to guess.

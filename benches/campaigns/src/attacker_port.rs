@@ -34,7 +34,6 @@ const MAX_INBOX: usize = 1024;
 /// Number and bytes of frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Traffic {
-    /// Number of frames.
     pub(crate) frames: u64,
     /// Bytes, including the Ethernet header.
     pub(crate) bytes: u64,
@@ -55,11 +54,11 @@ impl Traffic {
 /// An answer of the appliance.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
-    /// Destination address.
+    /// Address to which the appliance sent the packet.
     pub(crate) destination: IpAddr,
     /// Protocol number of the IP payload.
     pub(crate) protocol: IpNumber,
-    /// The IP payload.
+    /// Bytes after the IP header.
     pub(crate) payload: Vec<u8>,
 }
 

@@ -30,7 +30,7 @@ const WEAK_NET: &str = "198.21.0.0/16";
 /// Peers that access lists deny. No IPsec policy protects their packets.
 pub(crate) const DENIED_NET: &str = "198.20.0.0/16";
 
-/// An SA of the target.
+/// An SA of the target, with its policy and algorithm.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sa {
     name: &'static str,

@@ -65,7 +65,6 @@ impl RawSctp {
         Ok(room[..len].to_vec())
     }
 
-    /// Sends a packet.
     pub(crate) fn send(&self, context: &mut AttackContext<'_>, packet: &[u8]) -> Result<()> {
         context.station.send_ip(self.local.ip(), self.remote.ip(), IpNumber::SCTP, None, packet)
     }
@@ -222,7 +221,6 @@ impl RawSctp {
         Ok(answer == Some(Function::Accept.code()))
     }
 
-    /// Sends an ABORT.
     pub(crate) fn send_abort(&self, context: &mut AttackContext<'_>) -> Result<()> {
         let packet = self.build_packet(self.peer_tag, |b| b.abort(false, &[]))?;
         self.send(context, &packet)

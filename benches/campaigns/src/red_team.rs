@@ -61,7 +61,6 @@ struct Row {
     wrong: Vec<String>,
 }
 
-/// Results of a run.
 #[derive(Debug, Serialize)]
 struct Results {
     seed: u64,

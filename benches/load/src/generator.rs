@@ -34,9 +34,9 @@ impl Kind {
 /// A load generator program.
 #[derive(Clone, Debug)]
 pub struct Generator {
-    /// Kind of the program.
+    /// Kind of the generator, which determines its arguments and commands.
     pub kind: Kind,
-    /// Path of the program.
+    /// Path of the executable.
     pub program: PathBuf,
     /// Core of the program's polling thread.
     pub core: usize,
@@ -61,7 +61,7 @@ pub struct Job<'a> {
 const GENERATOR_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Generator {
-    /// Starts the program.
+    /// Starts the generator for a job. Dropping the result ends it.
     pub fn start(&self, job: &Job<'_>) -> anyhow::Result<RunningGenerator> {
         match self.kind {
             Kind::Pktgen => self.start_pktgen(job),

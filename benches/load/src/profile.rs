@@ -177,7 +177,7 @@ const fn profile_of_stream(frames: F, what: &'static str, victim: VictimOutcome)
 /// A load profile with one source or many sources.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// The profile.
+    /// Profile that the case runs.
     pub profile: &'static Profile,
     /// True if all frames come from one address.
     pub one_source: bool,

@@ -70,7 +70,7 @@ pub struct SizeResult {
     pub trials: Vec<Trial>,
 }
 
-/// Results of a search.
+/// Results of the search for all frame sizes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SearchResults {
     /// Generator program.

@@ -36,7 +36,7 @@ pub struct Phase {
     pub api_ms: (f64, f64),
 }
 
-/// Results of a profile.
+/// Results of one profile, without and with load.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Outcome {
     /// Profile and sources.
@@ -63,7 +63,7 @@ pub struct Outcome {
     pub gauges: Vec<(String, u64, u64)>,
 }
 
-/// Results of a run.
+/// Results of all profiles of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Results {
     /// Generator program.
@@ -78,7 +78,7 @@ pub struct Results {
     pub outcomes: Vec<Outcome>,
 }
 
-/// Parameters of a run.
+/// Parameters that all profiles of a run share.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Duration of each phase.

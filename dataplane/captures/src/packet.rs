@@ -4,9 +4,7 @@
 const ETHERNET: usize = 14;
 const IPV4: usize = 20;
 const TCP: usize = 20;
-/// IP protocol number of TCP.
 const PROTOCOL_TCP: u8 = 6;
-/// IP protocol number of SCTP.
 const PROTOCOL_SCTP: u8 = 132;
 
 /// SYN bit of the TCP flags.
@@ -16,7 +14,7 @@ pub const FIN: u8 = 1;
 /// ACK bit of the TCP flags.
 pub const ACK: u8 = 16;
 
-/// Address and port.
+/// One end of a TCP connection or SCTP association.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Endpoint {
     /// IPv4 address.
@@ -25,7 +23,7 @@ pub struct Endpoint {
     pub port: u16,
 }
 
-/// A parsed packet.
+/// Parsed fields of a frame with TCP or SCTP over IPv4.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Packet<'a> {
     /// Address and port of the sender.
@@ -36,10 +34,10 @@ pub struct Packet<'a> {
     pub content: Content<'a>,
 }
 
-/// Content of a packet.
+/// Transport content of a frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Content<'a> {
-    /// A TCP segment.
+    /// A TCP segment with its payload.
     Tcp {
         /// Sequence number of the first payload byte, or of the SYN.
         seq: u32,
@@ -59,7 +57,7 @@ pub struct Data<'a> {
     pub flags: u8,
     /// Transmission sequence number.
     pub tsn: u32,
-    /// Stream identifier.
+    /// Stream identifier of the SCTP association.
     pub stream: u16,
     /// Payload protocol identifier.
     pub ppid: u32,

@@ -23,7 +23,7 @@ pub const CAPABILITIES: &[(&str, &str)] = &[
     ("alive", "the device answers RDMA Reads of no bytes"),
 ];
 
-/// Strength of a requirement.
+/// Strength of a requirement, by the words of its specification.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize)]
 pub enum Level {
     /// MUST, MUST NOT, REQUIRED, SHALL.
@@ -78,7 +78,7 @@ impl Role {
     }
 }
 
-/// Lower layer of DDP.
+/// Lower layer of DDP to test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
@@ -116,18 +116,18 @@ pub struct Need {
     pub bytes: u64,
 }
 
-/// One step of a case.
+/// A line of a case, parsed into an action.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Step {
     /// Line in the file, counted from 1.
     pub line: usize,
-    /// Text of the line.
+    /// Text of the line, for reports.
     pub text: String,
     /// Action of the line.
     pub action: Action,
 }
 
-/// Action of a step.
+/// Action of the tester, or a check, in one step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Opens the TCP connection or the SCTP association.
@@ -154,7 +154,7 @@ pub enum Action {
     Finish,
     /// Shuts the SCTP association down.
     Shutdown,
-    /// Resets the connection.
+    /// Resets the connection (RST), or aborts the SCTP association.
     Reset,
 }
 
@@ -163,11 +163,11 @@ pub enum Action {
 pub struct Expected {
     /// Kind of the message or event.
     pub kind: Kind,
-    /// Conditions on its fields.
+    /// Conditions on the fields; all must hold.
     pub conditions: Arguments,
 }
 
-/// A case.
+/// A test case: a requirement, and the steps that test it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Case {
     /// Identifier such as `mpa/7.1.1-4`.
@@ -176,7 +176,7 @@ pub struct Case {
     pub group: String,
     /// Strength of the requirement.
     pub level: Level,
-    /// Specification and section.
+    /// Specification and section, such as `RFC 5044 §7.1.1`.
     pub section: String,
     /// The requirement in one or two sentences.
     pub text: String,
@@ -199,7 +199,7 @@ pub struct Unseen {
     pub id: String,
     /// Strength of the requirement.
     pub level: Level,
-    /// Specification and section.
+    /// Specification and section, such as `RFC 5044 §7.1.1`.
     pub section: String,
     /// The requirement in one or two sentences.
     pub text: String,

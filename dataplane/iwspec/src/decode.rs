@@ -54,7 +54,7 @@ struct Framing {
 }
 
 impl Decoder {
-    /// Appends received bytes.
+    /// Appends bytes received from the device.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend(bytes);
     }

@@ -9,7 +9,7 @@ use crate::value::{Arguments, MAX_DATA, Variables, hex, number, payload};
 /// A frame ready to be appended to the output.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Frame {
-    /// Bytes without framing.
+    /// Bytes of the stream without FPDU framing.
     Raw(Vec<u8>),
     /// A ULPDU and the flaw of its FPDU; `Flaw::None` for a correct FPDU.
     Fpdu(Vec<u8>, Flaw),

@@ -26,7 +26,7 @@ pub enum Side {
     Device,
 }
 
-/// Event on the connection.
+/// An entry of the transcript.
 #[derive(Clone, Debug)]
 pub struct Event {
     /// Time since the start of the case.
@@ -37,21 +37,21 @@ pub struct Event {
     pub what: What,
 }
 
-/// Content of an event.
+/// Kind of an event, and its data.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum What {
     /// TCP connection established.
     Opened {
         /// Address of this program.
         local: SocketAddr,
-        /// Address of the device.
+        /// Address of the device under test.
         peer: SocketAddr,
     },
     /// UDP socket of an SCTP association connected.
     Bound {
         /// Address of this program.
         local: SocketAddr,
-        /// Address of the device.
+        /// Address of the device under test.
         peer: SocketAddr,
     },
     /// SCTP packet, from the common header on.
@@ -70,7 +70,7 @@ pub enum What {
 #[derive(Clone, Debug)]
 pub struct Transcript {
     start: Instant,
-    /// Events in order.
+    /// Events in the order of occurrence.
     pub events: Vec<Event>,
     bytes: usize,
 }
@@ -119,7 +119,7 @@ impl Target {
     }
 }
 
-/// Result of a read.
+/// Data or event received from the device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Received {
     /// Bytes of the TCP stream.
@@ -136,14 +136,14 @@ pub enum Received {
     Nothing,
 }
 
-/// A connection to the device.
+/// TCP connection or SCTP association with the device.
 #[derive(Debug)]
 pub struct Link {
     stream: Option<TcpStream>,
     /// TCP maximum segment size to announce, bytes. `None`: default of the kernel.
     pub mss: Option<u32>,
     association: Option<Box<Association>>,
-    /// Events so far.
+    /// Events since the start of the case.
     pub transcript: Transcript,
     ended: Option<Received>,
 }
@@ -335,7 +335,7 @@ impl Link {
         }
     }
 
-    /// Resets the connection.
+    /// Resets the TCP connection, or aborts the SCTP association.
     pub fn reset(&mut self) {
         if self.association.is_some() {
             self.close_association();

@@ -8,7 +8,7 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// Name of the device.
+    /// Name of the device, for reports.
     #[serde(default)]
     pub name: String,
     /// Known deviations, at most one per case.
@@ -16,11 +16,11 @@ pub struct Profile {
     pub deviations: Vec<Deviation>,
 }
 
-/// A known deviation.
+/// A known deviation: a case that the device fails.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, serde::Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Deviation {
-    /// Id of the case.
+    /// Identifier of the case, such as `mpa/7.1.1-4`.
     pub case: String,
     /// Actual behaviour of the device.
     pub because: String,
@@ -32,7 +32,7 @@ pub struct Deviation {
 }
 
 impl Profile {
-    /// Reads a profile.
+    /// Reads and checks a profile file.
     ///
     /// # Errors
     /// The file cannot be read, has an unknown key, or names a case twice.

@@ -9,7 +9,7 @@ use crate::session::{Failure, Session, Stop};
 use crate::startup;
 use crate::value::{Arguments, Variables, number};
 
-/// Verdict on one case.
+/// Verdict on a case, with the reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// All expectations were met.
@@ -43,7 +43,7 @@ impl Verdict {
     }
 }
 
-/// Outcome of one execution.
+/// Outcome of one execution of a case.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Verdict on the case.
@@ -52,7 +52,7 @@ pub struct Outcome {
     pub step: Option<String>,
     /// Events of this execution.
     pub transcript: Transcript,
-    /// Duration of this execution.
+    /// Duration of this execution, set-up included.
     pub time: Duration,
 }
 

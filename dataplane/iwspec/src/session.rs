@@ -28,9 +28,9 @@ pub enum Stop {
 /// A failed expectation.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Failure {
-    /// Expected behaviour.
+    /// Expected behaviour, as text of the report.
     pub expected: String,
-    /// Received message or event.
+    /// Received message or event, as text of the report.
     pub received: String,
     /// Bytes of the received message.
     #[serde(skip)]
@@ -43,7 +43,7 @@ pub struct Failure {
 #[derive(Debug)]
 pub struct Session<'a> {
     setup: &'a Setup,
-    /// Connection and transcript.
+    /// Connection to the device, with its transcript.
     pub link: Link,
     /// Second connection of the service, such as the control connection of perftest.
     pub companion: Option<Box<Session<'a>>>,
@@ -100,7 +100,7 @@ impl<'a> Session<'a> {
         self.exact = exact;
     }
 
-    /// Sets the value of a fact.
+    /// Sets the fact `name`, a variable that later steps may use.
     pub fn set(&mut self, name: &str, value: u64) {
         self.variables.insert(name.into(), value);
     }

@@ -27,10 +27,10 @@ const REPETITION: u32 = 3;
 /// Limit for all repetitions. Later cases without a certain verdict are inconclusive.
 const REPETITIONS: Duration = Duration::from_secs(120);
 
-/// Result of a case.
+/// Result of a case, for reports.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The executed case.
+    /// The case that was executed.
     pub case: Case,
     /// Last outcome, with the final verdict.
     pub outcome: Outcome,

@@ -65,11 +65,11 @@ pub struct Argument {
     pub key: String,
     /// Comparison; only `=` in sent frames.
     pub operator: Operator,
-    /// Value as written.
+    /// Value as written: a number, a variable, or text.
     pub value: String,
 }
 
-/// Arguments of a step.
+/// Key-value arguments of a step, in the order of the line.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Arguments(pub Vec<Argument>);
 
@@ -183,7 +183,7 @@ pub fn payload(
     }
 }
 
-/// Decodes hexadecimal digits.
+/// Decodes hexadecimal digits to bytes.
 ///
 /// # Errors
 /// The text is not an even number of digits.

@@ -14,7 +14,7 @@ pub struct Marker {
     pub expected: u16,
 }
 
-/// One FPDU as received.
+/// An FPDU as received, with the CRC that it should have.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fpdu {
     /// All bytes of the FPDU, a marker in front of it included.

@@ -54,7 +54,7 @@ pub struct StartFrame {
     pub reject: bool,
     /// The five reserved bits, in the low bits of the byte.
     pub reserved: u8,
-    /// MPA revision.
+    /// MPA revision, as in the frame.
     pub revision: u8,
     /// PD_Length to write; `None`: the correct length.
     pub claimed_length: Option<u16>,
@@ -63,9 +63,9 @@ pub struct StartFrame {
 }
 
 impl StartFrame {
-    /// Key of a request frame.
+    /// Key of a request frame (RFC 5044 §7.1.1).
     pub const REQUEST: [u8; 16] = *b"MPA ID Req Frame";
-    /// Key of a reply frame.
+    /// Key of a reply frame (RFC 5044 §7.1.1).
     pub const REPLY: [u8; 16] = *b"MPA ID Rep Frame";
 
     /// Returns the bytes of the frame.
@@ -83,7 +83,7 @@ impl StartFrame {
 }
 
 impl Stream {
-    /// Returns an empty stream.
+    /// Returns an empty stream. Full Operation starts with the first FPDU.
     pub fn new(markers: bool, crc: bool) -> Stream {
         Stream { markers, crc, ..Stream::default() }
     }
@@ -103,7 +103,7 @@ impl Stream {
         self.bytes.is_empty()
     }
 
-    /// Appends bytes unchanged.
+    /// Appends bytes unchanged, such as a start frame.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend(bytes);
     }

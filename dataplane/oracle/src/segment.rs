@@ -11,9 +11,9 @@ pub const READ_HEADER: usize = 28;
 /// A DDP segment, its header split into fields.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Segment {
-    /// T flag.
+    /// T flag: the segment is tagged.
     pub tagged: bool,
-    /// L flag.
+    /// L flag: last segment of its message.
     pub last: bool,
     /// The four reserved bits of the DDP control field.
     pub reserved: u8,
@@ -21,7 +21,7 @@ pub struct Segment {
     pub version: u8,
     /// RsvdULP's first byte: RDMAP's control field.
     pub rdmap: u8,
-    /// Addressing fields.
+    /// Addressing fields, which depend on the T flag.
     pub model: Model,
     /// Bytes after the header.
     pub payload: Vec<u8>,
@@ -102,7 +102,7 @@ pub struct ReadRequest {
     pub sink_stag: u32,
     /// TO of the data sink.
     pub sink_to: u64,
-    /// Bytes to read.
+    /// Length of the Read, bytes.
     pub size: u32,
     /// STag of the data source.
     pub source_stag: u32,
@@ -124,7 +124,7 @@ impl ReadRequest {
         })
     }
 
-    /// Encodes the header.
+    /// Encodes the header as the payload of a Read Request.
     pub fn bytes(&self) -> Vec<u8> {
         let mut out = self.sink_stag.to_be_bytes().to_vec();
         out.extend(self.sink_to.to_be_bytes());
@@ -172,7 +172,7 @@ impl Terminate {
         })
     }
 
-    /// Encodes the payload.
+    /// Encodes the payload of a Terminate message.
     pub fn bytes(&self) -> Vec<u8> {
         let flag = |on: bool, bit: u8| if on { 1 << bit } else { 0u8 };
         let flags = flag(self.m, 7) | flag(self.d, 6) | flag(self.r, 5);

@@ -18,7 +18,6 @@ use smoltcp::wire::{
 pub const ETHERNET: usize = 14;
 const IPV4: usize = 20;
 const IPV6: usize = 40;
-/// IP protocol number of SCTP.
 const SCTP: IpProtocol = IpProtocol::Unknown(132);
 /// Hop limit of sent packets; RFC 4861 §7.1 requires 255 for neighbour discovery.
 const HOP_LIMIT: u8 = 255;

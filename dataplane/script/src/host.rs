@@ -29,7 +29,7 @@ pub struct Host {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Service {
-    /// Port number.
+    /// TCP or SCTP port of the service.
     pub port: u16,
     /// Protocol that the service expects.
     pub takes: ServiceProtocol,

@@ -79,13 +79,13 @@ pub struct PlaySummary {
 pub enum ExtraPacket {
     /// An acknowledgement with new information.
     Acknowledgement,
-    /// A retransmission.
+    /// A retransmission of data, SYN or FIN; over SCTP, of DATA.
     Retransmission,
 }
 
 /// Protocol state of both sides of a dialogue. Encodes, decodes and compares packets.
 pub trait DialogueCodec: Debug {
-    /// A packet of the host.
+    /// A decoded packet of the host.
     type Packet: Debug;
 
     /// Decodes a packet; `None` if it belongs to another dialogue.
@@ -219,7 +219,7 @@ impl<P: DialogueCodec> Player<P> {
         Ok(())
     }
 
-    /// Executes the due steps.
+    /// Executes the due steps: sends packets, and checks deadlines.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.started_at.get_or_insert_with(|| {
             self.last_step_at = now;

@@ -26,7 +26,7 @@ const MESSAGE: u64 = 64 * 1024;
 /// Number of messages that each client keeps queued, so that it always has data to send.
 const BACKLOG: usize = 8;
 
-/// Configuration of a flow.
+/// Configuration of a flow: its hosts, paths and start.
 #[derive(Clone, Debug)]
 pub struct FlowConfig {
     /// Configuration of both hosts.

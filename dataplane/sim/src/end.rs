@@ -13,7 +13,7 @@ pub const REGION: (Stag, TaggedOffset) = (Stag(0x00C0_FFEE), TaggedOffset(0x7000
 
 /// Configuration of a host.
 pub trait Setup: Clone + Debug {
-    /// Type of the host.
+    /// Type of the host that the configuration creates.
     type Host: End;
 
     /// Creates a host that listens if `passive`, or otherwise connects later.
@@ -78,7 +78,7 @@ pub trait End: Debug {
     fn closed(&self) -> Option<bool>;
     /// Returns true if the connection has ended, including TIME-WAIT, so that its state may be freed.
     fn is_done(&self) -> bool;
-    /// Returns the counters.
+    /// Returns the counters of all streams together.
     fn totals(&self) -> Totals;
     /// Describes an invariant of all scenarios that this host has violated; `None` if there is none.
     fn fault(&self) -> Option<String>;

@@ -37,7 +37,7 @@ const PD: PdId = PdId(7);
 /// Limit of untagged buffers in use, bytes.
 const POOL: u64 = 8 << 20;
 
-/// Configuration of a host.
+/// Configuration of a TCP host.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
     /// Configuration of TCP, MPA and teardown.

@@ -19,14 +19,14 @@ pub enum Event {
     Pair {
         /// Number of the QP.
         pair: u32,
-        /// The event.
+        /// Change of the connection, or failure of the QP.
         event: PairEvent,
     },
     /// Few receives remain in a shared receive queue, or it has failed.
     SharedReceives {
         /// Number of the SRQ.
         queue: u32,
-        /// The event.
+        /// Low number of receives, or failure of the SRQ.
         event: SharedReceivesEvent,
     },
     /// A completion queue has failed, together with its QPs.

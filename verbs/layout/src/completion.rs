@@ -30,7 +30,7 @@ use crate::work::{Completion, DescriptorError};
 
 /// Words of the header in front of the entries.
 pub const HEADER_WORDS: usize = LINE_WORDS;
-/// Words of an entry.
+/// Length of an entry, words of 8 bytes.
 pub const ENTRY_WORDS: usize = 8;
 /// Largest number of entries of a queue (64 MiB).
 pub const MAX_CAPACITY: usize = 1 << 20;

@@ -27,15 +27,15 @@ pub enum CapacityError {
     Capacity {
         /// The requested number of entries.
         capacity: usize,
-        /// Smallest capacity.
+        /// Smallest valid capacity, entries.
         least: usize,
-        /// Largest capacity.
+        /// Largest valid capacity, entries.
         most: usize,
     },
     /// The memory does not have exactly the length of the queue.
     #[error("{words} words of memory, where the layout has {needed}")]
     Length {
-        /// Words of the memory.
+        /// Length of the memory, words.
         words: usize,
         /// Words of a queue of this capacity.
         needed: usize,

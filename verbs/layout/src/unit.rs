@@ -2,7 +2,7 @@
 
 use arrayvec::ArrayVec;
 
-/// Words of a unit.
+/// Length of a unit, words of 8 bytes.
 pub const UNIT_WORDS: usize = 8;
 /// Largest number of units of a descriptor.
 pub const MAX_UNITS: usize = 5;

@@ -403,9 +403,9 @@ pub struct Welcome {
     pub program: u32,
     /// Size of the arena, bytes.
     pub arena: u64,
-    /// Number of workers.
+    /// Number of workers of the appliance.
     pub workers: u16,
-    /// Limits of the program.
+    /// Limits that apply to this program.
     pub limits: Limits,
     /// RDMA devices: one for each interface of the appliance.
     pub devices: Vec<Device>,

@@ -28,7 +28,6 @@ const SUMMARY_AT: u64 = LINE_WORDS as u64 * 8;
 const BITMAP_AT: u64 = 2 * SUMMARY_AT;
 /// Address that the program states for the first byte of the arena. The program does not map the arena.
 pub(crate) const ADDRESS: u64 = 0x7000_0000_0000;
-/// All rights.
 pub(crate) const ALL: MemoryAccess =
     MemoryAccess { local_write: true, remote_write: true, remote_read: true, remote_atomic: true };
 

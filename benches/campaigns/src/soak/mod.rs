@@ -113,7 +113,7 @@ impl Shared {
     }
 }
 
-/// Runs a soak.
+/// Runs a soak: streams under faults, then the comparison of resources.
 ///
 /// # Errors
 /// The test bed does not start, a stream without faults fails, or a fault cannot be injected.

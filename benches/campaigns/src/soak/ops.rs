@@ -25,7 +25,7 @@ use crate::testbed::{self, PEER_V4, REGION_LEN};
 /// Time-out of a transfer.
 pub(super) const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Kind of an operation.
+/// Kind of operation that a soak thread performs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
@@ -56,7 +56,6 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// All kinds.
     pub(crate) const ALL: [Kind; 12] = [
         Kind::Kernel,
         Kind::Tcp,

@@ -24,7 +24,7 @@ pub const MIN_FRAME: usize = 60;
 /// Length of the longest frame without FCS and VLAN tag, bytes.
 pub const MAX_FRAME: usize = 1514;
 
-/// A MAC address.
+/// MAC address, in transmission order.
 pub type Mac = [u8; 6];
 
 /// Profile of the frames of a load.

@@ -27,7 +27,7 @@ pub(super) enum Cut {
     Every(usize),
 }
 
-/// Properties of a connection.
+/// Parameters of a generated connection.
 #[derive(Clone, Debug)]
 pub(super) struct Setup {
     pub(super) form: Form,

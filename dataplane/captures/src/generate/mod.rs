@@ -7,7 +7,7 @@ mod session;
 use connection::{Connection, Cut, Form, Setup};
 use oracle::Flaw;
 
-/// A capture to write.
+/// A generated capture: its frames, file name and snap length.
 #[derive(Clone, Debug)]
 pub struct Capture {
     /// Name of the file without its extension. `NAME.after-N` has the frames of `NAME` after the first N.
@@ -22,7 +22,7 @@ fn capture(name: &'static str, frames: Vec<Vec<u8>>) -> Capture {
     Capture { name, frames, snap: usize::MAX }
 }
 
-/// Returns all captures.
+/// Returns all generated captures, each with its own name.
 pub fn all() -> Vec<Capture> {
     let unmarked = plain(Setup::new(40100), Cut::Aligned);
     let marked = plain(Setup { markers: [true, true], ..Setup::new(40101) }, Cut::Aligned);

@@ -34,7 +34,7 @@ pub(super) enum End {
     Error,
 }
 
-/// A connection.
+/// State of a connection or SCTP session of the peer.
 #[derive(Debug)]
 pub(super) struct Connection<'a> {
     /// TCP connection; `None` over SCTP, where `segments` holds the segments to send.

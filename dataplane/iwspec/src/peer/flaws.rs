@@ -70,7 +70,7 @@ pub const CHECKS: &[&str] = &[
     "sctp-unordered",
 ];
 
-/// Other deviations.
+/// Deviations that are not checks or frames: word, and effect.
 pub const BEHAVIOURS: &[(&str, &str)] = &[
     ("early-reply", "answers a start frame that is not complete"),
     ("misread-markers", "takes received markers for data"),

@@ -3,7 +3,7 @@
 /// Maximum length of a Send, bytes.
 pub(super) const BUFFER: usize = 4096;
 
-/// A memory region.
+/// A memory region that the peer advertises.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Region {
     pub(super) stag: u32,
@@ -34,7 +34,7 @@ pub(super) fn initial_memory() -> Bytes {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Partial {
     pub(super) data: Vec<u8>,
-    /// Bytes received so far.
+    /// Number of payload bytes received so far.
     pub(super) bytes: usize,
 }
 
@@ -50,7 +50,7 @@ impl Partial {
     }
 }
 
-/// Queues of one connection.
+/// State of the DDP queues of a connection.
 #[derive(Debug)]
 pub(super) struct Queues {
     /// Next MSN of each queue.

@@ -22,7 +22,7 @@ use connection::Connection;
 use flaws::Flaws;
 use memory::initial_memory;
 
-/// Settings of the peer.
+/// Configuration of the peer.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Service that the peer provides.
@@ -42,7 +42,7 @@ pub struct Config {
 /// A running peer. It stops when it is dropped.
 #[derive(Debug)]
 pub struct Peer {
-    /// Address of the responder.
+    /// Address at which the responder listens.
     pub address: SocketAddr,
     stopped: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,

@@ -14,18 +14,18 @@ use crate::suite::Report;
 pub struct About {
     /// Address of the device, or of the tester's listener.
     pub device: String,
-    /// Service on the device.
+    /// Name of the service on the device.
     pub service: String,
-    /// Role of the device.
+    /// Role of the device: responder or initiator.
     pub role: String,
-    /// Name of the profile.
+    /// Name in the profile; empty without a profile.
     pub profile: String,
 }
 
 /// Number of cases per verdict.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub struct Summary {
-    /// Passed cases.
+    /// Number of passed cases.
     pub pass: usize,
     /// Failed cases that the profile does not explain.
     pub fail: usize,

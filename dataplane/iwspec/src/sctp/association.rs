@@ -16,7 +16,7 @@ const MAX_LOG: usize = 4096;
 /// Maximum length of a UDP datagram, bytes.
 const DATAGRAM: usize = 65536;
 
-/// Direction of a packet.
+/// Direction of a logged packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
     /// From the tester to the device.
@@ -155,7 +155,7 @@ impl Association {
         self.transmit();
     }
 
-    /// Aborts the association.
+    /// Sends an ABORT.
     pub fn abort(&mut self) {
         self.core.abort();
         self.transmit();

@@ -12,7 +12,7 @@ use super::{DDP, PACKET, packet};
 /// Maximum number of packets per call of [`Core::output`].
 const MAX_PACKETS: usize = 256;
 
-/// End of an association.
+/// Reason why an association ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Ended {
     /// The shutdown sequence is complete.
@@ -115,13 +115,13 @@ impl Core {
         self.association.is_done()
     }
 
-    /// Shuts the association down.
+    /// Begins the graceful shutdown (RFC 9260 §9.2).
     pub fn shutdown(&mut self) {
         let now = self.now();
         self.association.shutdown(now);
     }
 
-    /// Aborts the association.
+    /// Aborts the association: the next output contains an ABORT.
     pub fn abort(&mut self) {
         let now = self.now();
         self.association.abort(now, b"");

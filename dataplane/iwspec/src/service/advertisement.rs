@@ -2,7 +2,7 @@
 
 use crate::session::{Session, Stop};
 
-/// Bits of the access field.
+/// Rights in the access field of an advertised region, one bit each.
 const WRITE: u8 = 1;
 const READ: u8 = 2;
 const ATOMIC: u8 = 4;

@@ -91,7 +91,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Queues a user message.
+    /// Encodes a user message, and queues it for the next flush.
     pub(super) fn send_message(&mut self, kind: Kind, arguments: &Arguments) -> Result<(), Stop> {
         let id = self.number(arguments, "stream", 0)? as u16;
         let mut stream = self.sctp.streams.remove(&id).unwrap_or_default();

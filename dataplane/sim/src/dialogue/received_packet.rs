@@ -2,10 +2,10 @@
 
 use crate::oracle;
 
-/// Bytes of the common header.
+/// Length of the common header, bytes.
 pub(super) const COMMON_HEADER_LEN: usize = 12;
 
-/// A received chunk.
+/// A chunk of the stack under test, not parsed further.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Chunk {
     pub(super) kind: u8,
@@ -13,7 +13,7 @@ pub struct Chunk {
     pub(super) value: Vec<u8>,
 }
 
-/// A received packet.
+/// A packet of the stack under test, split into chunks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReceivedPacket {
     /// Source and destination port.
@@ -23,7 +23,7 @@ pub struct ReceivedPacket {
 }
 
 impl ReceivedPacket {
-    /// Parses a packet.
+    /// Parses a packet and checks its CRC32c.
     ///
     /// # Errors
     /// The first malformed field. Any error is a bug of the stack under test.

@@ -58,7 +58,7 @@ pub struct Piece {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Args(Vec<(String, Option<String>)>);
 
-/// A timed line.
+/// A timed line of a dialogue.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Step {
     /// Line number in the file, from 1.
@@ -72,7 +72,7 @@ pub struct Step {
 /// Time at which a [`Step`] takes place or is expected: absolute, relative to the previous step, or any.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StepTime {
-    /// Time since the start.
+    /// Time since the start of the dialogue.
     Absolute(Duration),
     /// Time since the previous step.
     Relative(Duration),
@@ -126,7 +126,7 @@ pub struct PacketLine {
 pub struct ChunkLine {
     /// Chunk type: `INIT`, `DATA`, ...
     pub kind: String,
-    /// Arguments of the chunk.
+    /// Arguments of the chunk, such as `tsn=`.
     pub args: Args,
 }
 
@@ -152,7 +152,7 @@ pub struct ScriptError {
 }
 
 impl Script {
-    /// Parses a script.
+    /// Parses the text of a dialogue.
     ///
     /// # Errors
     /// The first line that does not follow the format.

@@ -24,7 +24,7 @@ pub use tally::Tally;
 /// that TCP detects a dead path first.
 const STALL_TIMEOUT: Duration = Duration::from_secs(1000);
 
-/// A random scenario.
+/// A random scenario, which can be repeated by its seed.
 #[derive(Clone, Debug)]
 pub struct Scenario<S: Setup = HostConfig> {
     /// Seed that determines all other fields.

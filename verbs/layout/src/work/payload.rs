@@ -9,7 +9,6 @@ pub const MAX_SGES: usize = 6;
 /// Largest number of bytes of inline data.
 pub const MAX_INLINE: usize = 256;
 
-/// Words of an SGE.
 pub(super) const SGE_WORDS: usize = 2;
 
 /// A piece of the program's memory (scatter/gather element).

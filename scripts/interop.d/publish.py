@@ -8,6 +8,7 @@ document shows one whole run.
 """
 
 import json
+import re
 import sys
 
 END = "<!-- end of what is made -->"
@@ -18,7 +19,7 @@ RUNS = {
         {"server", "perf", "client", "vhost", "wrong", "cycle", "dctcp"},
         [
             ("Programs of the guest, served by the appliance", {"server", "cycle"}),
-            ("perftest with -R, served by the appliance (result line of the client)", {"perf"}),
+            ("perftest with -R, served by the appliance", {"perf"}),
             ("The appliance as client of servers in the guest", {"client"}),
             ("Both directions over a vhost-user port, without bridge and kernel", {"vhost"}),
             ("Protocol errors (layer/type/code of the Terminate on the wire)", {"wrong"}),
@@ -57,6 +58,20 @@ def check(kind, run):
         refuse(f"{len(bad)} rows are bad, the first one is `{bad[0]}`")
 
 
+def readable(case, seen):
+    """Returns what a program printed, with the columns of a result of perftest named."""
+    if done := re.fullmatch(r"\w+: (done)", seen):
+        return done.group(1)
+    numbers = seen.split()
+    if len(numbers) < 5 or not all(re.fullmatch(r"[\d.]+", number) for number in numbers):
+        return seen
+    # Columns of a bandwidth test: bytes, iterations, peak, average (MB/s), rate (million messages/s). Columns of a latency
+    # test: bytes, iterations, minimum, maximum, typical (us), and more.
+    if "_lat" in case:
+        return f"{numbers[4]} us ({numbers[2]} to {numbers[3]})"
+    return f"{numbers[3]} MB/s, {float(numbers[4]) * 1e6:.0f} messages/s"
+
+
 def table(rows):
     """Returns a table with one line per case and one column per MTU; cases in the order of the run."""
     cases, times = {}, {}
@@ -65,7 +80,7 @@ def table(rows):
         again = (row["case"], row["mtu"])
         times[again] = times.get(again, 0) + 1
         key = (row["case"], times[again])
-        cases.setdefault(key, {"expected": row["expected"]})[row["mtu"]] = row["seen"]
+        cases.setdefault(key, {"expected": row["expected"]})[row["mtu"]] = readable(row["case"], str(row["seen"]))
     lines = ["| case | expected | " + " | ".join(f"seen, MTU {mtu}" for mtu in MTUS) + " |"]
     lines.append("|---" * (2 + len(MTUS)) + "|")
     for (case, _), row in cases.items():

@@ -132,9 +132,9 @@ end_capture() {
     control=$(shark -Y 'sctp.data_payload_proto_id == 17 && sctp.data_u_bit == 1' | wc -l)
     indications=$(shark -Y 'sctp.adaptation_layer_indication == 1' | wc -l)
     if [ "$marks" -eq 0 ] && [ "$wrong" -eq 0 ] && [ "$segments" -gt 100 ] && [ "$control" -ge 2 ] && [ "$indications" -ge 2 ]; then
-        row "$1" "nothing malformed" "$segments packets with segments, 0 marks" ok
+        row "$1" "nothing malformed" "$segments packets with segments, 0 malformed" ok
     else
-        row "$1" "nothing malformed" "$segments segments, $marks marks" "BAD: $wrong checksums, $control control, $indications indications"
+        row "$1" "nothing malformed" "$segments packets with segments, $marks malformed" "BAD: $wrong checksums, $control control, $indications indications"
     fi
     [ -z "${SCTP_KEEP:-}" ] || cp "$work/wire.pcap" "$SCTP_KEEP/$label-$mtu.pcap"
 }
@@ -198,7 +198,7 @@ between() {
     # In a restart, usrsctp's INIT ACK lacks the indication.
     peer_row "the restarted peer" "done" "shutdown: done" trust=1 port=5555 connect "$at" 7600 open:0 shutdown
     peer=$server
-    served_row "the server's association" "a restart" "begun anew"
+    served_row "the server's association" "a restart" "peer has restarted"
     end_capture "the capture"
 }
 

@@ -226,7 +226,7 @@ server_cases() {
     fi
     in_guest "echo: Sends are returned" "every byte" 30 \
         "siwverbs client $front 7475 len=65536 echo:1 echo:0 echo:1424 echo:1425 echo:65536" "done"
-    in_guest "sink: Sends up to 1 MiB" "taken" 60 \
+    in_guest "sink: Sends up to 1 MiB" "done" 60 \
         "siwverbs client $front 7476 send:1 send:0 send:65536 send:1048576 sendse:100" "done"
     in_guest "32 concurrent connections" "32 slots" 60 "siwverbs many $front 7471 32" "slots"
     in_guest "Send to the event log" "delivered" 20 "siwverbs client $front 7471 send:77 open:100" "done"
@@ -279,9 +279,9 @@ to_server() {
 server_end() {
     guest_run 10 "killall siwverbs" >/dev/null || true
     if guest_end "serve$servers" 30 >"$work/serve.out"; then
-        row "the server in the guest" "ends well" "$(tail -n 1 "$work/serve.out")" ok
+        row "end of the guest's server" "no error" "$(tail -n 1 "$work/serve.out")" ok
     else
-        row "the server in the guest" "ends well" "no" "BAD: $(tail -n 2 "$work/serve.out" | tr '\n' ' ')"
+        row "end of the guest's server" "no error" "an error" "BAD: $(tail -n 2 "$work/serve.out" | tr '\n' ' ')"
     fi
 }
 
@@ -410,9 +410,9 @@ programs_cases() {
         "siwverbs client $front 7490 write:/host/file read:/host/file" compared
     in_guest "program as server: Sends come back" "every byte" 30 \
         "siwverbs client $front 7490 len=65536 echo:1 echo:0 echo:1424 echo:1425 echo:65536" "done"
-    in_guest "program as server: solicited Send" "taken" 30 "siwverbs client $front 7490 sendse:100" "done"
+    in_guest "program as server: solicited Send" "done" 30 "siwverbs client $front 7490 sendse:100" "done"
     wait "$serve_pid" || code=$?
-    row "program as server: ends well" "3 connections" "exit code $code" "$([ "$code" -eq 0 ] && echo ok || echo "BAD: $(tail -n 1 "$work/program.err")")"
+    row "program as server: its end" "3 connections" "exit code $code" "$([ "$code" -eq 0 ] && echo ok || echo "BAD: $(tail -n 1 "$work/program.err")")"
     serve_program program reject 7491 full
     guest_run 30 "siwverbs client $front 7491 echo:1" >"$work/guest.out" || true
     # siw loses the private data of a rejection if the FIN is in the same segment.
@@ -460,9 +460,9 @@ offloads() {
     local bits
     bits=$(guest_run 10 "cat /sys/class/net/eth1/device/features" | tail -n 1 || true)
     if [ "${bits:0:2}${bits:15:1}" = 111 ]; then
-        row "checksum offload" "taken" "bits 0, 1, 15" ok
+        row "checksum offload: virtio features" "bits 0, 1, 15" "bits 0, 1, 15" ok
     else
-        row "checksum offload" "taken" "${bits:-nothing}" "BAD: not taken"
+        row "checksum offload: virtio features" "bits 0, 1, 15" "${bits:-nothing}" "BAD: not negotiated"
     fi
 }
 
@@ -477,9 +477,9 @@ bench_server() {
         bench "$2" --peer perftest --to "rdmap://$back:18515" --peer-kind siw --size "$3" --time 1s || true
     if guest_end "$tag" 60 >"$work/bench.out"; then
         line=$(grep -E "^ *$3 " "$work/bench.out" | tail -n 1 | tr -s ' \t' ' ' || true)
-        row "the server of $1 ends well" "a result" "$line" "$([ -n "$line" ] && echo ok || echo "BAD: no result")"
+        row "result of the server of $1" "a result" "$line" "$([ -n "$line" ] && echo ok || echo "BAD: no result")"
     else
-        row "the server of $1 ends well" "a result" "an error" "BAD: $(tail -n 3 "$work/bench.out" | tr '\n' ' ')"
+        row "result of the server of $1" "a result" "an error" "BAD: $(tail -n 3 "$work/bench.out" | tr '\n' ' ')"
     fi
 }
 
@@ -526,7 +526,7 @@ wrong_cases() {
     wrong "Send: longer than the buffer" 1/2/05 7471 trysend:1025
     wrong "Send: no buffer posted" 1/2/02 7472 trysend:10
     # rdma-core 44 sends STag 0, which this stream must not invalidate.
-    wrong "Send with Invalidate: not an own STag" 0/1/09 7473 trysendinv:1
+    wrong "Send with Invalidate: not an STag of the stream" 0/1/09 7473 trysendinv:1
     after_invalidation
     if guest_end "other$mtu" 60 >"$work/other.out"; then
         row "another stream during these errors" "served" "$(grep -c 'echo: done' "$work/other.out") echoes" ok
@@ -584,9 +584,9 @@ cycle_cases() {
     after=$(left)
     grown=$(($(resident) - rss))
     if [ "$before" = "$after" ] && [ "$grown" -lt 8192 ]; then
-        row "memory after these connections" "as before" "$grown KiB more resident" ok
+        row "memory after these connections" "at most 8191 KiB more" "$grown KiB more" ok
     else
-        row "memory after these connections" "as before" "$grown KiB more resident" "BAD: $before became $after"
+        row "memory after these connections" "at most 8191 KiB more" "$grown KiB more" "BAD: $before became $after"
     fi
 }
 
@@ -630,9 +630,9 @@ dctcp_cases() {
     guest_end "dctcp$mtu" 60 >"$work/guest.out" || true
     alpha=${alpha#alpha:}
     if [ "${alpha:-0}" -ge 64 ] && [ "$alpha" -le 640 ]; then
-        row "DCTCP: the guest's Alpha" "towards 256 of 1024" "$alpha" ok
+        row "DCTCP: the guest's Alpha, in 1/1024" "64 to 640" "$alpha" ok
     else
-        row "DCTCP: the guest's Alpha" "towards 256 of 1024" "${alpha:-none}" "BAD: not in 64 to 640"
+        row "DCTCP: the guest's Alpha, in 1/1024" "64 to 640" "${alpha:-none}" "BAD: not in 64 to 640"
     fi
     in_ns nft delete table bridge marks
     guest_run 20 'echo cubic >/proc/sys/net/ipv4/tcp_congestion_control; echo 2 >/proc/sys/net/ipv4/tcp_ecn' >/dev/null || true

@@ -474,7 +474,7 @@ int peer_turn(struct peer *p, int ms)
 		/* The restart has ended all sessions. */
 		for (int i = 0; i < p->streams; i++)
 			if (p->sessions[i]) begin(p->sessions[i]);
-		printf("the peer has begun anew\n");
+		printf("the peer has restarted\n");
 		break;
 	case LLP_SHUT:
 	case LLP_ABORTED:

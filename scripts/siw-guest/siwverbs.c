@@ -595,7 +595,7 @@ static void serve(int port)
 		memcpy(next.asking, c.asking + 1, next.nasking * sizeof(*c.asking));
 		c = next;
 	}
-	printf("%d connections, %d Sends that siw calls failed\n", served, failed);
+	printf("%d connections, %d Sends reported as failed by siw\n", served, failed);
 }
 
 static int key(char *word)

@@ -17,24 +17,29 @@ use crate::testbed::{
 const ERRORS: &[&str] = &["error:*"];
 
 pub(super) const ATTACKS: &[Attack] = &[
-    dialogue("stag-guessing", "RFC 5042 §6.2.1, §5.1", guess_stags, ERRORS),
-    dialogue("stag-of-another-stream", "RFC 5042 §6.2.1, §5.4", access_foreign_regions, ERRORS),
-    dialogue("write-outside", "RFC 5042 §5.1.1, 5041 §8.2", write_outside_region, ERRORS),
-    dialogue("write-to-readonly", "RFC 5042 §6.2.2, 5041 §8.2", write_to_readonly_region, ERRORS),
-    dialogue("read-of-writeonly", "RFC 5042 §6.2.3, 5040 §8.1.2", read_writeonly_region, ERRORS),
-    dialogue("read-queue-overrun", "RFC 5042 §6.4.3, 5040 §6.6.1", overrun_read_queue, ERRORS),
-    dialogue("read-slow-reader", "RFC 5042 §6.5.3", slow_reader, &["segments"]),
-    dialogue("queue-overrun", "RFC 5042 §6.4.2, 5041 §7.1", overrun_untagged_queue, ERRORS),
+    dialogue("stag-guessing", "RFC 5042 §5.1.1, §6.1.1", guess_stags, ERRORS),
+    dialogue(
+        "stag-of-another-stream",
+        "RFC 5042 §6.1.1, 5041 §8.2",
+        access_foreign_regions,
+        ERRORS,
+    ),
+    dialogue("write-outside", "RFC 5042 §6.2.1, 5041 §7.1", write_outside_region, ERRORS),
+    dialogue("write-to-readonly", "RFC 5041 §7.1, §8.3.1", write_to_readonly_region, ERRORS),
+    dialogue("read-of-writeonly", "RFC 5042 §6.3.5, 5040 §7.2", read_writeonly_region, ERRORS),
+    dialogue("read-queue-overrun", "RFC 5042 §6.4.3.3, 5040 §6.1", overrun_read_queue, ERRORS),
+    dialogue("read-slow-reader", "RFC 5042 §6.4.3", slow_reader, &["segments"]),
+    dialogue("queue-overrun", "RFC 5042 §6.4.3, 5041 §7.1", overrun_untagged_queue, ERRORS),
     dialogue("untagged-fields", "RFC 5041 §7.1", send_invalid_untagged_fields, ERRORS),
-    dialogue("rdmap-opcodes", "RFC 5040 §7.2, 7306 §8", send_undefined_opcodes, ERRORS),
+    dialogue("rdmap-opcodes", "RFC 5040 §7.2, 7306 §8.2", send_undefined_opcodes, ERRORS),
     dialogue(
         "invalidate-of-others",
-        "RFC 5042 §6.6.2, 5040 §8.1",
+        "RFC 5042 §6.4.5, 5040 §8.1.1",
         invalidate_foreign_stags,
         ERRORS,
     ),
-    dialogue("atomics-without-right", "RFC 7306 §8.1", send_atomics_without_right, ERRORS),
-    dialogue("response-unasked", "RFC 5040 §5.3", send_unsolicited_responses, ERRORS),
+    dialogue("atomics-without-right", "RFC 7306 §8.2, §9", send_atomics_without_right, ERRORS),
+    dialogue("response-unasked", "RFC 5040 §5.2.2, §7.2", send_unsolicited_responses, ERRORS),
     dialogue("terminate-then-more", "RFC 5040 §5.4, §4.8", write_after_terminate, &["segments"]),
 ];
 
@@ -180,7 +185,7 @@ fn overrun_read_queue(context: &mut AttackContext<'_>) -> Result<()> {
             })
             .collect();
         attacker.send(&burst)?;
-        // RFC 5040 §8.2, figure 11: untagged buffer error, no buffer available.
+        // RFC 5041 §7.2: untagged buffer error, no buffer available.
         match attacker.await_end()? {
             StreamEnd::Error((0x12, 2)) => {}
             end => context.report_violation(format!("four times IRD: {end:x?}")),
@@ -294,8 +299,8 @@ fn send_undefined_opcodes(context: &mut AttackContext<'_>) -> Result<()> {
 
 /// Sends invalidations of a shared region, of another listener's region and of an unknown STag.
 fn invalidate_foreign_stags(context: &mut AttackContext<'_>) -> Result<()> {
-    let (shared, _) = stag(context, "prey-v")?;
-    let (secret, _) = stag(context, "secret")?;
+    let (shared, base) = stag(context, "prey-v")?;
+    let (secret, to) = stag(context, "secret")?;
     for (what, stag) in
         [("a shared region", shared), ("another listener's", secret), ("an unknown STag", 77)]
     {
@@ -312,17 +317,25 @@ fn invalidate_foreign_stags(context: &mut AttackContext<'_>) -> Result<()> {
             context.report_violation(format!("Send with Invalidate of {what}: {end:x?}"));
         }
     }
-    // No STag may have been invalidated.
-    for region in ["prey-v", "secret"] {
-        check_stag_still_valid(context, region);
-    }
-    Ok(())
-}
-
-fn check_stag_still_valid(context: &mut AttackContext<'_>, region: &str) {
-    if let Err(error) = stag(context, region) {
-        context.report_violation(format!("{region}: {error:#}"));
-    }
+    // The STags must still be valid. A Read with an invalid STag would be error 0/1/00 (RFC 5040 §4.8).
+    let beyond = base + REGION_LEN as u64;
+    let one = |what, segment, error| ErrorCase { name: what, segments: vec![segment], error };
+    run_cases(
+        context,
+        VICTIM_VERBS_PORT,
+        &[
+            one(
+                "a Read beyond the end, after the invalidation",
+                segments::read_request(1, shared, beyond, 64),
+                (0x01, 1),
+            ),
+            one(
+                "a Read of another listener's region, after the invalidation",
+                segments::read_request(1, secret, to, 64),
+                (0x01, 3),
+            ),
+        ],
+    )
 }
 
 /// Sends atomics to a region that permits reads and writes but no atomics.

@@ -36,9 +36,9 @@ const fn denied(
 pub(super) const ATTACKS: &[Attack] = &[
     denied("denied-syn", "RFC 4987 §3.1", flood_denied_syns),
     denied("denied-cookie-of-a-syn", "RFC 4987 §3.6", flood_denied_cookie_acks),
-    denied("denied-init", "RFC 5062 §2", flood_denied_inits),
-    denied("denied-cookie-echo", "RFC 5062 §2", flood_denied_cookie_echoes),
-    denied("denied-init-in-udp", "RFC 6951 §5.3, 5062 §2", flood_denied_udp_inits),
+    denied("denied-init", "RFC 9260 §12.2.4.1", flood_denied_inits),
+    denied("denied-cookie-echo", "RFC 9260 §12.2.4.1", flood_denied_cookie_echoes),
+    denied("denied-init-in-udp", "RFC 6951 §5.4, 9260 §12.2.4.1", flood_denied_udp_inits),
 ];
 
 /// Frames per round.

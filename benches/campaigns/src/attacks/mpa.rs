@@ -1,4 +1,4 @@
-//! Attacks on the start-up and the framing of MPA: RFC 5044, RFC 5042 §5.2 and §6.5.
+//! Attacks on the start-up and the framing of MPA: RFC 5044, RFC 5042 §5.2 and §6.4.
 
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,8 @@ const REFUSED: &[&str] =
     &["control:streams_refused", "error:*", "control:stream_errors", "segments"];
 
 pub(super) const ATTACKS: &[Attack] = &[
-    dialogue("mpa-silent", "RFC 5042 §6.5.1, 5044 §7.1", open_silent_connections, REFUSED),
-    dialogue("mpa-slow", "RFC 5042 §6.5.1, 5044 §7.1", send_request_slowly, REFUSED),
+    dialogue("mpa-silent", "RFC 5042 §6.4.2, 5044 §7.1.2", open_silent_connections, REFUSED),
+    dialogue("mpa-slow", "RFC 5042 §6.4.2, 5044 §7.1.2", send_request_slowly, REFUSED),
     dialogue("mpa-requests", "RFC 5044 §7.1", send_malformed_requests, REFUSED),
     dialogue("mpa-crc-damage", "RFC 5042 §5.2, 5044 §8", flip_fpdu_bits, &["error:*"]),
     dialogue("mpa-marker-damage", "RFC 5044 §8", send_wrong_markers, &["error:*"]),

@@ -28,14 +28,14 @@ const OTHER_DESCRIPTORS: usize = 16;
 const FAILED_PAIRS: &[&str] = &["queue_pairs_failed"];
 
 pub(super) const ATTACKS: &[Attack] = &[
-    failing("program-scribbles", "RFC 5042 §7.1", |c| attack(c, Act::ScribbleQueues)),
+    failing("program-scribbles", "RFC 5042 §7", |c| attack(c, Act::ScribbleQueues)),
     failing("program-names-stags", "RFC 5042 §7.3", |c| attack(c, Act::NameForeignStags)),
     program("program-rings", "RFC 5042 §6.4.1", |c| attack(c, Act::RingDoorbells)),
     program("program-punches-holes", "RFC 5042 §7.3", |c| attack(c, Act::PunchHoles)),
     program("program-stops-reading", "RFC 5042 §6.4.2", |c| attack(c, Act::StopReading)),
     program("program-opens-to-limits", "RFC 5042 §6.4.1", |c| attack(c, Act::OpenToLimits)),
-    program("program-sends-garbage", "RFC 5042 §7.3", |c| attack(c, Act::SendGarbage)),
-    program("program-is-killed", "RFC 5042 §7.2", |c| attack(c, Act::Transfer)),
+    program("program-sends-garbage", "RFC 5042 §7", |c| attack(c, Act::SendGarbage)),
+    program("program-is-killed", "RFC 5042 §6.4.1", |c| attack(c, Act::Transfer)),
 ];
 
 /// Returns an attack by programs whose effect on counters is not judged.

@@ -35,27 +35,27 @@ const INIT_RULE: Expectation =
 pub(super) const ATTACKS: &[Attack] = &[
     Attack {
         rule: INIT_RULE,
-        ..frames("init-reflection", "RFC 5062 §2, 9260 §12.2.4.1", flood_inits, INIT)
+        ..frames("init-reflection", "RFC 5062 §9, 9260 §12.2.4.1", flood_inits, INIT)
     },
-    frames("init-reflection-one", "RFC 5062 §2, 9260 §12.2.4.1", flood_inits_of_one_source, INIT),
+    frames("init-reflection-one", "RFC 5062 §9, 9260 §12.2.4.1", flood_inits_of_one_source, INIT),
     frames("init-blind", "RFC 9260 §5.2.2", send_blind_inits, INIT_PACKET_COUNTERS),
     Attack {
         rule: INIT_RULE,
         ..frames(
             "init-with-addresses",
-            "RFC 5062 §3, 9260 §12.2.4",
+            "RFC 5062 §2, §6, 9260 §12.2.4",
             send_inits_with_addresses,
             INIT,
         )
     },
     Attack {
         rule: INIT_RULE,
-        ..frames("init-unknown-parameters", "RFC 5062 §2", send_inits_with_unknown_parameters, INIT)
+        ..frames("init-unknown-parameters", "RFC 5062 §9", send_inits_with_unknown_parameters, INIT)
     },
     frames("init-bundled", "RFC 9260 §6.10", send_bundled_inits, OUT_OF_THE_BLUE),
-    frames("abort-blind", "RFC 9260 §12.2.3", send_blind_aborts, TAGS),
+    frames("abort-blind", "RFC 9260 §12.2.4.2", send_blind_aborts, TAGS),
     frames("data-sack-shutdown-blind", "RFC 9260 §8.5", send_blind_chunks, TAGS),
-    frames("cookie-forged", "RFC 9260 §12.2.4", send_forged_cookies, COOKIE),
+    frames("cookie-forged", "RFC 9260 §5.1.5", send_forged_cookies, COOKIE),
     frames("cookie-restart-spoofed", "RFC 9260 §5.2.4, 5062 §4", spoof_restart, COOKIE),
     frames("out-of-the-blue", "RFC 9260 §8.4", send_out_of_the_blue, OUT_OF_THE_BLUE),
     frames("sctp-checksum", "RFC 9260 §6.8", send_bad_checksums, CHECKSUM),

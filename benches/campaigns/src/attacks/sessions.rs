@@ -16,14 +16,14 @@ use crate::testbed::{self, VICTIM_SCTP_PORT, VICTIM_VERBS_SCTP_PORT};
 const SCTP_COUNTERS: &[&str] = &["sctp_packets", "drop:sctp_*"];
 
 pub(super) const ATTACKS: &[Attack] = &[
-    dialogue("sctp-fragments-held", "RFC 5042 §6.5.2", send_unfinished_messages, SCTP_COUNTERS),
+    dialogue("sctp-fragments-held", "RFC 5042 §6.4.3", send_unfinished_messages, SCTP_COUNTERS),
     dialogue("sctp-data-beyond-window", "RFC 9260 §6.2", send_data_beyond_window, SCTP_COUNTERS),
     dialogue("sctp-heartbeats", "RFC 9260 §8.3", send_many_heartbeats, SCTP_COUNTERS),
     dialogue("session-order", "RFC 5043 §6", send_controls_out_of_order, SCTP_COUNTERS),
     dialogue("session-streams", "RFC 5043 §4", initiate_all_sessions, SCTP_COUNTERS),
-    dialogue("associations-idle", "RFC 5042 §6.5.1", open_idle_associations, SCTP_COUNTERS),
+    dialogue("associations-idle", "RFC 5042 §6.4.2", open_idle_associations, SCTP_COUNTERS),
     dialogue("many-ranges", "RFC 5041 §5.2", send_many_ranges, &["sctp_packets"]),
-    dialogue("session-stag", "RFC 5042 §6.2", write_to_foreign_regions, &["error:*"]),
+    dialogue("session-stag", "RFC 5042 §6.1.1", write_to_foreign_regions, &["error:*"]),
     dialogue("terminate-reserved-bits", "RFC 5040 §4.8", send_malformed_terminates, SCTP_COUNTERS),
 ];
 

@@ -32,11 +32,11 @@ const OUT_OF_WINDOW: &[&str] = &["drop:tcp_out_of_window", "drop:tcp_old_timesta
 const UNMATCHED: &[&str] = &["drop:net_no_stream", "drop:net_no_listener", "drop:net_overload"];
 
 pub(super) const ATTACKS: &[Attack] = &[
-    frames("rst-in-window", "RFC 5961 §3, 4953 §2.2", forge_rst, &["drop:tcp_blind_reset"]),
-    frames("rst-outside", "RFC 4953 §2.2", forge_rst_outside_window, &["drop:tcp_out_of_window"]),
-    frames("syn-in-window", "RFC 5961 §4, 4953 §2.1", forge_syn, &["drop:tcp_*"]),
-    frames("data-bad-ack", "RFC 5961 §5, 4953 §2.3", forge_data, BAD_ACK),
-    frames("data-outside", "RFC 4953 §2.3", forge_data_outside_window, OUT_OF_WINDOW),
+    frames("rst-in-window", "RFC 5961 §3, 4953 §2.3", forge_rst, &["drop:tcp_blind_reset"]),
+    frames("rst-outside", "RFC 5961 §3", forge_rst_outside_window, &["drop:tcp_out_of_window"]),
+    frames("syn-in-window", "RFC 5961 §4", forge_syn, &["drop:tcp_*"]),
+    frames("data-bad-ack", "RFC 5961 §5", forge_data, BAD_ACK),
+    frames("data-outside", "RFC 9293 §3.10.7.4", forge_data_outside_window, OUT_OF_WINDOW),
     frames(
         "data-no-timestamp",
         "RFC 7323 §3.2",
@@ -45,13 +45,13 @@ pub(super) const ATTACKS: &[Attack] = &[
     ),
     frames("data-old-timestamp", "RFC 7323 §5.3", forge_old_timestamp, &["drop:tcp_old_timestamp"]),
     frames("ack-of-unsent", "RFC 5961 §5", forge_ack_of_unsent_data, BAD_ACK),
-    frames("fin-injected", "RFC 4953 §2.3", forge_fin, BAD_ACK),
+    frames("fin-injected", "RFC 5961 §5", forge_fin, BAD_ACK),
     frames("syn-flood", "RFC 4987 §2", syn_flood, SYN),
     frames("syn-flood-one", "RFC 4987 §2", syn_flood_of_one_source, SYN),
     frames("syn-flood-64", "RFC 4987 §2", syn_flood_of_one_prefix, SYN),
     frames("rst-flood", "RFC 9293 §3.10.7.1", |f| flood_unmatched(f, Profile::RstFlood), UNMATCHED),
     frames("ack-flood", "RFC 9293 §3.10.7.1", |f| flood_unmatched(f, Profile::AckFlood), UNMATCHED),
-    frames("land", "RFC 6274 §3.13", land, &["drop:net_bad_source"]),
+    frames("land", "RFC 9293 §3.9.2.3", land, &["drop:net_bad_source"]),
     dialogue(
         "half-open-syn",
         "RFC 9293 §3.10.7.4",
@@ -61,7 +61,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     dialogue("time-wait-reuse", "RFC 6191", time_wait, &["segments"]),
     dialogue(
         "streams-of-a-64",
-        "RFC 5042 §6.5",
+        "RFC 5042 §6.4.1",
         streams_of_64,
         &["segments", "drop:net_peer_streams"],
     ),

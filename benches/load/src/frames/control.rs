@@ -204,7 +204,7 @@ pub(super) fn init(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
         inbound_streams: 2048,
         initial_tsn: Tsn(rng.u32(..)),
     };
-    // RFC 5043 §4.1: an INIT without DDP's adaptation indication is refused.
+    // RFC 5043 §7.1: an INIT without DDP's adaptation indication is refused.
     builder
         .init(&header, &[Parameter::Adaptation(1)])
         .ok()

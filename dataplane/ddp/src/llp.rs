@@ -212,7 +212,7 @@ pub trait UlpduSource {
     /// is nothing to send. The LLP keeps a copy of an unstable ULPDU until it is acknowledged.
     fn next_is_stable(&self) -> bool;
 
-    /// Returns the next ULPDU, of at most `mulpdu` bytes (RFC 5041 §5.1); `None` when there is nothing to send. The
+    /// Returns the next ULPDU, of at most `mulpdu` bytes (RFC 5041 §5.2); `None` when there is nothing to send. The
     /// ULPDU counts as sent and is never segmented again (§3 (2)). `mulpdu` is at least 128 (RFC 5044 §4.5); a lower
     /// value is raised to 128.
     fn next(&mut self, mulpdu: usize) -> Option<Outgoing>;

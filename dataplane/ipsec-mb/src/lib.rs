@@ -129,7 +129,7 @@ impl AesGcm {
         Some(AesGcm { key: data, seal, open })
     }
 
-    /// Encrypts `data` in place and returns the tag. A nonce must not be used twice with one key (RFC 5116 §3.2).
+    /// Encrypts `data` in place and returns the tag. A nonce must not be used twice with one key (RFC 5116 §3.1).
     #[inline]
     pub fn seal(&self, nonce: &[u8; NONCE], aad: &[u8], data: &mut [u8]) -> [u8; TAG] {
         self.run(self.seal, nonce, aad, data)

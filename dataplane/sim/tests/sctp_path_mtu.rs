@@ -107,7 +107,7 @@ fn sctp_finds_an_increased_path_mtu() {
     }
 }
 
-// RFC 8899 §4.4, RFC 4821 §7.6.4: random loss is not mistaken for a black hole, nor a randomly lost probe for a probe
+// RFC 8899 §4.3, RFC 4821 §7.6.4: random loss is not mistaken for a black hole, nor a randomly lost probe for a probe
 // that exceeds the MTU.
 #[test]
 fn random_loss_does_not_reduce_sctp_path_mtu() {

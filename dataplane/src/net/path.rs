@@ -596,7 +596,7 @@ mod tests {
         // The IP header checksum is the same whether the worker or the device computes TCP's.
         let (software, tcp) = written(TxChecksum::SOFTWARE);
         assert_eq!(software, ip);
-        // RFC 1071 §3: the pseudo-header's sum plus the segment's, inverted, is the checksum computed in software.
+        // RFC 9293 §3.1: the pseudo-header's sum plus the segment's, inverted, is the checksum computed in software.
         let segment = checksum::sum(&[0; 30]);
         assert_eq!(tcp, (!checksum::add(pseudo, segment)).to_be_bytes());
     }

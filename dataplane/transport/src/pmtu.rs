@@ -18,9 +18,9 @@ use base::Instant;
 /// MTUs of common links and tunnels, probed first (RFC 4821 §7.3).
 const COMMON_MTUS: [u16; 9] = [1280, 1400, 1450, 1492, 1500, 4352, 8166, 9000, 65_280];
 
-/// MTU that nearly all IPv4 paths carry (RFC 4821 §7.7). IPv6 paths carry at least [`MIN_V6`].
+/// MTU that nearly all IPv4 paths carry (RFC 4821 §7.2). IPv6 paths carry at least [`MIN_V6`].
 const BASE_V4: u16 = 1024;
-/// MTU that every IPv4 host accepts (RFC 1122 §3.3.3), for paths that do not carry the base MTU.
+/// MTU that every IPv4 host accepts (RFC 1122 §3.3.2), for paths that do not carry the base MTU.
 const MIN_V4: u16 = 576;
 /// MTU that every IPv6 path carries (RFC 8200 §5).
 const MIN_V6: u16 = 1280;
@@ -55,7 +55,7 @@ pub enum SizeChange {
 /// Fallback size after a black hole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fallback {
-    /// The base MTU (RFC 4821 §7.7), which nearly all paths carry.
+    /// The base MTU (RFC 4821 §7.2), which nearly all paths carry.
     Base,
     /// The minimum that every host accepts.
     Minimum,

@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(prr.on_ack(20, 2896, 4344, 1448, false), 2896, "not for a few bytes");
     }
 
-    /// The first figure of RFC 6937 §4: 20 segments in flight, the first lost, ssthresh 10.
+    /// The first figure of RFC 6937 §3.1: 20 segments in flight, the first lost, ssthresh 10.
     #[test]
     fn prr_sends_one_segment_for_two_delivered() {
         let mut prr = Prr::new(20);
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!((sent, pipe), (10, 10), "as many as the threshold at the end");
     }
 
-    /// The second figure of RFC 6937 §4: most of the flight is lost. The sender sends the delivered amount, plus one
+    /// The second figure of RFC 6937 §3.1: most of the flight is lost. The sender sends the delivered amount, plus one
     /// segment for each safe acknowledgement while below the threshold.
     #[test]
     fn heavy_loss_is_bounded_by_delivery() {

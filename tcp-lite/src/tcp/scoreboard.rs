@@ -344,7 +344,7 @@ impl Scoreboard {
         self.loss_edge = self.una;
     }
 
-    /// Marks segments longer than `emss` lost, because the path does not carry them (RFC 1191 §6.5).
+    /// Marks segments longer than `emss` lost, because the path does not carry them (RFC 1191 §6.4).
     pub(crate) fn mark_longer_lost(&mut self, emss: usize) {
         for i in 0..self.records.len() {
             if usize::from(self.records[i].len) > emss && !self.records[i].has_mark(SACKED) {

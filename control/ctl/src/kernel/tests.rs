@@ -159,7 +159,7 @@ fn file_is_put_over_ipv6_into_file_region() {
     assert!(report.stream_bytes > len as u64 && report.gbit_per_s() > 0.0);
 }
 
-// RFC 5041 §5.1, §8.2: a zero-length message is sent and delivered.
+// RFC 5041 §5.2: a zero-length message is sent and delivered.
 #[test]
 fn empty_file_is_sent_as_one_empty_message() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -187,7 +187,7 @@ pub enum Event {
         /// True if the peer requests an event at this end (Solicited Event).
         solicited: bool,
     },
-    /// The initiator's zero-length Send that signals its readiness (RFC 6581 §8) has arrived. The message uses up no
+    /// The initiator's zero-length Send that signals its readiness (RFC 6581 §9.2) has arrived. The message uses up no
     /// buffer of the ULP.
     ReadyToReceive,
     /// A Write is placed, and so are all earlier messages. The event is for the region's owner, not for the ULP (RFC

@@ -10,7 +10,7 @@ use super::receive::ReceiveConfig;
 use super::send::SendConfig;
 
 /// Smallest packet that a path is assumed to carry, bytes: one DATA chunk with a DDP-SSN and the minimum MULPDU
-/// (RFC 5043 §9). It equals 576, the datagram length that every IPv4 host accepts (RFC 1122 §3.3.3), minus the headers
+/// (RFC 5043 §9). It equals 576, the datagram length that every IPv4 host accepts (RFC 1122 §3.3.2), minus the headers
 /// of IP and UDP.
 pub const MIN_PACKET: usize = 12 + padded(16 + 2 + MIN_MESSAGE);
 const _: () = assert!(MIN_PACKET == 576 - 20 - 8);

@@ -90,8 +90,8 @@ const REASONS: &[(&[&str], &[&str], &str)] = &[
     (&["terminate reserved"], &["harmless"], "not checked on receipt, RFC 5040 §4.8"),
     (&["PAD"], &["harmless"], "not checked on receipt, RFC 5044 §4.1"),
     (&["CRC"], &["harmless"], "not checked where both ends agreed to none, RFC 5044 §4.4"),
-    (&["marker reserved"], &["harmless"], "not checked on receipt, RFC 5044 §4.3"),
-    (&["FPDUPTR"], &["harmless"], "its two low bits are taken as zero, RFC 5044 §4.3"),
+    (&["marker reserved"], &["harmless"], "not checked on receipt, RFC 5044 §4.2"),
+    (&["FPDUPTR"], &["harmless"], "its two low bits are taken as zero, RFC 5044 §4.2"),
     (&["ULPDU_Length"], &["goes on"], "the pad is taken for payload: nothing shows it"),
     (
         &["ULPDU_Length", "PD_Length"],

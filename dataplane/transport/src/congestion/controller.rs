@@ -168,7 +168,7 @@ pub(super) trait Controller: Clone + fmt::Debug + Default {
         self.on_app_limited();
     }
 
-    /// Undoes a spurious congestion event; `prior` is the controller before it (RFC 4015 §4).
+    /// Undoes a spurious congestion event; `prior` is the controller before it (RFC 4015 §3.4).
     fn undo(&mut self, prior: &Self) {
         *self = prior.clone();
     }

@@ -355,7 +355,7 @@ impl Congestion {
         self.state.clone()
     }
 
-    /// Undoes a spurious congestion event: restores `prior`, with a window no smaller than now (RFC 4015 §4).
+    /// Undoes a spurious congestion event: restores `prior`, with a window no smaller than now (RFC 4015 §3.4).
     pub fn undo(&mut self, prior: &CongestionState) {
         let window = &self.state.window;
         let (cwnd, smss) = (window.cwnd.max(prior.window.cwnd), window.smss);

@@ -118,7 +118,7 @@ fn slow_start_stops_at_the_threshold() {
     assert_eq!(c.cwnd(), 20 * SMSS);
 }
 
-// RFC 4015 §4, RFC 9438 §4.9: an undo restores the window and the controller's state, including CUBIC's curve.
+// RFC 4015 §3.4, RFC 9438 §4.9: an undo restores the window and the controller's state, including CUBIC's curve.
 #[test]
 fn undo_restores_window_and_controller_state() {
     for algorithm in [CongestionControl::NewReno, CongestionControl::Cubic] {

@@ -304,7 +304,7 @@ fn cut_keeps_loss_mark_and_moves_fin_to_second_part() {
     assert_eq!(board.pipe(), 101);
 }
 
-// RFC 1191 §6.5: only the segment that is too long for the path is marked lost.
+// RFC 1191 §6.4: only the segment that is too long for the path is marked lost.
 #[test]
 fn segments_longer_than_path_mtu_are_marked_lost() {
     let mut board = Scoreboard::new();

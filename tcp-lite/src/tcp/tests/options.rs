@@ -230,7 +230,7 @@ fn retransmissions_are_measured_by_timestamps() {
     script.run("2 state ESTABLISHED");
 }
 
-// RFC 1191 §6.5: segments in flight that are too long are cut and retransmitted at once. Segments of new data do not
+// RFC 1191 §6.4: segments in flight that are too long are cut and retransmitted at once. Segments of new data do not
 // exceed the new MSS. The MSS never exceeds the peer's, and is at least 48.
 #[test]
 fn a_smaller_path_mtu_cuts_segments() {

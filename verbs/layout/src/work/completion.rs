@@ -44,7 +44,7 @@ pub enum Completed {
     Sent(Opcode),
     /// A Receive of a receive queue or shared receive queue.
     Received {
-        /// True if the message had Solicited Event (RFC 5040 §5.2).
+        /// True if the message had Solicited Event (RFC 5040 §5.3).
         solicited: bool,
         /// Data that the message carried in addition to its payload.
         carried: Carried,

@@ -12,7 +12,7 @@ const SGES_AT: usize = 2;
 
 const _: () = assert!((SGES_AT + MAX_SGES * SGE_WORDS).div_ceil(UNIT_WORDS) == 2);
 
-/// A posted receive: memory for one untagged message (RFC 5040 §5.1, queue 0). The descriptor is one unit with up to 3
+/// A posted receive: memory for one untagged message (RFC 5040 §5.3, queue 0). The descriptor is one unit with up to 3
 /// SGEs, otherwise two.
 ///
 /// ```text

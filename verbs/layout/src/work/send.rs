@@ -45,7 +45,7 @@ pub struct SendWork {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(clippy::large_enum_variant, reason = "a value is on the stack for the time of one call")]
 pub enum Operation {
-    /// Send, or Send with Solicited Event (RFC 5040 §5.2).
+    /// Send, or Send with Solicited Event (RFC 5040 §5.3).
     Send {
         /// Bytes of the message.
         payload: Payload,

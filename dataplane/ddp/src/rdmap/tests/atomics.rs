@@ -4,7 +4,7 @@ use wire::rdmap::{AtomicRequestRepr, AtomicResponseRepr};
 
 use super::*;
 
-// RFC 7306 §5.1, RFC 5040 §3.2: an atomic counts as an outstanding Read, so it is refused with ORD 0.
+// RFC 7306 §5.2, RFC 5040 §6.1: an atomic counts as an outstanding Read, so it is refused with ORD 0.
 #[test]
 fn post_of_read_or_atomic_requires_ord() {
     let mut a = End::with_config(Config { ord: 0, ..config() });

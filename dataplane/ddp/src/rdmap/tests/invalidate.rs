@@ -43,7 +43,7 @@ fn send_with_invalidate_revokes_streams_own_stag() {
     assert_eq!(b.terminate_numbers(), (0, 1, 0));
 }
 
-// RFC 6581 §8: a ready-to-receive Send has no bytes and does not invalidate. An empty Send with Invalidate is delivered
+// RFC 6581 §9.2: a ready-to-receive Send has no bytes and does not invalidate. An empty Send with Invalidate is delivered
 // to the ULP.
 #[test]
 fn empty_send_with_invalidate_is_not_ready_to_receive() {

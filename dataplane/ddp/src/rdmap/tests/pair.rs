@@ -122,7 +122,7 @@ fn zero_length_operations_check_no_stag() {
     assert!(!events.iter().any(|event| matches!(event, Event::Error(_))));
 }
 
-// RFC 6581 §8: the ready-to-receive Send uses up none of the ULP's buffers.
+// RFC 6581 §4.4.2, §9.2: the ready-to-receive Send uses up none of the ULP's buffers.
 #[test]
 fn ready_to_receive_send_is_not_delivered_to_the_ulp() {
     let rtr = Config { recv_buffers: 1, rtr_send: true, ..config() };
@@ -139,7 +139,7 @@ fn ready_to_receive_send_is_not_delivered_to_the_ulp() {
     assert_eq!(pair.b.events(), [received(b"x"), received(b"")]);
 }
 
-// RFC 6581 §8: a first message with data shows readiness, also if it is Immediate Data. An empty Send behind it is
+// RFC 6581 §9.2: a first message with data shows readiness, also if it is Immediate Data. An empty Send behind it is
 // delivered to the ULP.
 #[test]
 fn empty_send_behind_immediate_data_is_delivered() {

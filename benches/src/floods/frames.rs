@@ -10,8 +10,9 @@ use crate::rig_config::{Network, RigConfig, Side};
 
 /// Number of different frames in a flood.
 pub const FLOOD_FRAMES: u32 = 4096;
-/// Source port of the generator's stream; `LIVE_SEQ` is its initial sequence number.
+/// Source port of the generator's stream.
 pub const LIVE_PORT: u16 = 40_000;
+/// Initial sequence number of the generator's stream.
 const LIVE_SEQ: u32 = 1000;
 
 const TCP: u8 = 6;

@@ -47,7 +47,7 @@ pub(crate) struct RawPair {
     pub(crate) area: File,
     pub(crate) sends: Ring,
     pub(crate) receives: Ring,
-    /// Indices of the producer: sends, receives.
+    /// Number of units written to each ring so far: send queue, receive queue.
     next: [u64; 2],
     /// The worker of the connection.
     worker: usize,

@@ -8,8 +8,9 @@
 //! timer moves to lower levels as time passes:
 //!
 //! ```text
-//!  tick of the deadline   ....|110101|000000|001110|    differs from `elapsed` first here
-//!  elapsed                ....|110101|000000|000011|                          ^ level 0, slot 14
+//!  tick of the deadline   ....|110101|000000|001110|
+//!  elapsed                ....|110101|000000|000011|
+//!                                              ^ highest group that differs: level 0, slot 14
 //! ```
 //!
 //! A timer never fires before its deadline. The delay is at most one tick, plus the time until the next call of `pop`.

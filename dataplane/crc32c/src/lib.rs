@@ -154,7 +154,7 @@ impl Engine {
         unsafe { self.copy_from::<false>(crc, Sum::default(), from.as_ptr(), to).0 }
     }
 
-    /// Copies as [`copy_crc`](Self::copy_crc) does, and also returns the Internet checksum of the copied bytes.
+    /// Copies as [`copy_crc`](Self::copy_crc) does, and also returns `sum` including the copied bytes.
     ///
     /// # Panics
     /// If the lengths differ.

@@ -51,7 +51,8 @@ pub struct HandshakeCount {
 }
 
 impl HandshakeFailure {
-    /// Returns true if the MPA start-up failed over an established connection, other than by a reset or an abort.
+    /// Returns true if the MPA start-up failed over an established connection: the stage is `mpa`, and the reason is
+    /// neither a reset, an abort by this end, nor a refused connect.
     pub(crate) fn is_mpa_startup(&self) -> bool {
         self.stage == "mpa" && !matches!(self.reason, "reset" | "local_abort" | "connect_refused")
     }

@@ -1,7 +1,8 @@
 //! Admission of peers by address: prefixes that an interface and a listener allow and deny.
 //!
-//! A peer is admitted if no `deny` list contains its address and every non-empty `allow` list contains it. Only the
-//! first packets of a peer are checked. The check is a binary search, at most 11 steps in a list of 1024 prefixes.
+//! A peer is admitted if no `deny` list contains its address and every non-empty `allow` list contains it. Only packets
+//! that open a connection, an association or a session are checked, and packets of an association from another address.
+//! The check is a binary search, at most 11 steps in a list of 1024 prefixes.
 
 use core::fmt;
 use std::net::IpAddr;

@@ -215,8 +215,8 @@ impl Tap {
         }
     }
 
-    /// Holds a received frame before it is processed. [`release`](Self::release) follows. A frame without a stream is
-    /// processed at the end of the burst. The frame is held again for that, and released only once.
+    /// Holds a received frame before it is processed. [`release`](Self::release) records it afterwards. A frame without
+    /// a stream is processed only at the end of the burst. It is then held a second time, and released only after that.
     pub(crate) fn hold(&mut self, frame: &[u8], drops: &Drops) {
         self.hold_frame(frame);
         let counts = drops.iter().map(|drop| drop.count);

@@ -77,9 +77,10 @@ impl Arena {
         self.len == 0
     }
 
-    /// Maps these parts of the arena one after the other, makes their pages present and locks them if `config` says so.
-    /// Parts are whole pages and may overlap. Blocks, for seconds if they are large: must not be called on a worker.
-    /// `go_on` is called for each piece of at most 16 MiB; the call fails if `go_on` returns false.
+    /// Maps these parts of the arena one after the other, makes their pages present, and locks them if
+    /// [`ViewConfig::lock`] is true. Parts are whole pages and may overlap. Blocks, for seconds if they are large: must
+    /// not be called on a worker. `go_on` is called before each piece of at most 16 MiB and after the last piece. The
+    /// call fails if `go_on` returns false.
     ///
     /// # Errors
     /// A part is not within the arena, there is no part, the memory is not available, `maps` is at its bound, or

@@ -30,9 +30,9 @@ const HUGE_PAGE: usize = 2 << 20;
 /// Bytes from the beginning of a copied piece to the beginning of the prefetch that follows the copy. The prefetch for
 /// a longer piece begins at the end of the piece.
 ///
-/// The memory after a piece is most often copied next, so each copy prefetches as many bytes as the piece has.
-/// Earlier pieces have usually prefetched the gap between a small piece and its prefetch. The first pieces of a
-/// transfer leave it unprefetched.
+/// The memory after a piece is most often copied next, so each copy prefetches as many bytes as the piece has, up to
+/// [`MAX_PREFETCH`]. Earlier pieces have usually prefetched the gap between a small piece and its prefetch. The first
+/// pieces of a transfer leave it unprefetched.
 const PREFETCH_DISTANCE: usize = 4096;
 
 /// Maximum number of bytes prefetched for one piece. The CPU stalls when all of its few fill buffers are in use.
@@ -384,7 +384,7 @@ impl Mapping {
         })
     }
 
-    /// Populates all pieces. Calls `on_progress` with the populated bytes before each piece and at the end.
+    /// Populates all pieces. Before each piece and at the end, calls `on_progress` with the number of populated bytes.
     fn populate(&self, on_progress: ProgressCallback<'_>) -> Result<(), MemoryError> {
         for piece in pieces(self.len) {
             on_progress(piece.start as u64)?;

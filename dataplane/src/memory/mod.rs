@@ -243,8 +243,8 @@ impl Memory {
     }
 
     /// Maps, locks, pre-faults and fills the memory. The call blocks, for seconds if the memory is large, so workers
-    /// must not use it. `go_on` is called before each piece of at most 16 MiB. If it returns false, the preparation
-    /// ends.
+    /// must not use it. `go_on` is called before each piece of at most 16 MiB and after the last piece. If it returns
+    /// false, the preparation ends.
     ///
     /// # Errors
     /// The memory is not available, `maps` is at its bound, the file cannot be read, or `go_on` returned false
@@ -505,7 +505,7 @@ struct Mapped {
     populated: bool,
 }
 
-/// Maps the memory. Small, private memory that is to be locked becomes a slot of a slab.
+/// Maps the memory. Small, private memory that is to be locked becomes a slot of a slab, except in reserved hugepages.
 fn map(
     config: &MemoryConfig,
     len: usize,
@@ -566,7 +566,8 @@ impl StagedFile<'_> {
         Ok(StagedFile { path, file, len: file_len })
     }
 
-    /// Reads the file into `mapping`. Calls `go_on` with the bytes read before each piece.
+    /// Reads the file into `mapping`, at most 1 MiB at a time. Before each read, calls `go_on` with the number of bytes
+    /// read so far.
     fn read_into(
         mut self,
         mapping: &Mapping,

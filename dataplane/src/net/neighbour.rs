@@ -9,10 +9,14 @@
 //!     +------- 1 s --- failed  <--- 3 x 1 s -- incomplete <--------|------ 3 x 1 s unanswered -----+
 //! ```
 //!
-//! Unsolicited announcements are not trusted, because every host on the link can forge them. Announcements create no
-//! entry; only a host that solicits *our* address gets a stale entry. Announcements never change a known link-layer
+//! Not drawn: a solicitation of *our* address creates a stale entry. An unsolicited announcement makes an incomplete or
+//! failed entry stale. Probing also begins when a packet announces another link-layer address or when a stream's
+//! segments are probably lost. A stream's progress makes a delayed or probed entry reachable.
+//!
+//! Every host on the link can forge announcements and answers. Neither creates an entry or changes a known link-layer
 //! address. Instead the known address is probed at once, and the neighbour is resolved again if there is no answer. So
-//! an address that moves to another host is unreachable for a few seconds, and a forged ARP reply has no effect.
+//! an address that moves to another host is unreachable for a few seconds, and a forged ARP reply cannot displace a
+//! host that answers.
 //!
 //! A failed entry stays until it is evicted. After one second it is treated like an absent one and can be resolved
 //! again. The cache does not queue packets: streams are polled for segments only once the next hop is known. The cache

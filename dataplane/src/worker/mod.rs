@@ -5,8 +5,8 @@
 //!
 //! ```text
 //!  one turn   commands, lists -> mesh -> ports: parse+hash | look up | input -> connections that may send
-//!             -> timers, paced loads, neighbours -> carriers that may send, round robin -> transmit rings
-//!             -> events, mesh, wake-ups
+//!             -> timers, paced loads, local programs, neighbours, reassembly -> carriers that may send, round robin
+//!             -> frames of the host's kernel -> IPsec -> transmit rings -> wake-ups of other threads and programs
 //! ```
 //!
 //! A burst is processed in stages, so that the table look-ups of its frames overlap. Afterwards, each stream with data

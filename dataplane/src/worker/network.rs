@@ -212,7 +212,8 @@ impl Network {
     }
 
     /// Returns true if no packet of a flow can pass with less than `min_strength` ([`Guard::guarantees`]). Returns
-    /// false without IPsec, and true for a loopback flow. For SCTP in UDP, `udp` has the UDP ports of the flow.
+    /// false if IPsec is not configured, otherwise true for a loopback flow. For SCTP in UDP, `udp` has the UDP ports
+    /// of the flow.
     pub(super) fn ensures_strength(
         &mut self,
         transport: Transport,

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   |0 0 0 0|0 0 0 h|vector|vector|   |4 vectors| ... |4 vectors|
-//!                 ^ the state is added to the first word of the message
+//!                  ^ the state is added to the first word of the message
 //! ```
 //!
 //! A step has 64 words. From the first inserted word on, every second step has an inserted word, at the same position

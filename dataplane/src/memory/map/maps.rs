@@ -5,7 +5,8 @@
 //! which leaves room for all other mappings: libraries, threads, heap, DPDK. The kernel may merge adjacent mappings and
 //! later split them again, so the count is an upper bound of the kernel's.
 //!
-//! Locked memory of at most [`SMALL_MEMORY`] bytes is a slot of a slab, one mapping for 64 slots of one size:
+//! Private memory to be locked, of at most [`SMALL_MEMORY`] bytes and not in reserved hugepages, is a slot of a slab. A
+//! slab is one mapping for 64 slots of one size:
 //!
 //! ```text
 //!  slab of 4 KiB slots    | slot | slot | free | slot | ...   64 slots, 256 KiB, 1 mapping

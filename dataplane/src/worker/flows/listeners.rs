@@ -2,12 +2,15 @@
 //! senders can create.
 //!
 //! ```text
-//!   SYN ---> unproven ---ACK---> starting ---MPA request---> announced ---> ended
-//!               |                   ^
-//!               | no room           | SYN cookie comes back
-//!               v                   |
-//!         (nothing kept) -----------+
+//!   SYN ---room---> unproven ---ACK---> starting ---MPA request---> announced
+//!    |                                     ^
+//!    | no room: a SYN cookie is sent,      | the cookie is returned
+//!    v no state is kept                    |
+//!    +-------------------------------------+
 //! ```
+//!
+//! A stream may end in any state. With `SynCookieMode::Always`, every SYN is answered with a cookie. An SCTP
+//! association begins as starting, because every INIT is answered with a cookie.
 //!
 //! The source address of an unproven stream may be forged. The stream takes a credit and a backlog entry like any
 //! other, but is evicted for a peer that has proven its address with a SYN cookie. Unproven streams do not count

@@ -1,8 +1,8 @@
 //! Schedules of carriers for transmission: one for TCP connections, one for SCTP associations.
 //!
-//! A carrier is *ready* when it may have something to send, *blocked* while its port's transmit ring is full, and
-//! *waiting* while the link-layer address of its next hop is unknown. Blocked carriers are queued by port, and not
-//! polled until the ring has free space.
+//! A carrier is *ready* when it may have something to send, *blocked* while its port's transmit ring or, on a loopback
+//! path, the loopback queue is full, and *waiting* while the link-layer address of its next hop is unknown. Blocked
+//! carriers are queued by port, and not polled until there is free space.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -84,7 +84,7 @@ impl Schedules {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::worker) enum Queue {
     Ready,
-    /// Carriers blocked at one port.
+    /// Carriers blocked at one port, or at a loopback queue.
     Blocked,
 }
 

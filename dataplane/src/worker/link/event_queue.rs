@@ -10,9 +10,9 @@
 //! | `Sent`, `Completed`, `PostFailed` | local posts | `max_posts` of each stream, and its credit |
 //! | `Error`, `RdmapError`, `Terminated`, `PeerClosed`, `Idle`, `Closed` | a stream's end | one each for a stream (`Terminated`: two) |
 //! | `Recordings` without a ticket | a stream's end | one each |
-//! | `Stalled`, `Resumed` | a stream's time-outs | its stream's credit; one of each per ten successive time-outs, or at the last time-out within the limits |
+//! | `Stalled`, `Resumed` | a stream's time-outs | its stream's credit; one `Stalled` per ten successive time-outs or before the stream times out, and one `Resumed` after it |
 //! | `Incoming` | a peer | the listener's credits, which the control thread grants |
-//! | `HandshakeFailed` | a peer, at any rate | a number per second; none while the ring is short of room |
+//! | `HandshakeFailed` | a peer, at any rate | 32 per second; none while the ring is short of room |
 //! | `AddressConflict` | another host of the link | one in ten seconds for each address; none while the ring is short of room |
 //! | `UnfinishedChecksums` | a peer | one per three consecutive packets of a host; none while the ring is short of room |
 //! | `Ipsec` | policies, SAs, a peer | none while the ring is short of room |
@@ -32,10 +32,11 @@
 //! dropped as if lost, so peers that send messages of a few bytes see time-outs. The window opens again after the
 //! pause.
 //!
-//! *Bound.* Beyond the ring, the queue holds at most [`MIN_CREDIT`] events and the end events of each stream, and the
-//! events of 64 commands. A paused endpoint holds at most as many events as the ring has entries. All paused endpoints
-//! together hold at most [`HELD_PER_ENTRY`] times as many. Each endpoint may exceed its bound by [`EVENT_BATCH`] events
-//! and the events of one segment (over SCTP: of one packet).
+//! *Bound.* Beyond the ring, the queue holds at most [`MIN_CREDIT`] events and the end events of each stream, the
+//! events of connects and accepts, an `Incoming` for each credit of a listener, one `AssociationClosed` per
+//! association, the `Program` events, and the events of 64 commands. A paused endpoint holds at most as many events as
+//! the ring has entries. All paused endpoints together hold at most [`HELD_PER_ENTRY`] times as many. Each endpoint may
+//! exceed its bound by [`EVENT_BATCH`] events and the events of one segment (over SCTP: of one packet).
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -24,7 +24,8 @@ use crate::worker::{Core, Env};
 /// to the flushed descriptors of both queues.
 const QUOTA: u32 = 16;
 
-/// Maximum number of doorbells, and of words that contain them, processed before a burst of frames. Each QP adds four.
+/// Number of doorbells and words of doorbells, in total, that are processed for a program before a burst of frames.
+/// Each QP adds four.
 const MIN_DOORBELLS: u32 = 64;
 
 impl<Io: PortIo> Core<Io> {

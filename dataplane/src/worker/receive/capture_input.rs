@@ -69,7 +69,7 @@ impl<Io: PortIo> Core<Io> {
         matched
     }
 
-    /// Adds the decrypted form of a received frame to the capture.
+    /// Replaces the capture's held frame by its decrypted form, if the capture records plaintext.
     pub(in crate::worker) fn capture_opened(&mut self, port: usize, frame: &[u8]) {
         if let Some(tap) = self.env.ports.get_mut(port).and_then(|slot| slot.io.tap()) {
             tap.hold_plaintext(frame);

@@ -20,7 +20,8 @@ const MIN_MTU_V6: u16 = 1280;
 
 impl<Io: PortIo> Core<Io> {
     /// Handles an ICMP error about a flow of this worker. The error is accepted only if it quotes a TCP sequence number
-    /// in flight (RFC 5927 §4.1) or the verification tag of an association (RFC 9260 §10).
+    /// in flight (RFC 5927 §4.1), the verification tag of an association, or the initiate tag of its INIT (RFC 9260
+    /// §10).
     pub(in crate::worker) fn handle_icmp(&mut self, report: &Report, now: Instant) {
         match self.apply_icmp(report, now) {
             Ok(()) => self.env.control.counters().ip.icmp_errors.add(1),

@@ -26,8 +26,8 @@ use crate::worker::{Core, Env};
 
 impl<Io: PortIo> Core<Io> {
     /// Handles one or more successive segments of one flow after their look-up. Calls `prefetch` before each, with its
-    /// index. Returns the number handled. Processing stops after a segment that is acknowledged at once, causes many
-    /// events or replaces a connection in TIME-WAIT by a new one.
+    /// index. Returns the number handled. Processing stops after a segment that is acknowledged at once, leaves at
+    /// least [`EVENT_BATCH`] events or replaces a connection in TIME-WAIT by a new one.
     pub(in crate::worker) fn input_segment_run(
         &mut self,
         run: &[Arrival<Io::Frame>],
@@ -93,9 +93,9 @@ impl<Io: PortIo> Core<Io> {
         self.open_or_refuse(flow, source_mac, strength, &segment, None, now);
     }
 
-    /// Handles a segment that matched no stream at its look-up. A segment that may open a stream is examined within the
-    /// budget for unmatched frames. Other segments, except resets, are examined while the reset rate limit permits an
-    /// answer.
+    /// Handles a segment that matched no stream at its look-up. A segment for the host's kernel is passed on. A segment
+    /// that may open a stream is examined within the budget for unmatched frames. A reset is dropped. Other segments
+    /// are examined while the reset rate limit permits an answer.
     pub(in crate::worker) fn input_unmatched_segment(
         &mut self,
         arrival: &Arrival<Io::Frame>,

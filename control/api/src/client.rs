@@ -29,7 +29,8 @@ const BINARY: &str = "application/octet-stream";
 
 type Body = UnsyncBoxBody<Bytes, io::Error>;
 
-/// Interval between checks of a capture's stop request, and between retries while the appliance's queue is full.
+/// Interval between checks of a capture's stop request, and between retries of connect(2) while the accept queue of the
+/// appliance's socket is full.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Maximum wait of connect(2) while the accept queue of the appliance's socket is full.

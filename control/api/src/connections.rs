@@ -188,8 +188,8 @@ impl ConnectionSet<'_> {
         self.slots.insert(handle.id(), peer, activity, handle);
     }
 
-    /// Frees the slot of a connection whose task has ended. Counts the connection as expired after a time-out, or if it
-    /// was closed for a new connection.
+    /// Frees the slot of a connection whose task has ended. Counts the connection as expired if its first request or a
+    /// write timed out, or if it was closed for a new connection.
     fn finish(&mut self, ended: Result<(Id, hyper::Result<()>), JoinError>) {
         let expired = match ended {
             Ok((id, result)) => {

@@ -26,7 +26,7 @@ pub(super) struct Candidate {
 #[derive(Debug, Default)]
 pub(super) struct Addresses {
     remaining: VecDeque<Candidate>,
-    /// One sentence per address that failed or that no interface reaches.
+    /// One sentence per address that failed or was not tried.
     failures: Vec<String>,
     /// Deadline of the entire open, set by the first attempt.
     deadline: Option<Instant>,

@@ -75,7 +75,7 @@ struct Inner {
     /// Memory reserved for streams, all workers together, bytes.
     streams: AtomicU64,
     ceiling: AtomicU64,
-    /// True if the ceiling is `limits.memory`.
+    /// False if the ceiling is a share of the machine's memory.
     configured: AtomicBool,
     /// Bytes charged for regions and jobs.
     charged: AtomicU64,
@@ -99,8 +99,8 @@ pub struct OverBudget {
 }
 
 impl Budget {
-    /// Creates the budget of an appliance with `workers` workers. Without `host_memory`, `limits.memory` alone sets the
-    /// ceiling.
+    /// Creates the budget of an appliance with `workers` workers. Without `host_memory`, the ceiling is
+    /// `limits.memory`; if that is not set either, there is none.
     pub fn new(host_memory: Option<HostMemory>, limits: &Limits, workers: usize) -> Budget {
         let (ceiling, by_key) = ceiling(host_memory.as_ref(), limits.memory);
         let inner = Arc::new(Inner {
@@ -308,7 +308,8 @@ fn scaled(limits: &Limits, workers: usize, max_bytes: u64) -> Buffers {
     }
 }
 
-/// Returns the ceiling, and true if `limits.memory` sets it. A default of 1 MiB or more is rounded down to whole MiB.
+/// Returns the ceiling, and false if it is a share of the machine's memory. A default of 1 MiB or more is rounded down
+/// to whole MiB.
 fn ceiling(host_memory: Option<&HostMemory>, key: Option<u64>) -> (u64, bool) {
     let Some(host_memory) = host_memory else { return (key.unwrap_or(u64::MAX), true) };
     let rest =

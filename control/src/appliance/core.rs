@@ -3,9 +3,9 @@
 //! [`super::thread`] connects the state machine to the workers.
 //!
 //! Order of the calls in one turn: [`Core::handle_event`], [`Core::handle_loaded`], [`Core::handle_reports`],
-//! [`Core::handle_call`] and [`Core::apply_kernel_changes`], each as often as it has input; [`Core::handle_timeout`];
-//! [`Core::measure_workers`]; [`Core::finish_turn`] once; then [`Core::commands`] and [`Core::poll_load`] until they
-//! are empty.
+//! [`Core::handle_call`], [`Core::handle_programs`] and [`Core::apply_kernel_changes`], each as often as it has input;
+//! [`Core::handle_timeout`]; [`Core::measure_workers`]; [`Core::finish_turn`] once; then [`Core::commands`] and
+//! [`Core::poll_load`] until they are empty.
 
 mod accept;
 mod additions;

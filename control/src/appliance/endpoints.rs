@@ -264,7 +264,7 @@ pub fn connect_endpoint(
     }
 }
 
-/// Keepalive probes to a silent peer with an exclusive region: maximum interval, and number.
+/// Keepalive probes to a silent peer with an exclusive region if `tcp.keepalive` is off: maximum interval, and number.
 const KEEPALIVE_PROBES: (Duration, u8) = (Duration::from_secs(10), 5);
 
 /// Returns true if one of these regions may be exclusive to one stream. Regions that the file does not declare are

@@ -100,7 +100,7 @@ pub(super) struct Env {
     /// Confirmations to peers that wait until files are written.
     pub confirmations: PendingConfirmations,
     tickets: Tickets<Continuation>,
-    /// Commands that do not yet fit into the workers' rings, per worker.
+    /// Commands that are not yet in the workers' rings, per worker, oldest first.
     commands: Vec<VecDeque<Command>>,
     /// Requests that the loader has not yet received.
     loads: VecDeque<Load>,

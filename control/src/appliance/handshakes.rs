@@ -1,8 +1,8 @@
 //! Failed passive handshakes: events for operators, and counters of all failures.
 //!
 //! A worker reports a limited number of failures per second and counts all of them. Its counts arrive with its list of
-//! streams. The failures that the control thread finds itself are counted and limited here. The number of counters is
-//! bounded by `MAX_COUNTERS` and the values of [`HandshakeFailure`].
+//! streams. The failures that the control thread finds itself are counted and limited here. There are at most
+//! `MAX_COUNTERS` counters, plus one for each value of [`HandshakeFailure`].
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use dataplane::HandshakeFailure;
 
 use api::HandshakeInfo;
 
-/// Number of counters above which further failures are counted without the listener's name.
+/// Number of counters from which on failures without a counter are counted without the listener's name.
 const MAX_COUNTERS: usize = 4096;
 /// Maximum number of reports per second for failures found by the control thread.
 const MAX_REPORTS: u32 = 32;

@@ -10,8 +10,8 @@ use wire::ddp::Stag;
 /// Number of released STags in quarantine.
 pub const QUARANTINE: usize = 65_536;
 
-/// Maximum number of draws for one STag. At most a few hundred thousand of 2^32 values are unavailable, so even a
-/// second draw is rare.
+/// Maximum number of draws for one STag. The quarantines hold at most 2^16 + 2^24 of the 2^32 values, so even a second
+/// draw is rare.
 const MAX_DRAWS: usize = 64;
 
 /// Reason why no STag was allocated.

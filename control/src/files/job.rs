@@ -1,5 +1,5 @@
-//! A batch of writes to one file. Regions are written in chunks of at most [`CHUNK`] bytes. A sync follows every
-//! [`SYNC_STEP`] bytes.
+//! A batch of writes to one file. Regions are written in chunks of at most [`CHUNK`] bytes. Unless the policy is never
+//! to sync, a sync follows every [`SYNC_STEP`] bytes.
 
 use std::collections::VecDeque;
 use std::fs::File;

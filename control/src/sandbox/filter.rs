@@ -1,4 +1,5 @@
-//! Seccomp filters. A system call that is not listed fails with `EPERM`.
+//! Seccomp filters. A system call that is not listed fails with `EPERM`, except clone3(2) and openat2(2), which fail
+//! with `ENOSYS`.
 
 mod calls;
 

@@ -31,7 +31,7 @@ pub const NO_COMPLETION: Completion = Completion {
 };
 
 /// A completion queue (CQ). Clones refer to the same CQ, which is removed when the last clone and all of its QPs are
-/// dropped. All methods can be called by several threads.
+/// dropped. All methods can be called by several threads, except [`next`](Self::next).
 #[derive(Clone, Debug)]
 pub struct CompletionQueue(Arc<Inner>);
 
@@ -167,7 +167,7 @@ impl CompletionQueue {
     }
 
     /// Requests one notification on the channel of the CQ. A completion that arrived before the request causes none, so
-    /// that the program must poll until the CQ is empty before it waits. [`next`](Self::next) arms, polls and waits.
+    /// the program must poll until the CQ is empty before it waits. [`next`](Self::next) arms, polls and waits.
     ///
     /// # Errors
     /// The CQ has no channel.

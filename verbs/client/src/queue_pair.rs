@@ -23,7 +23,7 @@ use crate::shared_receives::SharedReceiveQueue;
 
 /// Maximum events of a QP that the program has not taken. A further event is a protocol violation.
 const MAX_EVENTS: usize = 4;
-/// Time that `connect` waits beyond the connection's time-out for the appliance's event.
+/// Time that [`QueuePair::connect`] waits for the appliance's event after [`ConnectOptions::timeout`] has expired.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Properties of a queue pair.
@@ -138,7 +138,7 @@ pub enum PairEvent {
         /// Reason, one sentence.
         message: String,
     },
-    /// The QP has failed, for example because a post is invalid or one of its CQs has failed.
+    /// The QP has failed, for example because a post is invalid, or one of its CQs or its SRQ has failed.
     Failed {
         /// Reason, one sentence.
         message: String,

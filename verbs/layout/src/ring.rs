@@ -16,16 +16,16 @@
 //! units, which may continue at the start of the ring. Bits 0 to 7 of the first word of a descriptor are the number of
 //! its units. The producer publishes only whole descriptors.
 //!
-//! Each side keeps its own index in private memory and never reads it back. The other side's index is loaded with
-//! acquire order and checked: it may neither go back nor be further away than the ring allows. Each unit is copied
-//! once, and all checks apply to the copy. An error leaves the state unchanged; the owner then ends the queue.
+//! Each side keeps its own index in private memory and does not rely on the stored one. The other side's index is
+//! loaded with acquire order and checked: it may neither go back nor be further away than the ring allows. Each unit is
+//! copied once, and all checks apply to the copy. An error leaves the state unchanged; the owner then ends the queue.
 //!
 //! An SRQ has one producer and several consumers: the workers of its queue pairs. They share the state of a
 //! [`SharedConsumer`] in memory that the program does not have. A worker copies a descriptor, and owns it once it has
 //! advanced the shared index past it. No worker waits for another.
 //!
-//! Bounds: `push` stores the given units and loads at most one index; `pop` loads at most one index and [`MAX_UNITS`]
-//! units.
+//! Bounds: `push` stores the given units and loads at most one index. [`Consumer::pop`] loads at most one index and
+//! [`MAX_UNITS`] units, as does each of the at most 10,000 attempts of [`SharedConsumer::pop`].
 
 use crate::shared::{CapacityError, Entries, LINE_WORDS, Ordering, Word, checked, split};
 use crate::unit::{MAX_UNITS, UNIT_WORDS, Unit, Units};
@@ -256,7 +256,8 @@ impl<'a> SharedConsumer<'a> {
         })
     }
 
-    /// Takes the next descriptor and releases its units to the producer. Returns `None` if no unit is published.
+    /// Takes the next descriptor and releases its units to the producer. Returns `None` if no unit is published, or
+    /// after `MAX_ATTEMPTS` failed attempts.
     pub fn pop(&self) -> Result<Option<Units>, RingError> {
         for _ in 0..MAX_ATTEMPTS {
             let next = self.next.load(Ordering::Acquire);

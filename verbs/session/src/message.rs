@@ -383,7 +383,7 @@ pub enum Answer {
     },
 }
 
-/// A ring in the area of a QP.
+/// A ring in the area of a QP or SRQ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ring {
@@ -545,7 +545,7 @@ pub enum Event {
         /// Cause, one sentence.
         message: String,
     },
-    /// A QP has failed because of its posts, or because a CQ of the QP has failed.
+    /// A QP has failed because of its posts, or because one of its CQs or its SRQ has failed.
     QueuePairFailed {
         /// Number of the QP.
         pair: u32,

@@ -186,7 +186,7 @@ impl AuditWriter {
         Ok(AuditWriter { sender: Some(sender), thread: Some(thread) })
     }
 
-    /// Queues a line. Returns false if the queue is full.
+    /// Queues a line. Returns false if the queue is full or the thread has ended.
     fn send(&self, line: &impl Serialize) -> bool {
         let text = serde_json::to_string(line).ok();
         let line = text.zip(self.sender.as_ref());

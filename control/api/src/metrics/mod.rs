@@ -21,7 +21,8 @@
 //! At most [`MAX_SERIES`] listeners and as many regions have their own series. The counters of all others are summed
 //! under the label [`OTHERS_LABEL`].
 //!
-//! Each scrape builds a registry from one snapshot, so that all values are from the same moment.
+//! Each scrape builds a registry from one snapshot of the appliance's counters. Only the `process_...` metrics are read
+//! at the scrape itself.
 
 mod format;
 mod histogram;

@@ -121,7 +121,7 @@ impl Core {
     }
 
     /// Counts a peer's stream against the limits of the appliance and the listener. Returns the settings of the stream,
-    /// or the refusal if a limit is reached.
+    /// or the refusal if a limit is reached or the appliance is draining.
     fn admit(
         &mut self,
         listener: ListenerId,

@@ -14,11 +14,13 @@ use super::Core;
 use crate::appliance::flights::ArchiveBounds;
 use crate::appliance::pending::Continuation;
 
-/// Maximum number of a peer's attempts, or of a program's events, in a reply. Older ones are left out.
+/// Maximum number of a peer's attempts, or of a program's events, in a reply. Older ones are left out, except a
+/// program's first event.
 const ATTEMPTS: usize = 16;
 
 impl Core {
-    /// Requests the workers' records of live streams. The answer follows when all workers have answered.
+    /// Requests the workers' records of the subject's live streams. The answer follows when all workers have answered;
+    /// at once if there is no live stream.
     pub(super) fn request_diagnosis(
         &mut self,
         subject: ExplainSubject,
@@ -166,7 +168,8 @@ fn end_reason(events: &[Event], id: api::StreamId) -> Option<&str> {
     })
 }
 
-/// Returns one sentence per logged event of a local program, oldest first: its beginning, failures and end.
+/// Returns one sentence per logged event of a local program, oldest first: its beginning, failures and end. Of more
+/// than [`ATTEMPTS`] events, the first and the newest are returned.
 fn program_sentences(events: &[Event], id: u32) -> Vec<String> {
     let sentence = |event: &Event| match &event.kind {
         EventKind::ProgramAttached { program, name, uid, pid } if *program == id => {

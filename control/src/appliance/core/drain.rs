@@ -1,7 +1,8 @@
 //! Shutdown of the appliance, graceful or immediate, and the operator's drain.
 //!
-//! A graceful shutdown refuses new streams and waits for the jobs to end. Then the streams are closed, and the workers
-//! stop. The operator's drain ends nothing: new streams and jobs are refused until the drain is revoked.
+//! A graceful shutdown refuses new streams and waits for the jobs to end, at most `management.drain_timeout`. Then the
+//! streams are closed, and the workers stop. The operator's drain ends nothing: new streams and jobs are refused until
+//! the drain is revoked.
 
 use std::time::Instant;
 
@@ -13,7 +14,8 @@ use super::Core;
 use crate::appliance::env::Phase;
 
 impl Core {
-    /// Starts a graceful shutdown within the configured time. Has no effect if the appliance is already shutting down.
+    /// Starts a graceful shutdown. The jobs have until `management.drain_timeout` to end. Has no effect if the
+    /// appliance is already shutting down.
     pub fn drain(&mut self, now: Instant) {
         if !self.env.is_running() {
             return;

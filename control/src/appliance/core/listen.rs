@@ -55,9 +55,9 @@ impl Core {
         section.regions.first().map_or(0, |name| self.regions.len_of(name))
     }
 
-    /// Applies a changed section: limits at once, regions and queues to new streams. If the workers must apply the
-    /// change, the listener gets a new number, and half-open streams are reset. Returns true if the workers will
-    /// answer.
+    /// Applies a changed section: limits at once, regions and queues to new streams. Adds the listener if there is none
+    /// of this name. If the workers must apply the change, the listener gets a new number, and half-open streams are
+    /// reset. Returns true if the workers will answer.
     pub(in crate::appliance) fn change_listener(
         &mut self,
         section: ListenerSection,

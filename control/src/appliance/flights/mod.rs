@@ -4,8 +4,8 @@
 //! and the ends of its directions. Consecutive deliveries share one entry, so idle and busy streams need about the same
 //! memory. If a stream has more than [`ENTRIES`], entries in the middle are dropped and counted. The record of a stream
 //! that ends by an error, a Terminate, a reset or a time-out is archived. The archive is bounded in number and bytes.
-//! To make room, the oldest record is dropped. If the peer of the newest record has more than half of the records, that
-//! peer's oldest record is dropped instead.
+//! To make room, the oldest record is dropped. If there are too many records, and the peer of the newest one has more
+//! than half of the permitted number, that peer's oldest record is dropped instead.
 //!
 //! Headers of segments that DDP or RDMAP refused are recorded, payload is not. Entries are created from the workers'
 //! events. The workers record events of TCP and SCTP in a small ring per connection ([`dataplane::Record`]). They send
@@ -178,8 +178,8 @@ impl Flights {
         self.trim(bounds);
     }
 
-    /// Drops the oldest record of a peer that has more than half of the archive, so that the peer cannot displace all
-    /// others.
+    /// Drops the oldest record of a peer that has more than half of `streams`, the permitted number of records. The
+    /// peer then cannot displace all others.
     fn evict_from_peer(&mut self, peer: IpAddr, streams: usize) {
         let of_peer = |flight: &Flight| flight.remote().ip() == peer;
         let held = self.archive.iter().filter(|flight| of_peer(flight)).count();

@@ -300,8 +300,8 @@ impl Jobs {
         self.pings.fail(stream, error, out);
     }
 
-    /// Ends the sends on a stream that has ended, because no reply can arrive. `graceful`: true if the stream ended
-    /// gracefully.
+    /// Ends the acknowledged sends on a stream that has ended, because no reply can arrive. `graceful`: true if the
+    /// stream ended gracefully.
     pub(super) fn on_stream_ended(&mut self, stream: StreamId, graceful: bool, error: &ApiError) {
         self.sends.on_stream_ended(stream, graceful, error);
     }

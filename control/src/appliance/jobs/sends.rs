@@ -225,8 +225,8 @@ impl Sends {
         }
     }
 
-    /// Ends the sends on a stream that has ended, because no reply can arrive. An orderly end confirms the acknowledged
-    /// messages.
+    /// Ends the acknowledged sends on a stream that has ended. A message whose confirmation was requested is confirmed
+    /// by an orderly end, and not confirmed after a time-out. Any other send fails, because no reply can arrive.
     pub(super) fn on_stream_ended(&mut self, stream: StreamId, graceful: bool, error: &ApiError) {
         let waits =
             |_: &u64, send: &mut PendingSend| send.stream == Some(stream) && send.sent.is_some();

@@ -1,7 +1,8 @@
 //! Put and get jobs: a put writes a source into a peer's memory, a get reads from a peer's memory into a sink.
 //!
 //! ```text
-//!  Staging (file opened) -> Connecting -> Running (tagged messages of 1 MiB) -> [close] -> Done
+//!  put: Staging (file opened) -> Connecting -> Running (tagged messages of 1 MiB) -> [close] -> Done
+//!  get: see `gets`
 //! ```
 //!
 //! The destination is checked before the source is read. A bounded window of the source is in memory

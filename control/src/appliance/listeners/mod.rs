@@ -6,8 +6,8 @@
 //! domains is refused.
 //!
 //! *Credits.* Each worker has a share of `limits.pending` as credits for handshakes. A credit returns to the worker
-//! when the control thread has accepted or refused the stream. When it accepts a stream, the control thread also
-//! enforces the listener's limits: streams in total and per peer ([`Ledger`]).
+//! when the control thread has admitted the stream, or when a rejected stream has ended. The control thread admits a
+//! stream within the listener's limits: streams in total and per peer ([`Ledger`]).
 
 mod admission;
 mod index;
@@ -160,7 +160,8 @@ impl Listeners {
         check_advertisement(section)
     }
 
-    /// Returns true if a listener has this address and port. A removed listener counts until its streams have ended.
+    /// Returns true if a listener has this transport, interface, address and port. A listener without an address has
+    /// all addresses of its interface. A removed listener counts until its streams have ended.
     pub(super) fn is_listening(
         &self,
         transport: config::Transport,

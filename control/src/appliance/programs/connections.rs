@@ -1,8 +1,8 @@
 //! Connections of queue pairs (QPs): registration at the worker of the stream, events to the program, disconnection.
 //!
 //! ```text
-//!   New --Connect--> Starting --worker has the QP--> Connecting --> Connected --> Ended
-//!   New --Accept---> Starting --worker has the QP--> Accepting ---> Connected --> Ended
+//!   New --Connect--> Starting --worker has the QP--> Connecting --> Accepting --reported--> Connected --> Ended
+//!   New --Accept---> Starting --worker has the QP-----------------> Accepting --reported--> Connected --> Ended
 //! ```
 //!
 //! A QP can be connected only once: the worker of its connection owns its rings, and a second connection could be at

@@ -1,8 +1,8 @@
 //! Listeners of a program, and the connection requests of their peers.
 //!
 //! A program's listener has one worker listener ([`ListenerConfig`]) for each address. For each address, the workers
-//! share as many credits as the backlog. A stream takes a credit at its SYN, and returns it when its request is
-//! answered or has ended.
+//! share as many credits as the backlog. A stream takes a credit at its SYN. The credit returns when the request is
+//! accepted or has ended, or when the rejected stream has ended.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::appliance::endpoints::{interface_peers, program_ulp};
 use crate::appliance::env::Env;
 use crate::appliance::pending::{Continuation, ProgramStep};
 
-/// Maximum backlog of a listener: its requests that wait for an answer. Greater backlogs are reduced to this one.
+/// Maximum backlog of a listener: its requests that wait for an answer. Greater backlogs are reduced to this value.
 pub(in crate::appliance) const MAX_BACKLOG: u32 = 1024;
 
 /// Fields of `Call::Accept`.
@@ -47,7 +47,8 @@ impl Programs {
         self.listeners.contains_key(&id)
     }
 
-    /// Returns true if a program listens on this port and address. An unspecified address overlaps all of its family.
+    /// Returns true if a program listens on this transport, port and address. An unspecified address overlaps all
+    /// addresses of its family.
     pub(in crate::appliance) fn is_listening(
         &self,
         transport: config::Transport,

@@ -5,20 +5,22 @@
 //! thread keeps the tables of objects, checks each call against them, and sends commands to the workers.
 //!
 //! ```text
-//!   domain <- memory region                        channel <- completion queue <- queue pair -> domain
+//!   domain  <- memory region, memory window, shared receive queue, queue pair
+//!   channel <- completion queue <- queue pair -> shared receive queue
 //!   listener -> connection request --accept--> queue pair --> stream
 //! ```
 //!
-//! An arrow in the first line means "uses". An object that others use cannot be removed. The end of the session resets
-//! the streams, removes the STags and frees the memory. A program that ends stays in the table until the workers have
-//! answered and its memory is free.
+//! An arrow in the first two lines means "uses". An object that others use cannot be removed. The end of the session
+//! resets the streams, removes the STags and frees the memory. A program that ends stays in the table until the workers
+//! have answered and its memory is free.
 //!
 //! | module | contents |
 //! |---|---|
 //! | `server`, `session`, `inbox`, `outbox` | socket, threads, calls to the control thread, messages to the program |
 //! | `prepare`, `share`, `shared` | allocation of a call's memory, on the session's thread; its limits |
 //! | `program`, `table` | a program and its objects |
-//! | `regions`, `queues` | memory regions; channels, completion queues and queue pairs |
+//! | `regions`, `windows` | domains and memory regions; memory windows |
+//! | `queues`, `shared_receives` | channels, completion queues and queue pairs; shared receive queues |
 //! | `connections`, `listening` | connections of queue pairs; listeners and requests |
 //! | `end` | end of a program |
 //! | `info` | the API's view |
@@ -406,8 +408,8 @@ impl Programs {
         Vec::new()
     }
 
-    /// Counts and logs the failure of a QP, CQ or SRQ, and reports it to the program. Performs the request of a QP to
-    /// bind a window.
+    /// Counts and logs the failure of a QP, CQ or SRQ, and reports it to the program. Also reports that few receives
+    /// remain in an SRQ, and performs the request of a QP to bind a window.
     pub(super) fn on_event(&mut self, env: &mut Env, event: ProgramEvent) {
         let (id, reason, event) = match event {
             ProgramEvent::QueuePairFailed { id, reason } => {

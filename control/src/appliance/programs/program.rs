@@ -164,7 +164,7 @@ pub(super) enum PairState {
     },
     /// A worker opens the connection.
     Connecting,
-    /// A worker accepts the connection.
+    /// A worker accepts the connection, or the established connection is not reported yet.
     Accepting(StreamId),
     Connected(StreamId),
     /// The connection has ended or failed.

@@ -1,4 +1,5 @@
-//! A program's share of memory: bytes of its memory regions and queues, and the mappings of its regions.
+//! A program's share of memory: bytes of its memory regions and queues, and number of its memory windows and of the
+//! parts of its regions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +19,7 @@ pub(super) struct Share {
     max_bytes: u64,
     max_parts: u64,
     bytes: AtomicU64,
-    /// Parts of memory regions, each of which is a mapping.
+    /// Number of parts of memory regions, each of which is a mapping, and of memory windows.
     parts: AtomicU64,
 }
 
@@ -37,7 +38,7 @@ impl Share {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Charges bytes, and parts of a memory region, until the returned value is dropped.
+    /// Charges bytes, and parts of a memory region (1 for a memory window), until the returned value is dropped.
     ///
     /// # Errors
     /// A limit of the program, or the memory ceiling of the appliance, is reached.

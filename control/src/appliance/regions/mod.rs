@@ -9,10 +9,11 @@
 //!
 //! While its memory is being created, a region is listed with the progress. Removing it then cancels the preparation.
 //!
-//! Each region has one random STag. A region that peers may write and that is not `shared` is *exclusive*: its STag is
-//! always bound to the stream to which it was advertised, or to none. Any other stream gets error 1/02, even if it has
-//! the STag (RFC 5041 §8.2). Bytes are placed only if all checks pass on the worker. Memory is freed when all workers
-//! have released it.
+//! Each region has one random STag. Slots of a region and memory of jobs have STags of their own, each for one stream
+//! (`stream_memory`). A region that peers may write and that is not `shared` is *exclusive*: its STag is always bound
+//! to the stream to which it was advertised, or to none. Any other stream gets error 1/02, even if it has the STag (RFC
+//! 5041 §8.2). Bytes are placed only if all checks pass on the worker. Memory is freed when all workers have released
+//! it.
 
 mod binding;
 mod domains;

@@ -62,7 +62,7 @@ impl Region {
     }
 
     /// Returns the stream to which the region is bound (`None` if its number is not known yet), and the time since its
-    /// last activity.
+    /// last activity. Returns `None` if the region is not exclusive or not bound.
     pub(super) fn holder(&self, now: Instant) -> Option<(Option<StreamId>, Duration)> {
         let bound = self.bound.filter(|_| self.is_exclusive())?;
         let idle = self

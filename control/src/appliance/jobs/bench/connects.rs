@@ -47,7 +47,8 @@ impl Run {
         }
     }
 
-    /// Counts the streams that were due but not opened by the end, and records each one's waiting time until `now`.
+    /// Counts the streams that were due but not opened by the end, and records their waiting times until `now`. Of more
+    /// than 256 such streams, groups have the waiting time of their first stream.
     pub(super) fn count_unopened(&mut self, now: Instant) {
         let Some(every) = self.open_interval() else { return };
         let Some(longest) = now.checked_duration_since(self.next_open_at) else { return };

@@ -1,14 +1,16 @@
 //! Lifecycle of one stream in its endpoint. It is the same over every LLP.
 //!
 //! ```text
-//!             Connecting --LLP--> Startup --(Deciding)--(Readying)--> Established
-//!                  |                 |                                  |      |
-//!                  |                 | time-out                   error |      | shutdown
-//!                  v                 v                                  v      v
-//!                Closed <----------------------------------------- Failing  Closing
-//!                  ^                                                    |      |
-//!                  +------------- both directions closed, or time-out --+------+
+//!  Connecting --LLP--> Startup --(Deciding)--(Readying)--> Established
+//!
+//!  Connecting, Startup, Deciding    -- shutdown, reject ------------------------> Failing
+//!  Readying, Established            -- shutdown --------------------------------> Closing
+//!  Startup to Closing               -- error -----------------------------------> Failing
+//!  Closing, Failing                 -- directions closed, or time-out ----------> Closed
+//!  each state                       -- abort, or the LLP has ended -------------> Closed
 //! ```
+//!
+//! The endpoint decides whether a time-out of the start-up fails or aborts the stream.
 //!
 //! After the peer's close an Established stream is half closed until its ULP closes (RFC 5041 §6.2.1).
 //!

@@ -20,16 +20,17 @@ pub struct ReceivedMessage<'a> {
 /// Result of delivering a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MessageOutcome {
-    /// The message is accepted: SCTP counts its TSNs as received.
+    /// The message is accepted: SCTP counts the TSN of the chunk that completed it as received.
     Accepted,
-    /// The message is refused. SCTP neither acknowledges its TSNs nor reports them in Gap Ack Blocks, and the peer
-    /// retransmits it.
+    /// The message is refused. SCTP neither acknowledges the chunk that completed it nor reports it in a Gap Ack Block,
+    /// and the peer retransmits the chunk.
     Refused,
 }
 
 /// Receive side, called by SCTP.
 pub trait MessageSink {
-    /// Delivers a complete user message, even if earlier data is missing. None of its TSNs was accepted before.
+    /// Delivers a complete user message, even if earlier data is missing. A refused message is delivered again when the
+    /// peer has retransmitted it; an accepted message is not.
     fn deliver(&mut self, now: Instant, message: ReceivedMessage<'_>) -> MessageOutcome;
 
     /// Processes a restart of the association by the peer. `streams`: number of stream pairs from now on. Later

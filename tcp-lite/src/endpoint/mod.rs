@@ -10,6 +10,8 @@
 //!                  +---------- both FINs, or time-out and RST ----------+------+
 //! ```
 //!
+//! Not drawn: a reject by either end leads to Failing, and an abort leads from each state to Closed.
+//!
 //! Readying: a responder in the peer-to-peer model waits for the ready-to-receive message (RFC 6581 §9.2).
 //!
 //! Failing: the endpoint sends DDP's last message, then the FIN. Until the peer's FIN it acknowledges and discards

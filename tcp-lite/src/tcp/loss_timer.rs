@@ -64,8 +64,8 @@ impl Connection {
         self.timers.set(Timer::Retransmit, at);
     }
 
-    /// Returns true if a tail loss probe is allowed: with SACK, outside recovery, with no SACKed segment (RFC 8985
-    /// §7.2), and without an unanswered time-out. A closed window has window probes instead.
+    /// Returns true if a tail loss probe is allowed (RFC 8985 §7.2): with SACK, outside recovery, with no segment
+    /// SACKed or lost, and without an unanswered time-out. A closed window has window probes instead.
     fn may_schedule_probe(&self) -> bool {
         let send = &self.send;
         self.config.tail_loss_probe

@@ -67,7 +67,7 @@ pub(crate) struct Receiver {
     /// Number of further segments to acknowledge at once after a gap. After a loss the peer's congestion window is
     /// small, perhaps one segment, and acknowledgements may also be lost.
     quick_acks_left: u8,
-    /// Duplicate acknowledgements owed to a peer without SACK, beyond the acknowledgement of `ack_now`.
+    /// Duplicate acknowledgements owed to a peer without SACK. The acknowledgement of `ack_now` counts as one of them.
     pub(crate) owed_dup_acks: u8,
 }
 

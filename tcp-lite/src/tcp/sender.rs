@@ -43,7 +43,8 @@ pub(crate) struct Sender {
     pub(crate) fin_sent: bool,
     /// Time of the last transmission of data.
     pub(crate) last_sent: Instant,
-    /// Time of the last progress: new data acknowledged, or data sent with nothing in flight.
+    /// Time of the last progress: new data acknowledged, a closed window reported by the peer, or data sent with
+    /// nothing in flight.
     pub(crate) progress_at: Instant,
     iss: SeqNumber,
     pub(super) dup_acks: u32,
@@ -258,7 +259,8 @@ impl Sender {
         self.longest_acked.max(self.outstanding.board.longest_acked())
     }
 
-    /// Frees the state of data in flight if nothing is in flight. Called after at least one RTO without transmission.
+    /// Frees the state of data in flight if nothing is in flight. Called after more than one RTO without transmission,
+    /// and in TIME-WAIT and CLOSED.
     pub(crate) fn shrink(&mut self) {
         if self.outstanding.is_idle() && self.una == self.nxt {
             self.longest_acked = self.longest_acked();

@@ -5,8 +5,8 @@ use base::{Blank, Instant, Lazy};
 /// Purpose of a timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Timer {
-    /// Retransmission (RFC 6298 §5) or another [`LossTimer`], while a segment or SYN is in flight. Next window probe,
-    /// if the peer's window is closed and data is unacknowledged.
+    /// Retransmission (RFC 6298 §5) or another [`LossTimer`], while a segment or SYN is in flight. With a closed window
+    /// of the peer and unacknowledged data: the next window probe.
     Retransmit,
     /// Window probe while data is unsent, nothing is in flight, and the window is closed or too small (RFC 9293
     /// §3.8.6.1).

@@ -3,12 +3,16 @@
 //! ```text
 //!  session:  Connecting --association--> Startup -----------------------> Established
 //!             (active)                   Deciding (passive) --(Readying)-->   |     |
-//!                |                          |                           error |     | shutdown, peer's
-//!                v                          v                                 v     v   Terminate
+//!                |                          |                           error |     | shutdown
+//!                v                          v                                 v     v
 //!              Closed <-- Reject, Terminate, time-out                    Failing  Closing
 //!                ^                                                            |     |
-//!                +--------------- both Terminates, or time-out ---------------+-----+
+//!                +---- this end's Terminate acknowledged, or time-out --------+     |
+//!                +---- both Terminates, or time-out --------------------------------+
 //! ```
+//!
+//! Not drawn: an abort, and the end of the association, lead from each state to Closed. After the peer's Terminate an
+//! Established session is half closed until its ULP closes (RFC 5041 §6.2.1).
 //!
 //! Readying: a passive side in the peer-to-peer model waits for the ready-to-receive message (RFC 6581 §9.2).
 //!
@@ -170,8 +174,7 @@ impl<M: RegionMemory> Endpoint<M> {
         self.check_empty();
     }
 
-    /// Processes a received packet between the two ends. The caller has verified its checksum. Returns whether the tag
-    /// was verified, and the drop reason of the packet or of its first unused chunk, if any.
+    /// Processes a received packet between the two ends. The caller has verified its checksum.
     pub fn input(
         &mut self,
         now: Instant,
@@ -237,8 +240,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.process_changes(cx);
     }
 
-    /// Returns false if [`poll_event`](Self::poll_event) would return `None`; the owner may then omit the call of
-    /// `poll_event`.
+    /// Returns false only if [`poll_event`](Self::poll_event) would return `None`; the owner may then omit the call of
+    /// `poll_event`. May return true although there is no event.
     #[inline]
     pub fn may_have_events(&mut self) -> bool {
         self.upper.may_have_events()
@@ -393,7 +396,8 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     /// Closes all sessions gracefully, then the association. No new session begins. A session whose ULP confirms
-    /// data itself ([`ddp::StreamConfig::set_hold_confirmations`]) continues until the ULP closes it.
+    /// data itself ([`ddp::StreamConfig::set_hold_confirmations`]) continues until the ULP closes it. During its setup
+    /// the association is aborted.
     pub fn shutdown(&mut self, now: Instant) {
         self.now = now;
         self.upper.close(&CloseReason::LocalShutdown, now);
@@ -454,7 +458,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.association.state()
     }
 
-    /// Returns true if the endpoint can be dropped: no event and no packet is pending.
+    /// Returns true if the endpoint can be dropped: the association has ended, and no event and no last packet is
+    /// pending.
     pub fn is_done(&self) -> bool {
         self.association.is_done() && self.upper.is_done()
     }

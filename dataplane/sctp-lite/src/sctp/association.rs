@@ -66,7 +66,8 @@ pub enum CloseReason {
         /// The adaptation indication received, if any.
         seen: Option<u32>,
     },
-    /// Retransmissions or heartbeats went unanswered, or the shutdown exceeded its time limit.
+    /// Retransmissions or heartbeats went unanswered, the peer found every cookie stale, or the shutdown exceeded its
+    /// time limit.
     Timeout,
     /// ICMP reported that the peer's host does not support SCTP (RFC 9260 §10).
     Unreachable,
@@ -415,8 +416,8 @@ impl Association {
         self.errors
     }
 
-    /// Returns the largest packet that the path is known to carry, bytes. A longer packet, which retransmits a message
-    /// from before a reduction, is fragmented by IP (RFC 9260 §6.9).
+    /// Returns the largest SCTP packet that the path is assumed to carry, bytes. A longer packet, which retransmits a
+    /// message from before a reduction, is fragmented by IP (RFC 9260 §6.9).
     pub fn path_len(&self) -> usize {
         self.packet_len
     }

@@ -54,7 +54,8 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// Returns the values of RFC 9260 §16. `ReceiveConfig` and `SendConfig` document where their values differ.
+    /// Returns the values of RFC 9260 §16 for the parameters listed there. `ReceiveConfig` and `SendConfig` document
+    /// where their values differ.
     fn default() -> Self {
         Config {
             adaptation: wire::sctp::ddp::ADAPTATION_DDP,

@@ -15,7 +15,7 @@ const _: () = assert!(COMMON_HEADER_LEN + 2 * CHUNK_HEADER_LEN + MAX_CAUSES <= M
 pub(super) struct Causes(Vec<u8>);
 
 impl Causes {
-    /// Adds a cause, in which the peer's bytes are truncated. Returns false if there is no room.
+    /// Adds a cause, with at most [`MAX_ECHO`] of the peer's bytes. Returns false if there is no room.
     #[must_use]
     pub(super) fn push(&mut self, cause: &Cause<'_>) -> bool {
         let cause = cause.truncate_info(MAX_ECHO);

@@ -1,7 +1,7 @@
 //! Packets without an association (RFC 9260 §5.1, §8.4): INITs, answered without keeping state; returned cookies; and
 //! out-of-the-blue packets.
 //!
-//! A packet causes at most one reply. A reply causes no reply, so two ends cannot loop: ABORT, SHUTDOWN COMPLETE,
+//! A packet causes at most one reply. Two ends cannot loop: an INIT ACK causes an ABORT, and ABORT, SHUTDOWN COMPLETE,
 //! COOKIE ACK and reports of stale cookies are dropped silently. The caller limits the rate of replies to an address.
 
 use std::sync::Arc;

@@ -26,7 +26,7 @@ pub(super) struct PathMtu {
     pub(super) discovery: Option<Box<MtuDiscovery>>,
 }
 
-/// State of the search, allocated with the first report or black hole.
+/// State of the search, allocated at the first report, black hole or size known from another association.
 #[derive(Debug)]
 pub(super) struct MtuDiscovery {
     pub(super) search: PmtuSearch,

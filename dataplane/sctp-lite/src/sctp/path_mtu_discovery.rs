@@ -5,8 +5,8 @@
 //!  | common header | HEARTBEAT: a nonce | PAD (RFC 4820) up to the size that is tried |
 //! ```
 //!
-//! The interface's limit is in use until a report or a black hole. Then larger sizes are probed, one at a time and
-//! only while data is in flight. Sizes that failed are probed again after
+//! The interface's limit is in use until a report, a black hole or another association shows a smaller size. Then
+//! larger sizes are probed, one at a time and only while data is in flight. Sizes that failed are probed again after
 //! [`path_mtu_raise`](super::Config::path_mtu_raise). Sizes are bytes of SCTP packets.
 //!
 //! Not supported: paths that carry less than [`MIN_PACKET`](super::MIN_PACKET). Packets of up to this size are sent on

@@ -7,7 +7,7 @@ pub struct Stats {
     pub packets_in: u64,
     /// Packets sent.
     pub packets_out: u64,
-    /// INIT and COOKIE ECHO chunks retransmitted.
+    /// INIT and COOKIE ECHO chunks retransmitted, including new INITs after a stale cookie.
     pub setup_retransmitted: u64,
     /// Expirations of T2-shutdown. Each retransmits SHUTDOWN or SHUTDOWN ACK, except one that ends the association.
     pub shutdown_retransmitted: u64,

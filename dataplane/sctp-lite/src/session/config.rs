@@ -13,14 +13,15 @@ pub struct Config {
     pub enhanced: Enhanced,
     /// Ready-to-receive messages in order of preference.
     pub rtr_preference: [Rtr; 3],
-    /// Time limit for the answer to an Initiate, by the peer or by this end's ULP. Also the time limit for the first
-    /// session of a new association.
+    /// Time limit for the answer to an Initiate, by the peer or by this end's ULP. On the passive side of the
+    /// peer-to-peer model it includes the ready-to-receive message. Also the time limit for the first session of a new
+    /// association.
     pub answer_timeout: Duration,
     /// Maximum Initiates per association that the ULP has not yet answered. A further Initiate is answered with a
     /// Terminate (RFC 5043 §6.4).
     pub max_pending: u16,
-    /// Maximum concurrent sessions per association, opened by either end. A further Initiate is answered with a
-    /// Terminate.
+    /// Maximum concurrent sessions per association, opened by either end. An ended session counts while its messages
+    /// may be outstanding. A further Initiate is answered with a Terminate.
     pub max_sessions: u16,
     /// Largest DDP segment accepted, bytes. A larger segment terminates its session (RFC 5043 §9).
     pub max_segment: usize,

@@ -5,7 +5,7 @@ use wire::sctp::ddp::MAX_PRIVATE_DATA;
 
 use super::message::Control;
 
-/// Private data that exceed the room in the message.
+/// Private data that exceeds the room in the message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("private data of {seen} bytes, at most {limit} fit")]
 pub struct PrivateDataTooLong {

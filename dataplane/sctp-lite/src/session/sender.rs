@@ -122,8 +122,8 @@ impl Sender {
         self.records.len() < MAX_OUTSTANDING
     }
 
-    /// Writes the next DDP segment, at most `mulpdu` bytes, if it fits `out`. `next_len` is its length as reported by
-    /// the source.
+    /// Writes the next DDP segment, at most `mulpdu` bytes, if it fits `out` and another message may be outstanding.
+    /// `next_len` is its length as reported by the source.
     pub fn write_segment(
         &mut self,
         source: &mut impl UlpduSource,

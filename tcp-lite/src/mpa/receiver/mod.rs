@@ -1,7 +1,7 @@
 //! Reassembles ULPDUs from bytes that arrive in any order (RFC 5044 §6, draft-culley-iwarp-mpa-03 §7.4.1).
 //!
 //! ```text
-//!        next                gap              gap
+//!        next          gap                    gap
 //!  ......|##held##|           |==placed==|##|    |????held????|==placed==|
 //!        an FPDU begins here  FPDUs that were      an FPDU tail, or small
 //!        and is not whole     handed up ahead      FPDUs before the first
@@ -169,7 +169,7 @@ impl Receiver {
         self.first_error.as_deref().copied().filter(|_| self.failed)
     }
 
-    /// Returns true after an error: received bytes are discarded.
+    /// Returns true after an error in order, and after [`discard`](Self::discard): received bytes are discarded.
     pub fn is_discarding(&self) -> bool {
         self.failed
     }
@@ -194,8 +194,8 @@ impl Receiver {
     /// Returns the window to advertise: bytes beyond the in-order offset that can be taken now (RFC 5041 appendix A).
     ///
     /// Without markers all bytes beyond a gap may have to be held, so the window is the hold capacity. With markers few
-    /// are held: the window is unlimited until half of the capacity is in use. The window is never below one FPDU and
-    /// 64 KiB.
+    /// are held: the window is unlimited until half of the capacity is in use. The window is never below the larger of
+    /// `max_fpdu` and 64 KiB.
     pub fn room(&self) -> u64 {
         if self.failed {
             return u64::MAX;

@@ -75,7 +75,9 @@ impl Fragments {
         self.held
     }
 
-    /// Returns true if the flags of `chunk` agree with the chunks before and after it.
+    /// Returns true if `chunk` agrees with the chunks that have the previous and the next TSN. The B and E bits of
+    /// neighbours must agree. Neighbours in one message must have the same stream, PPID and U bit, and the same SSN if
+    /// they are ordered.
     pub(super) fn fits_neighbours(
         &self,
         tsn: ExtSeq,

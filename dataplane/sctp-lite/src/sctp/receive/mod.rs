@@ -2,9 +2,9 @@
 //! the time of SACKs.
 //!
 //! ```text
-//!            cumulative TSN
-//!   in order -->|        |#####|    |##|  |########|
-//!              next       gap block
+//!   cumulative TSN |next
+//!   in order ----->|        |#####|    |##|  |########|
+//!                            gap block
 //! ```
 //!
 //! A complete message is delivered even if earlier data is missing; only a range of its TSNs is recorded. User data is
@@ -79,7 +79,8 @@ pub enum Refusal {
 pub enum Violation {
     /// A DATA chunk without user data; the ABORT's cause is "No User Data" (RFC 9260 §6.2).
     NoUserData,
-    /// Adjacent fragments do not belong to one message; the cause is "Protocol Violation" (RFC 9260 §6.9).
+    /// Chunks with consecutive TSNs contradict each other: their B and E bits, or the stream, SSN or PPID of fragments
+    /// of one message. The cause is "Protocol Violation" (RFC 9260 §6.9).
     Fragments,
     /// A message whose fragments exceed the limits; the cause is "Out of Resource".
     MessageTooLong,
@@ -88,7 +89,7 @@ pub enum Violation {
 /// Counters of the receive half.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReceiverStats {
-    /// DATA chunks accepted, fragments included.
+    /// DATA chunks accepted, including fragments, and chunks for streams that do not exist.
     pub chunks: u64,
     /// Bytes of user data in `chunks`.
     pub bytes: u64,
@@ -405,8 +406,9 @@ impl Receiver {
 
     // --- acknowledgements ---------------------------------------------------------------------------
 
-    /// Returns true if a SACK is due now: an immediate or delayed SACK is required, or the window has opened by more
-    /// than a quarter since the last SACK (RFC 9260 §6.2). `free_space`: see [`MessageSink::free_space`].
+    /// Returns true if a SACK is due now: an immediate SACK is required, a delay has expired, or the window has opened
+    /// by more than a quarter of its size since the last SACK (RFC 9260 §6.2). `free_space`: see
+    /// [`MessageSink::free_space`].
     pub fn sack_due(&self, free_space: u32) -> bool {
         self.ack_now
             || self.advertised_window(free_space).saturating_sub(self.advertised) > self.window / 4

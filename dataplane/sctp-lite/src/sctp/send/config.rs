@@ -27,8 +27,8 @@ pub struct SendConfig {
     pub max_burst: u32,
     /// True to send a tail loss probe when acknowledgements are overdue (RFC 8985 §7).
     pub tail_loss_probe: bool,
-    /// True to set the I bit on the last available message, on retransmissions, and while few packets fill the
-    /// congestion window (RFC 9260 §6.1).
+    /// True to set the I bit on the last available message, on retransmissions, and while the congestion window is
+    /// below two packets (RFC 9260 §6.1).
     pub immediate_sack_at_end: bool,
     /// Maximum number of unacknowledged messages, each of which has a record of 32 bytes. At most 65,535, the reach of
     /// Gap Ack Blocks (RFC 9260 §3.3.4), regardless of the send window.

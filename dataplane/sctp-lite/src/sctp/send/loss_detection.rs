@@ -36,8 +36,9 @@ impl Board {
         DetectedLosses { segments: chunks, congestion_segments: chunks, next_search_at: again_at }
     }
 
-    /// Marks losses after T3-rtx expired: the oldest chunk, and chunks in flight for `criterion.timeout` (RFC 8985
-    /// §6.3). RFC 9260 §6.3.3 E3 would also mark all other chunks, although the next SACK may report them.
+    /// Marks losses after T3-rtx expired: the oldest chunk, and chunks sent at least `criterion.timeout` ago, unless
+    /// they are SACKed (RFC 8985 §6.3). RFC 9260 §6.3.3 E3 would also mark all other chunks, although the next SACK may
+    /// report them.
     pub(super) fn mark_lost_on_timeout(&mut self, criterion: LossCriterion) {
         for i in 0..self.records.len() {
             let record = self.records[i];

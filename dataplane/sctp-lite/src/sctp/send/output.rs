@@ -29,7 +29,7 @@ const FEW_PACKETS: u64 = 2;
 /// Content of the next packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Plan {
-    /// Lost chunks, then new messages.
+    /// Lost chunks. Outside of loss recovery and F-RTO, new messages follow in the same packet.
     Lost,
     /// New messages.
     New,
@@ -236,7 +236,8 @@ impl Sender {
         self.recovery.cc().send_window().saturating_sub(used)
     }
 
-    /// Returns the index of the chunk that the next packet retransmits; `None` if it retransmits none.
+    /// Returns the index of the chunk that the next packet retransmits; `None` if there is none. A tail loss probe
+    /// sends new data instead, if available.
     pub(super) fn next_retransmission(&self) -> Option<usize> {
         match () {
             () if self.probe_due => (!self.board.is_empty()).then_some(0),
@@ -424,7 +425,8 @@ impl Sender {
     // --- probes -------------------------------------------------------------------------------------
 
     /// Writes a tail loss probe (TLP_send_probe, RFC 8985 §7.3), regardless of the congestion window. Sends new data if
-    /// available and within the peer's window, otherwise the last chunk again.
+    /// available and within the peer's window, otherwise the last chunk that is not SACKed. Sends nothing while the
+    /// peer's window is closed.
     fn write_tail_probe(
         &mut self,
         now: Instant,

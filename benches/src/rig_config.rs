@@ -1,5 +1,5 @@
-//! Configuration of a rig, which is two data planes and the link between them. Lists the deviations from the
-//! appliance's defaults.
+//! Configuration of a rig, that is of two data planes and the link between them: the deviations from the appliance's
+//! defaults.
 
 use ddp::{Qn, Stag};
 use serde::{Deserialize, Serialize};

@@ -102,8 +102,8 @@ impl PeerLimit {
         if !share.take(now) {
             return false;
         }
-        // Each event costs a random 0.5 to 1.5 times the average of the common credit. So an attacker cannot tell from
-        // its own answers whether another peer was answered.
+        // Each event takes a random 0.5 to 1.5 times the average cost from the common credit. So an attacker cannot
+        // tell from its own answers whether another peer was answered.
         self.taken += 1;
         let chance = self.key.hash(&self.taken.to_be_bytes()) % 1024;
         let cost = self.common.cost / 2 + self.common.cost * chance / 1024;

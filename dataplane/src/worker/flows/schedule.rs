@@ -1,8 +1,9 @@
 //! Schedules of carriers for transmission: one for TCP connections, one for SCTP associations.
 //!
-//! A carrier is *ready* when it may have something to send, *blocked* while its port's transmit ring or, on a loopback
-//! path, the loopback queue is full, and *waiting* while the link-layer address of its next hop is unknown. Blocked
-//! carriers are queued by port, and not polled until there is free space.
+//! A carrier is *ready* when it may have something to send, and *waiting* while the link-layer address of its next hop
+//! is unknown. It is *blocked* while its port's transmit ring (on a loopback path, the loopback queue) is full or the
+//! port's buffer pool is empty. Blocked carriers are queued by port, those on loopback paths in one queue. A pass
+//! serves such a queue only until a carrier is blocked again.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -84,7 +85,7 @@ impl Schedules {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::worker) enum Queue {
     Ready,
-    /// Carriers blocked at one port, or at a loopback queue.
+    /// Carriers blocked at one port, or on loopback paths.
     Blocked,
 }
 

@@ -121,7 +121,8 @@ impl<Io: PortIo> Core<Io> {
         self.input_segment_run(core::slice::from_ref(arrival), |_| {}, now);
     }
 
-    /// Returns true if a segment with these flags may open a stream: a SYN, or an ACK that may return a cookie.
+    /// Returns true if a segment with these flags may open a stream: a SYN without ACK, RST and FIN, or, while cookies
+    /// are outstanding, an ACK without RST.
     fn may_open(&self, flags: Flags, now: Instant) -> bool {
         if flags.has(Flags::SYN) {
             return !flags.intersects(Flags::ACK.with(Flags::RST).with(Flags::FIN));

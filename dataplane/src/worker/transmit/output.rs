@@ -1,7 +1,7 @@
 //! The transmit half of a turn. Carriers (TCP connections and SCTP associations) that may have something to send are
 //! served round robin while the transmit rings have free space. Each may send up to a quota of segments. A carrier that
-//! finds its ring full moves to the port's queue, which is not polled until the ring has free space. The cost of a turn
-//! does not grow with the number of blocked carriers.
+//! finds its ring full moves to the port's queue. A pass serves this queue only until a carrier is blocked again, so
+//! the cost of a turn does not grow with the number of blocked carriers.
 
 use std::time::Duration;
 
@@ -34,8 +34,8 @@ pub(in crate::worker) enum ServeOutcome {
     /// At least one packet was sent, and a further packet was refused because of the quota, the ring or the pool. The
     /// carrier is requeued.
     More,
-    /// No packet was sent: the port's transmit ring is full or its buffer pool is empty. The carrier waits in the
-    /// port's queue.
+    /// No packet was sent: the port's transmit ring (on a loopback path, the loopback queue) is full, its buffer pool
+    /// is empty, or its other blocked carriers are served first. The carrier waits in the port's queue.
     Blocked,
     /// The link-layer address of the carrier's next hop is being resolved.
     Waiting,

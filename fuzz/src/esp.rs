@@ -132,7 +132,7 @@ fn feed_sealed_by_peer(suite: &EspSetup, content: &[u8]) {
     }
 }
 
-/// Seals a local packet and checks that it opens to the same bytes.
+/// Seals a local packet and opens it. An IPv6 packet must open to the same bytes.
 fn check_round_trip(suite: &EspSetup, packet: &[u8]) {
     let mut guard = build_guard(suite);
     let Ok(OutboundVerdict::Protect { protection, headroom: ahead, total, .. }) =

@@ -9,7 +9,7 @@
 //!
 //! ```text
 //!   what (1)    bits 0 to 2: 0 a word of the area is overwritten: index (2), value (8)
-//!                            1 a send descriptor: operation, flags, STag, address, length, lkey, offset (1 each)
+//!                            1 a send descriptor: operation, flags, STag, address, lkey, offset, length (1 each)
 //!                            2 a receive descriptor: lkey, offset, length (1 each)
 //!                            3 a descriptor of arbitrary units: their number (1), words (8 each)
 //!                            4 a doorbell is rung: its number (2)
@@ -222,8 +222,8 @@ impl Hostile {
     }
 }
 
-/// Writes units to a ring and publishes them, whether there is room or not. `damaged`: a word of the first unit whose
-/// bits are inverted.
+/// Writes units to a ring and publishes them, whether there is room or not. `damaged`: a word of the first unit in
+/// which one bit is inverted.
 fn post(world: &World<'_>, ring_at: u64, next: &mut u64, mut units: Units, damaged: Option<usize>) {
     if let (Some(at), Some(first)) = (damaged, units.first_mut()) {
         first[at % 8] ^= 1 << (at * 5 % 64);

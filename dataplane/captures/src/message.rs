@@ -160,7 +160,8 @@ impl Fields {
         fields
     }
 
-    /// Returns the fields of a user message of RFC 5043 §5.2; `None` for other payload protocols.
+    /// Returns the fields of a user message of RFC 5043 §5.2; `None` for other payload protocols and for messages that
+    /// are too short.
     pub fn sctp(ppid: u32, message: &[u8], upper: Option<Upper>) -> Option<Fields> {
         let mut fields = Fields::default();
         let half = |at: usize| Some(u16::from_be_bytes([*message.get(at)?, *message.get(at + 1)?]));

@@ -181,7 +181,7 @@ fn encode_entry(region: &Advertised, out: &mut Vec<u8>) {
 /// bytes.
 ///
 /// # Errors
-/// The data are not a valid advertisement of version 1.
+/// The data is not a valid advertisement of version 1.
 pub fn decode(private_data: &[u8]) -> Result<Vec<Advertised>, AdvertError> {
     if !private_data.starts_with(&MAGIC) {
         return Err(AdvertError::NotAnAdvertisement);

@@ -164,7 +164,7 @@ pub struct Lifecycle<L> {
 /// memory.
 #[derive(Debug)]
 struct TransientState<L> {
-    /// Deadline of the start-up, or of the wait for the peer in a teardown.
+    /// Deadline of the start-up, of the peer in a teardown, or of the ULP after the peer's close.
     deadline: Option<Instant>,
     reason: Option<CloseReason<L>>,
     /// The LLP's progress when the deadline was set. If the progress is greater at the deadline, the deadline is

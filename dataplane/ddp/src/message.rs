@@ -44,7 +44,7 @@ impl<M> Source<M> {
 }
 
 impl<M: RegionMemory> Source<M> {
-    /// Returns true if a byte of the source is in this region.
+    /// Returns true if the source refers to this region.
     pub(crate) fn uses_memory(&self, of: &M) -> bool {
         match self {
             Source::Region { memory, .. } => memory.is_same(of),

@@ -1,7 +1,7 @@
 //! The data sink: checks, placement at arrival, delivery in order (RFC 5041 §5.3, §5.4, §7.1).
 //!
 //! ```text
-//!   keys ->   delivered        | order        gap          beyond
+//!   keys ->   delivered         | order        gap          beyond
 //!   ----------------------------+-------------------+---[r]----[r]--[E]------->
 //!   below `order`: handed over  in order: checked,   placed, a      error: nothing
 //!   and delivered, ignored      placed, delivered    record each    at or beyond it
@@ -217,8 +217,8 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         self.error.is_some()
     }
 
-    /// Records the peer's close. Returns true if the close interrupts a message, and `None` if receiving had already
-    /// ended.
+    /// Records the peer's close. Returns true if the close interrupts a message or leaves a gap, and `None` if
+    /// receiving had already ended.
     pub(crate) fn on_peer_closed(&mut self) -> Option<bool> {
         if self.state != State::Open {
             return None;
@@ -361,7 +361,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         }
     }
 
-    /// Returns true when no segment waits beyond a gap and no error was found.
+    /// Returns true while the stream is open, no segment waits beyond a gap, and no error was found.
     #[inline]
     fn is_gapless(&self) -> bool {
         self.state == State::Open && self.error.is_none() && self.records.is_empty()

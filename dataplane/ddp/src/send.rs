@@ -124,7 +124,7 @@ enum PayloadSource<M> {
         offset: u64,
     },
     Bytes(Arc<[u8]>),
-    /// Several spans, with handles of their own.
+    /// Several spans, each with a handle of its region.
     Gather {
         spans: Box<SpanList<M>>,
         /// True if the bytes do not change while the message is unacknowledged.

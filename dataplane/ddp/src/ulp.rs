@@ -379,8 +379,8 @@ impl<M: RegionMemory> Ulp<M> {
         matches!(self, Ulp::Rdmap(_))
     }
 
-    /// Returns the error that ended reception, once all segments before it have arrived. The error is reported to the
-    /// peer, and the stream is closed.
+    /// Returns the error that ended reception, once all segments before it have arrived. The LLP then reports it with
+    /// [`post_error`](Self::post_error) and closes.
     pub fn error(&self) -> Option<rdmap::Error> {
         match self {
             Ulp::Ddp(stream) => stream.error().cloned().map(rdmap::Error::Ddp),
@@ -479,7 +479,7 @@ impl<M: RegionMemory> Ulp<M> {
     }
 
     /// Posts a last message or a Terminate for a local catastrophic error (RFC 5040 §4.8: 0/0/00; RFC 5041
-    /// §7.1: 1/0/00).
+    /// §7.2: 1/0/00).
     pub fn post_local_error(&mut self) {
         match self {
             Ulp::Ddp(stream) => {

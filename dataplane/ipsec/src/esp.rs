@@ -18,7 +18,7 @@ pub use crate::policy::NAT_PORT;
 /// calls auditable ([`Refusal::is_auditable`]) are also reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// Shorter than its headers require, or of an unknown IP version.
+    /// Shorter than its headers require, of an unknown IP version, or not a whole number of the cipher's blocks.
     Malformed,
     /// An IP fragment (§3.3.4, §3.4.1).
     Fragment,

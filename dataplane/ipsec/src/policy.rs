@@ -329,7 +329,8 @@ impl<T: PartialEq> Spd<T> {
     }
 
     /// Decides on a packet in clear whose ports are not visible, for example a fragment that this worker does not
-    /// reassemble (RFC 4301 §7.4). The packet passes if no policy that protects or drops may match it.
+    /// reassemble (RFC 4301 §7.4). The packet is dropped if a policy that protects or drops may match it. If no policy
+    /// may match it, it counts as unmatched.
     ///
     /// # Errors
     /// The packet must be dropped.

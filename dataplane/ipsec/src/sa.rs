@@ -107,7 +107,7 @@ pub enum SaError {
     /// The SPI is reserved: 0 to 255 (RFC 4303 §2.1).
     #[error("SPI {0} is reserved: it must be above 255")]
     Spi(u32),
-    /// A key does not have the algorithm's length.
+    /// A key does not have the algorithm's length, or the cryptographic library refused it.
     #[error(transparent)]
     Key(#[from] KeyError),
     /// The tunnel's ends are of different families.

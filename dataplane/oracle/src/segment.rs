@@ -79,17 +79,17 @@ impl Segment {
         })
     }
 
-    /// RDMAP version, two bits.
+    /// Returns the RDMAP version, two bits.
     pub fn rdmap_version(&self) -> u8 {
         self.rdmap >> 6
     }
 
-    /// The two reserved bits of RDMAP's control field.
+    /// Returns the two reserved bits of RDMAP's control field.
     pub fn rdmap_reserved(&self) -> u8 {
         self.rdmap >> 4 & 3
     }
 
-    /// RDMAP opcode, four bits.
+    /// Returns the RDMAP opcode, four bits.
     pub fn opcode(&self) -> u8 {
         self.rdmap & 0xf
     }
@@ -186,13 +186,13 @@ impl Terminate {
         out
     }
 
-    /// The DDP Segment Length, if there is one.
+    /// Returns the DDP Segment Length; `None` if M and D are not set, or bytes are missing.
     pub fn segment_length(&self) -> Option<u16> {
         let bytes = self.quoted.get(..2).filter(|_| self.m || self.d)?;
         Some(u16::from_be_bytes([bytes[0], bytes[1]]))
     }
 
-    /// The quoted headers after the DDP Segment Length: the DDP header, then the RDMA header.
+    /// Returns the quoted headers after the DDP Segment Length: the DDP header, then the RDMA header.
     pub fn headers(&self) -> &[u8] {
         self.quoted.get(2..).unwrap_or(&[])
     }

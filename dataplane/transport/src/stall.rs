@@ -11,7 +11,8 @@ pub struct Stall {
     /// Consecutive time-outs: retransmissions without an acknowledgement, or probes of a closed window
     /// without an answer.
     pub timeouts: u32,
-    /// Time since the last acknowledgement of new data or, if later, since data was sent with nothing in flight.
+    /// Time since the last progress: an acknowledgement of new data, an answer to a window probe, or, if later, data
+    /// sent with nothing in flight.
     pub silent: Duration,
     /// True if the next time-out reaches the sender's limit, which ends the connection.
     pub last: bool,

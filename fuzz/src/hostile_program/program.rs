@@ -222,12 +222,12 @@ pub(super) fn domain(number: u32) -> PdId {
     PdId(number + 1)
 }
 
-/// STag of the region with rights.
+/// Returns the STag of the region with rights.
 pub(super) const fn main_stag(number: u32) -> Stag {
     Stag((number + 1) << 8)
 }
 
-/// STag of the region without rights.
+/// Returns the STag of the region without rights.
 pub(super) const fn secret_stag(number: u32) -> Stag {
     Stag((number + 1) << 8 | 1)
 }

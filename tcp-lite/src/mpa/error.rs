@@ -121,7 +121,7 @@ pub enum StartupError {
     /// An enhanced request was answered by a frame without S (RFC 6581 §10).
     #[error("the peer answers an enhanced request without enhanced data")]
     NotEnhanced,
-    /// Local error of this end (RFC 6581 §9.3, code 5).
+    /// Local error of this end (RFC 6581 §8, code 5).
     #[error("local catastrophic error")]
     Local,
     /// One end accepts fewer concurrent RDMA Reads than the other requires (RFC 6581 §9.1, code 6).

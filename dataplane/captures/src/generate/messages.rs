@@ -24,7 +24,7 @@ pub(super) fn sweep(lengths: &[usize]) -> Ulpdus {
     lengths.iter().enumerate().map(write).map(|ulpdu| (ulpdu, Flaw::None)).collect()
 }
 
-/// Returns a message of each opcode, and messages with undefined or wrong values.
+/// Returns a message of each opcode except Terminate, and messages with undefined or wrong values.
 pub(super) fn rdmap_segments() -> Vec<Vec<u8>> {
     let read = ReadRequest {
         sink_stag: 0x0102_0304,

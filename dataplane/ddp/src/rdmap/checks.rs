@@ -5,7 +5,8 @@
 //! checked against the oldest before placement:
 //! ```text
 //!   reads, oldest first:  [==received==.......]  [..........]  [....]
-//!                          ^ the next segment     ^ beyond a gap also here
+//!                                      ^          ^ a segment beyond a gap may also be here
+//!                                      the segment in order is here
 //! ```
 
 use arrayvec::ArrayVec;

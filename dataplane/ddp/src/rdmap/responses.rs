@@ -2,8 +2,9 @@
 //! (RFC 5040 §5.2.2, §5.5 (20); RFC 7306 §5.2.2 (8)).
 //!
 //! ```text
-//!   requests delivered -> | waiting, at most IRD | the current one | sent, not acknowledged |
-//!                          no message yet         pulled by the LLP   at most `max_sent`
+//!   requests delivered -> | waiting | current response | sent, not acknowledged |
+//!                         |------- at most IRD --------|
+//!                                   |----------- at most `max_sent` ------------|
 //! ```
 //!
 //! A request counts against IRD until its response has been handed to the LLP completely.

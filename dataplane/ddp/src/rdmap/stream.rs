@@ -298,7 +298,7 @@ impl<M: RegionMemory> Stream<M> {
         self.process_sent_events();
     }
 
-    /// Returns the cause of the failure, if the LLP or the ULP ended the stream abortively.
+    /// Returns the cause of the failure, if the stream was ended abortively.
     pub fn failure(&self) -> Option<Failure> {
         self.ddp.failure()
     }

@@ -86,7 +86,7 @@ impl Guard {
         false
     }
 
-    /// Returns the peer's address of a flow's tunnel; `None` in transport mode and without an SA.
+    /// Returns the peer's address of a flow's tunnel; `None` in transport mode, and before the first outbound SA.
     pub fn tunnel_peer(&mut self, flow: &Flow) -> Option<IpAddr> {
         let protection = self.protection(flow)?;
         match self.protections[usize::from(protection.0)].shape?.mode {

@@ -48,7 +48,8 @@ struct State {
 pub(super) struct WindowHeld;
 
 impl ReplayWindows {
-    /// Marks the window of an SA as held and returns it; `None` if no SA with this key has ended.
+    /// Marks the window of an SA as held and returns it; `None` if no SA with this key has ended, or its window was
+    /// dropped.
     ///
     /// # Errors
     /// Another guard holds the window.

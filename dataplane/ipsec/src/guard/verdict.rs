@@ -52,7 +52,7 @@ pub enum IpsecDrop {
     Denied(Denial),
     /// Refused by ESP.
     Refused(Refusal),
-    /// No SA has the packet's SPI (RFC 4303 §3.4.2).
+    /// No SA has the packet's SPI (RFC 4303 §3.4.2), or another worker still holds the SA's anti-replay window.
     UnknownSpi,
     /// The protection has no SA to send with.
     NoSa,

@@ -179,7 +179,7 @@ impl Congestion {
         self.state.window.ssthresh
     }
 
-    /// True below the slow-start threshold.
+    /// Returns true below the slow-start threshold.
     #[inline]
     pub fn in_slow_start(&self) -> bool {
         self.state.window.in_slow_start()

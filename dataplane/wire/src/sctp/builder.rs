@@ -30,7 +30,7 @@ impl CommonHeader {
 }
 
 /// A packet under construction. A chunk that does not fit leaves the packet unchanged. Chunks are in the order of the
-/// calls: control chunks first, then DATA chunks in TSN order (RFC 9260 §6.10).
+/// calls; the caller adds control chunks first, then DATA chunks in TSN order (RFC 9260 §6.10).
 #[derive(Debug)]
 pub struct PacketBuilder<'a> {
     out: &'a mut [u8],

@@ -264,7 +264,7 @@ impl Sender {
         self.recovery.cc().ssthresh()
     }
 
-    /// Returns the pacing rate of bursts, bytes per second; `None` without pacing.
+    /// Returns the pacing rate of bursts, bytes per second; `None` if packets are not paced.
     pub fn pacing_rate(&self) -> Option<u64> {
         self.pace().map(|pace| pace.rate)
     }

@@ -117,7 +117,8 @@ pub enum Request {
         /// Source of the bytes.
         input: Input,
     },
-    /// Sends an untagged message; answered by [`Reply::Sent`] when it is acknowledged.
+    /// Sends an untagged message; answered by [`Reply::Sent`] when it is acknowledged and the reply has arrived or, if
+    /// no reply is awaited, the wait for the peer's confirmation has ended.
     Send(SendSpec),
     /// Starts a transfer from a peer's memory into a file or a region; answered by [`Reply::Job`] at once.
     Get(GetSpec),
@@ -143,7 +144,8 @@ pub enum Request {
     Drain,
     /// Accepts new streams and jobs again; answered by [`Reply::Status`].
     Undrain,
-    /// Returns the recorded history of a stream, of a job's streams or of a peer's; answered by [`Reply::Explanation`].
+    /// Returns the recorded history of a stream, or of the streams of a job, a peer or a local program; answered by
+    /// [`Reply::Explanation`].
     Explain(ExplainSubject),
     /// Reloads the configuration; answered by [`Reply::Reload`].
     Reload,

@@ -1,4 +1,4 @@
-//! The flight recorder's answer: the history of a stream, of a job's streams or of a peer's streams.
+//! The flight recorder's answer: the history of a stream, or of the streams of a job, a peer or a local program.
 
 use axum::extract::State;
 use base::address;

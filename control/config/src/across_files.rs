@@ -8,8 +8,8 @@ use super::document::Document;
 use super::errors::ConfigError;
 use super::types::PortKind;
 
-/// Returns conflicts between files: names, sockets, devices and cores that two appliances claim, ring links with more
-/// than two ends, and `[memory]` sections that differ.
+/// Returns conflicts between files: names, sockets, audit files, devices and cores that two appliances claim, ring
+/// links with more than two ends or with different MTUs, and `[memory]` sections that differ.
 pub fn check_together(documents: &[Document]) -> Vec<ConfigError> {
     let mut errors = check_link_ends(documents);
     for (index, document) in documents.iter().enumerate() {

@@ -30,7 +30,7 @@ const SHARED_DIRECTORIES: [&str; 2] = ["/", "/dev"];
 /// Purpose for which a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenPurpose {
-    /// Source of a transfer: an ordinary file or a pipe.
+    /// Source of a transfer: a file of any kind. The caller checks the kind.
     Read,
     /// File of a region: read and written; created with mode 0600 if missing.
     ReadWrite,

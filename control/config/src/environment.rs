@@ -302,7 +302,7 @@ fn check_management_socket(document: &Document, findings: &mut Findings<'_>) {
     }
 }
 
-/// Reports users and groups of `[management.access]` that do not exist on this machine.
+/// Reports users and groups of `[management.access]` that have no ID on this machine, or an ID that is not allowed.
 fn check_roles(root: &Path, document: &Document, findings: &mut Findings<'_>) {
     const SECTION: &str = "management.access";
     let overflow = OverflowIds::read_from(&root.join("proc/sys/kernel"));

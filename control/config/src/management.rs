@@ -210,7 +210,7 @@ impl AccessSection {
     /// Resolves the names to IDs.
     ///
     /// # Errors
-    /// The name of each wrong key of `[management.access]`, with a sentence about the error.
+    /// One entry per wrong user or group: the key of `[management.access]`, and a sentence about the error.
     pub fn resolve_ids(
         &self,
         overflow: OverflowIds,
@@ -240,7 +240,8 @@ impl MemberIds {
     /// Resolves the names of a list.
     ///
     /// # Errors
-    /// Some names are wrong. The error has one sentence per wrong name.
+    /// Some users or groups do not exist, cannot be looked up or have an ID that is not allowed. The error has one
+    /// sentence for each of them.
     pub(crate) fn resolve(
         members: &[Member],
         overflow: OverflowIds,

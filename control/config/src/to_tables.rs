@@ -26,8 +26,9 @@ const HIDDEN: &str = "\u{2026}";
 pub struct WrittenTable {
     /// Section name, such as `tcp` or `listener.limits`; empty for top-level keys.
     pub section: &'static str,
-    /// Identity of the table in its section, from the outermost list: `name` of a port, an interface, a region or a
-    /// listener, then `to` of a route or `qn` of a queue.
+    /// Identity of the table in its section, from the outermost list: `name` of a port, an interface, a region, a
+    /// listener, an IPsec policy or an SA, then `to` of a route or `qn` of a queue. Empty for a table that is in no
+    /// list.
     pub identity: Vec<String>,
     /// Keys and values of the table.
     pub keys: KeyValues,

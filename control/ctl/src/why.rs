@@ -1,4 +1,4 @@
-//! `ddpctl why`: explains the history of a stream, a job or a peer.
+//! `ddpctl why`: explains the history of a stream, a job, a peer or a local program.
 
 mod pcapng;
 

@@ -120,8 +120,9 @@ pub fn usage_hint(error: &clap::Error) -> Option<String> {
 /// Function that returns the requirements of a configuration that this machine does not meet.
 pub type FindOnMachine<'a> = &'a dyn Fn(&Document) -> Vec<MachineFinding>;
 
-/// Prints all errors of the files and all notes to `out`, one per line. Without `machine` only the files are checked.
-/// The exit code is 2 if there are errors, else 0.
+/// Prints all errors of the files to `out`, one per line. If there are none, prints the notes, and with `machine` the
+/// errors and notes about the machine; then, without errors, one line per file. The exit code is 2 if there are errors,
+/// else 0.
 pub fn check(
     files: &[PathBuf],
     machine: Option<FindOnMachine<'_>>,

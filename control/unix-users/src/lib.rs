@@ -28,7 +28,8 @@ const ENTRY_BUFFER: std::ops::RangeInclusive<usize> = 4096..=4 << 20;
 /// The process at the other end of a Unix socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerProcess {
-    /// Process ID; 0 if the process is in another PID namespace. rustix's type cannot represent 0.
+    /// Process ID in the PID namespace of this process; 0 if the process has none there. rustix's type cannot represent
+    /// 0.
     pub pid: i32,
     /// Effective user ID.
     pub uid: u32,

@@ -62,8 +62,8 @@ pub enum RefusedKind {
     Sa,
 }
 
-/// A change for the data plane, or a report to the operator. SAs are removed before the policies change, and
-/// added afterwards, the oldest first.
+/// A change for the data plane, or a report to the operator. SAs are removed before the policies change, and added
+/// afterwards, the oldest first, but an outbound SA only once the kernel has reserved its first sequence numbers.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// The policies have changed.

@@ -192,8 +192,9 @@ impl Mirror {
         }
     }
 
-    /// Reports that an SA has reached its lifetime in bytes or packets, or (with `hard`) that its sequence numbers are
-    /// used up. The kernel notifies the daemons. At a hard end the kernel deletes the SA: [`Event::RemoveSa`] follows.
+    /// Reports that the soft or hard lifetime of an SA in bytes or packets has ended, or that its sequence numbers are
+    /// nearly (soft) or completely (`hard`) used up. The kernel notifies the daemons. At a hard end the kernel deletes
+    /// the SA: [`Event::RemoveSa`] follows.
     pub fn expire(&mut self, id: SaId, hard: bool) {
         self.sas.expire(id, hard);
     }

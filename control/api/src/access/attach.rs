@@ -30,7 +30,7 @@ impl AttachRights {
     /// Resolves the users and groups of `[programs]` to IDs.
     ///
     /// # Errors
-    /// A user or group does not exist or is not allowed. The error is one sentence with the key.
+    /// A user or group does not exist, cannot be looked up or is not allowed. The error is one sentence with the key.
     pub fn resolve(section: &ProgramsSection) -> Result<AttachRights, String> {
         let owner = Roles::owner_only();
         let (view, socket_group) = section

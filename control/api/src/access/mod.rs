@@ -85,7 +85,7 @@ pub struct Access {
 /// Error of [`Access::open`].
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
-    /// A user or group does not exist.
+    /// A user or group does not exist, cannot be looked up or is not allowed.
     #[error("management.access.{key}: {sentence}")]
     Unknown {
         /// Key in `[management.access]`.
@@ -116,7 +116,7 @@ impl Access {
     /// Resolves the configured users and groups and opens the files of the audit.
     ///
     /// # Errors
-    /// A user or group does not exist, or a file cannot be opened.
+    /// A user or group does not exist, cannot be looked up or is not allowed, or a file cannot be opened.
     pub fn open(access: &AccessSection, audit: &AuditSection) -> Result<Access, AccessError> {
         let roles = Roles::resolve(access)
             .map_err(|(key, sentence)| AccessError::Unknown { key, sentence })?;

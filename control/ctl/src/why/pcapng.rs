@@ -30,7 +30,8 @@ const SACK: u8 = 3;
 const SHUTDOWN: u8 = 7;
 
 /// Returns the bytes of the file, with the frames in the order of time, and the number of frames. An event without a
-/// header is in the comment of the stream's next frame, or of the last frame if no frame follows.
+/// header is in the comment of the stream's next frame, or of its last frame if no frame follows. A stream without
+/// headers has no frames, and its events are left out.
 pub(super) fn pcapng_file(why: &Why) -> (Vec<u8>, usize) {
     let application = concat!("ddpctl ", env!("CARGO_PKG_VERSION"));
     let section = SectionHeaderBlock {

@@ -267,7 +267,7 @@ fn sends_to_region_listener_follow_deliver_to() {
     assert!(reposts_buffer(&bench.all_commands()));
 }
 
-// RFC 5040 §5.5 note 20: the STag is invalid before the Send is delivered. The region gets a new STag.
+// RFC 5040 §5.3: the STag is invalid once the Send is delivered. The region gets a new STag.
 #[test]
 fn invalidated_region_gets_new_stag_and_loses_its_users() {
     for with_send in [true, false] {

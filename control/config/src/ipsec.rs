@@ -1,4 +1,5 @@
-//! Reads `[ipsec]`: policies for packets, and SAs with keys from files for laboratories.
+//! Reads `[ipsec]`: the source of keys, the policies for packets, and SAs whose keys are in files. Such SAs are for
+//! laboratories only.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;

@@ -1,5 +1,5 @@
-//! The keys of sections that are read by a function, because the presence, the default or the meaning of a key depends
-//! on another key. The readers take the rules from here.
+//! Keys of the sections with a hand-written reader. `section!` cannot read them, because the presence, default or
+//! meaning of a key depends on another key. The readers take the rules from here.
 
 use std::net::IpAddr;
 use std::path::PathBuf;

@@ -28,8 +28,8 @@ impl Sum {
         self.words.swap_bytes()
     }
 
-    /// Returns the sum of a header from the values of its fields. `total` is the plain sum of fields of 16, 32 or 64
-    /// bits, which must not overflow. The fields have an even number of bytes in total.
+    /// Returns the sum of header fields. `total` is the sum of their values, without overflow of 64 bits. Each field
+    /// has 16, 32 or 64 bits and begins at an even offset.
     #[inline]
     pub fn from_fields(total: u64) -> Sum {
         Sum { words: fold(total).swap_bytes(), odd: false }

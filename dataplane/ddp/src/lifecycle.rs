@@ -33,7 +33,7 @@ use crate::memory::RegionMemory;
 use crate::message::Failure;
 use crate::ulp::Ulp;
 
-/// State of a stream, in the order of the diagram of this module.
+/// State of a stream. The documentation of this module has the transitions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum State {
     /// The LLP's handshake is in progress.

@@ -124,7 +124,7 @@ enum PayloadSource<M> {
         offset: u64,
     },
     Bytes(Arc<[u8]>),
-    /// Several spans, each with a handle of its region.
+    /// Up to [`MAX_SPANS`](crate::MAX_SPANS) spans. Each span has its own region handle; no [`RegionRun`] is used.
     Gather {
         spans: Box<SpanList<M>>,
         /// True if the bytes do not change while the message is unacknowledged.

@@ -43,7 +43,7 @@ fn transfer(seed: u64, markers: bool, resegment: bool) {
         icmp: false,
         cost: Default::default(),
     });
-    // Every byte of the source holds the number of the source's last change, counted from 1.
+    // All bytes of the source are equal: 1 at first, and one more after each change.
     let source = VecMemory::from_vec(vec![1; LEN]);
     assert!(!source.is_stable());
     for at in (0..LEN as u64).step_by(32 * 1024) {

@@ -274,7 +274,7 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// Enters Full Operation. Passes FPDUs that were received before the acceptance to MPA and DDP.
+    /// Enters Full Operation. FPDUs that arrived before the acceptance are passed to MPA and DDP.
     pub(super) fn enter_full(
         &mut self,
         params: Params,

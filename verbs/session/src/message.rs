@@ -419,7 +419,8 @@ pub struct Limits {
     pub queue_pairs: u32,
     /// Number of CQs.
     pub completion_queues: u32,
-    /// Number of memory windows and of parts of memory regions: a region counts once for each of its parts.
+    /// Number of memory regions and memory windows together. A region made of several parts of the arena counts once
+    /// for each part.
     pub memory_regions: u32,
     /// Size of all memory regions, queues and incomplete posts together, bytes.
     pub memory_bytes: u64,

@@ -47,7 +47,7 @@ pub(crate) struct RawPair {
     pub(crate) area: File,
     pub(crate) sends: Ring,
     pub(crate) receives: Ring,
-    /// Number of units written to each ring so far: send queue, receive queue.
+    /// Next producer index of the send ring and of the receive ring, units.
     next: [u64; 2],
     /// The worker of the connection.
     worker: usize,

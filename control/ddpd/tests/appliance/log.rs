@@ -47,7 +47,8 @@ fn json_log_follows_run_time_filter_and_records_requests() {
     assert!(has_line(&ddpd, "DEBUG", "API: GET /v1/config"));
     let refused = ddpd.sink.post::<LogInfo>("/v1/log", &json!({"filter": "a=b=c"})).unwrap_err();
     assert!(refused.to_string().contains("is no log filter"), "{refused}");
-    // A reload restores the file's filter. A changed filter in the file is applied by a reload.
+    // A reload replaces the filter set by the API with the file's, here the default. A filter that was changed in the
+    // file takes effect at the next reload.
     let report: ReloadReport = ddpd.sink.post("/v1/reload", &json!({})).unwrap();
     assert_eq!(report.applied, ["management.log changed"]);
     assert_eq!(origin(&ddpd), (json!("info"), ValueOrigin::Default));

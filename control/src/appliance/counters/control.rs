@@ -41,7 +41,7 @@ counters! { CONTROL, fn put_control(tally: &Tally, shm: ShmCounters, events: u64
     untagged_messages: Counter = tally.untagged_messages,
     /// Bytes of untagged messages delivered.
     untagged_bytes: Counter Bytes = tally.untagged_bytes,
-    /// Untagged messages that were discarded or echoed, or whose queue no longer has a file.
+    /// Untagged messages discarded because their queue is configured so, or because a reload removed the queue's file.
     untagged_discarded: Counter = tally.discarded,
     /// Protocol errors of peers; each ended its stream.
     stream_errors: Counter = tally.stream_errors,

@@ -401,7 +401,7 @@ impl DialogueProtocol for Association {
 
     fn handle_timeout(&mut self, now: Instant) {
         self.now = now;
-        // The call fails only without an endpoint, which then has no timers either.
+        // Fails only if there is no association, and then there is no timer to handle.
         let _ = self.with(|endpoint, cx| endpoint.handle_timeout(now, cx));
         self.take_events();
     }

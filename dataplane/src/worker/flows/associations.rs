@@ -40,7 +40,7 @@ pub(in crate::worker) enum Accounting {
     Uncounted,
     /// Counted as a stream in the backlog. The first session replaces the association there.
     Backlog,
-    /// Counted as a stream of its peer: the association has lost its last session, or will never have one.
+    /// Counted as a stream of its peer: the last session has ended, or the association shuts down before its first.
     Idle,
 }
 

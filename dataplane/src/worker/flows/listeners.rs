@@ -76,7 +76,7 @@ struct PeerCounts {
     unproven: u32,
     starting: u32,
     announced: u32,
-    /// Associations without sessions that have had a session or will never have one.
+    /// Associations without sessions: the last session has ended, or the association shuts down before its first.
     idle: u32,
     /// Idle associations that are shutting down, oldest first.
     evictable: AgeQueue,
@@ -298,7 +298,7 @@ impl Listeners {
         }
     }
 
-    /// Counts an association of this peer that has lost its last session or will never have one.
+    /// Counts an association of this peer as idle: its last session has ended, or it shuts down before its first.
     pub(in crate::worker) fn add_idle(&mut self, peer: IpAddr) {
         self.peers.entry(PeerId::from_address(peer)).or_default().idle += 1;
     }

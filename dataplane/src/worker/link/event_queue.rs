@@ -32,11 +32,16 @@
 //! dropped as if lost, so peers that send messages of a few bytes see time-outs. The window opens again after the
 //! pause.
 //!
-//! *Bound.* Beyond the ring, the queue holds at most [`MIN_CREDIT`] events and the end events of each stream, the
-//! events of connects and accepts, an `Incoming` for each credit of a listener, one `AssociationClosed` per
-//! association, the `Program` events, and the events of 64 commands. A paused endpoint holds at most as many events as
-//! the ring has entries. All paused endpoints together hold at most [`HELD_PER_ENTRY`] times as many. Each endpoint may
-//! exceed its bound by [`EVENT_BATCH`] events and the events of one segment (over SCTP: of one packet).
+//! *Bound.* Beyond the ring, the queue holds at most:
+//! - for each stream, [`MIN_CREDIT`] events and the events of its beginning and its end;
+//! - `Incoming` events up to the listeners' credits;
+//! - one event for each association, each QP and each CQ;
+//! - the events of 64 commands;
+//! - `Drained`, `Stopped` and `Failed`.
+//!
+//! A paused endpoint holds at most as many events as the ring has entries. All paused endpoints together hold at most
+//! [`HELD_PER_ENTRY`] times as many. Each endpoint may exceed its bound by [`EVENT_BATCH`] events and the events of one
+//! segment (over SCTP: of one packet).
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -7,9 +7,10 @@
 //!            room, else of a new association
 //! ```
 //!
-//! Limits: the maximum number of a worker's streams is also that of its associations. A peer's associations that have
-//! not had a session yet count as its half-open streams. Associations that have lost their sessions or shut down count
-//! as its streams. Each session takes a credit of its listener, as a TCP connection does. An INIT creates no state.
+//! Limits: a worker has at most `Limits::streams` associations. A peer's associations that have not had a session yet
+//! count as its half-open streams. Associations whose last session has ended, or that shut down before their first,
+//! count as its streams. Each session takes a credit of its listener, as a TCP connection does. An INIT creates no
+//! state.
 //!
 //! [`Carrier`]: crate::worker::flows::carrier::Carrier
 //! [`Conn`]: crate::worker::flows::conn::Conn

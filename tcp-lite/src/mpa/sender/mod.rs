@@ -2,11 +2,10 @@
 //! appendix A.1).
 //!
 //! ```text
-//!  base                sent          end: the next FPDU begins here
-//!  v                   v             v
-//!  | FPDU | FPDU | FPD |           U |
-//!    unacknowledged, a record each
-//!                      ^ a segment ended inside the last FPDU: it is cut
+//!  base               sent    end
+//!  | FPDU | FPDU | FPD|U      |
+//!                     ^       ^ the next FPDU begins here
+//!                     | a segment ended inside the last FPDU: the FPDU is cut
 //! ```
 //!
 //! A segment begins with an FPDU and contains whole FPDUs. An FPDU is cut only if EMSS shrank, or if the window is

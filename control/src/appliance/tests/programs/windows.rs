@@ -31,7 +31,7 @@ fn windows_are_allocated_at_all_workers_and_count_as_regions() {
     assert_eq!(rig.windows().len(), 2 * WORKERS);
     assert_eq!(client.refused(&mut rig, allocate(pd, WindowKind::Two)), RefusalKind::Limit);
     assert_eq!(client.refused(&mut rig, Call::RemovePd { pd }), RefusalKind::InUse);
-    // Any STag of the window names it.
+    // The key (low 8 bits of the STag) does not matter: any key identifies the window.
     let remove = Call::DeallocateWindow { stag: second | 7 };
     assert_eq!(client.call(&mut rig, remove.clone()), Ok(Answer::Done));
     assert_eq!(client.refused(&mut rig, remove), RefusalKind::NotFound);

@@ -90,7 +90,9 @@ impl EventLog {
 
     /// Appends an event with the time `time_us`, microseconds since 1970-01-01 UTC. Returns its sequence number.
     pub(super) fn push_with_time(&self, time_us: u64, kind: EventKind) -> u64 {
-        let seq = self.lock().push(time_us, kind);
+        let mut state = self.lock();
+        let seq = state.push(time_us, kind);
+        // With the lock held: otherwise a slower caller could replace a newer number with its older one.
         self.last.send_replace(seq);
         seq
     }

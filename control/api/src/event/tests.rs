@@ -1,3 +1,7 @@
+use std::pin::pin;
+use std::sync::Barrier;
+use std::task::{Context, Waker};
+
 use super::*;
 
 fn delivered(stream: u64) -> EventKind {
@@ -112,6 +116,31 @@ fn lost_events_are_counted_once_over_all_pages() {
         (after, lost, read) = (page.next, lost + page.lost, read + page.events.len());
     }
     assert_eq!((read, lost), (8, 4));
+}
+
+// Of two events that are appended at the same time, a waiting reader must see the newer.
+#[test]
+fn concurrent_pushes_wake_readers_of_the_newest_event() {
+    const ROUNDS: u32 = 5000;
+    let (log, barrier) = (EventLog::new(8, 1024), Barrier::new(2));
+    let mut missed = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..ROUNDS {
+                barrier.wait();
+                log.push(closed(1));
+                barrier.wait();
+            }
+        });
+        for _ in 0..ROUNDS {
+            barrier.wait();
+            log.push(closed(2));
+            barrier.wait();
+            let newest = pin!(log.wait(log.last_seq() - 1));
+            missed += u32::from(newest.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        }
+    });
+    assert_eq!(missed, 0);
 }
 
 #[test]

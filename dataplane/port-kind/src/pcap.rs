@@ -4,7 +4,7 @@
 //! clause for the end of the caller's message.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 
 /// Magic numbers of pcap in the file's own byte order: timestamps in microseconds and in nanoseconds.
@@ -21,16 +21,15 @@ const HEADER: usize = 24;
 /// # Errors
 /// The reason why they cannot.
 pub fn check_input(path: &Path) -> Result<(), String> {
-    let mut file = File::open(path).map_err(|error| format!("it cannot be read: {error}"))?;
-    if !file.metadata().is_ok_and(|meta| meta.is_file()) {
+    let unreadable = |error: io::Error| format!("it cannot be read: {error}");
+    // Before the file is opened: the open of a FIFO waits for a writer.
+    if !fs::metadata(path).map_err(unreadable)?.is_file() {
         return Err("it is no ordinary file".to_owned());
     }
-    let mut header = [0; HEADER];
-    let mut len = 0;
-    while let Some(n) = file.read(&mut header[len..]).ok().filter(|&n| n > 0) {
-        len += n;
-    }
-    check_header(&header[..len])
+    let file = File::open(path).map_err(unreadable)?;
+    let mut header = Vec::with_capacity(HEADER);
+    file.take(HEADER as u64).read_to_end(&mut header).map_err(unreadable)?;
+    check_header(&header)
 }
 
 fn check_header(header: &[u8]) -> Result<(), String> {
@@ -81,6 +80,8 @@ pub fn check_output(path: &Path) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
+
     use super::*;
 
     fn header(magic: [u8; 4], link_type: [u8; 4]) -> Vec<u8> {
@@ -126,6 +127,12 @@ mod tests {
         assert_eq!(check_output(&absent), Ok(()));
         assert!(!absent.exists());
         assert!(check_output(&directory).expect_err("a directory").contains("no ordinary file"));
+        // Special files are refused before they are opened: the open of a socket fails, that of a FIFO may block.
+        let socket = directory.join("socket");
+        let _listening = UnixListener::bind(&socket).expect("a socket");
+        for special in [&socket, &directory] {
+            assert!(check_input(special).expect_err("no file").contains("no ordinary file"));
+        }
         assert!(
             check_output(&absent.join("b.pcap")).expect_err("no directory").contains("directory")
         );

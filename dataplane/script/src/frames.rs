@@ -230,9 +230,11 @@ impl Station {
             return ReceivedFrame::Damaged("the TCP header is cut short");
         };
         if !packet.verify_checksum(&self.host.into(), &self.address.into()) {
-            return ReceivedFrame::Damaged(
-                "the TCP checksum is wrong (between virtual interfaces of one machine: ethtool -K DEV tx off)",
-            );
+            return ReceivedFrame::Damaged(concat!(
+                "the TCP checksum is wrong (between virtual interfaces of one machine: ",
+                base::veth_peer_offloads_off!(),
+                ")"
+            ));
         }
         let Some(mut segment) = Segment::parse(bytes) else {
             return ReceivedFrame::Damaged("the TCP header is cut short");

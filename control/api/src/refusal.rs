@@ -27,45 +27,46 @@ base::explained! {
         #[explain("listener_full",
             cause = "More peers than `streams` in `[listener.limits]`, or streams of peers that have disappeared and \
                      not timed out yet.",
-            remedy = "raise limits.streams of the listener, or close streams: ddpctl streams")]
+            remedy = "Raise `streams` in `[listener.limits]`, or close streams: `ddpctl streams`.")]
         ListenerFull,
         /// The peer has reached its maximum number of streams with the listener.
         #[explain("peer_full",
             cause = "One address has `streams_per_peer` streams of the listener: a leak in its program, or a NAT.",
-            remedy = "raise limits.streams_per_peer of the listener, or close streams of this peer: ddpctl streams")]
+            remedy = "Raise `streams_per_peer` in `[listener.limits]`, or close streams of this peer: `ddpctl \
+                      streams`.")]
         PeerFull,
         /// The appliance has reached its maximum number of streams.
         #[explain("appliance_full",
             cause = "All listeners together have reached `streams` of `[limits]`.",
-            remedy = "raise streams in [limits], or close streams: ddpctl streams")]
+            remedy = "Raise `streams` in `[limits]`, or close streams: `ddpctl streams`.")]
         ApplianceFull,
         /// Other streams use the part of a region that the stream needs.
         #[explain("region_taken",
             cause = "Each stream of the listener has a part of its region, and all parts are in use or still being \
                      cleared.",
-            remedy = "close a stream that has a part of the region, or lower limits.streams of the listener")]
+            remedy = "Close a stream that has a part of the region, or lower `streams` in `[listener.limits]`.")]
         RegionTaken,
         /// The appliance accepts no new streams.
         #[explain("draining",
             cause = "`ddpctl drain`, or the appliance stops.",
-            remedy = "ddpctl undrain takes new streams again, unless the appliance stops")]
+            remedy = "`ddpctl undrain` accepts new streams again, unless the appliance stops.")]
         Draining,
         /// The peer speaks bare DDP and the listener RDMAP, or the reverse.
         #[explain("wrong_ulp",
             cause = "The peer's scheme or program does not fit `ulp` of the listener.",
-            remedy = "have the peer use the listener's ulp (with ddpctl tcp:// for bare DDP, rdmap:// for RDMAP), or \
-                      change the listener's ulp")]
+            remedy = "Have the peer use the listener's `ulp` (with ddpctl `tcp://` for bare DDP, `rdmap://` for \
+                      RDMAP), or change `ulp` of the listener.")]
         WrongUlp,
         /// The listener was removed while the peer connected.
         #[explain("listener_removed",
             cause = "`ddpctl listeners remove` or a reload, at the moment of the connection.",
-            remedy = "add the listener again")]
+            remedy = "Add the listener again.")]
         ListenerRemoved,
         /// Memory for the stream is exhausted.
         #[explain("no_memory",
             cause = "Memory for the stream's buffers or its part of a region would exceed `memory` of `[limits]`, or \
                      the machine has no more.",
-            remedy = "see the event warning, and the memory of the machine")]
+            remedy = "See the event `warning`, and the memory of the machine.")]
         NoMemory,
     }
 }

@@ -251,8 +251,8 @@ base::explained! {
             remedy = "Stop that client, or lower `startup_timeout` in `[listener.limits]` so that its half-open \
                       streams expire earlier.")]
         PeerLimit,
-        /// A SYN or cookie of a peer that has reached its maximum number of streams, counting associations without a
-        /// stream.
+        /// A SYN or cookie of a peer that has reached its maximum number of streams. An association without a stream
+        /// counts as a stream.
         #[explain("peer_streams",
             cause = "One address has `streams_per_peer` streams: a leak in its program, or a NAT with many hosts \
                      behind it.",
@@ -304,7 +304,7 @@ base::explained! {
             remedy = "Compare `ddpctl ipsec policies` with the peer's (`ip xfrm policy`); the selectors must mirror \
                       each other.")]
         IpsecUnprotected,
-        /// A packet of an SA whose policy does not select it (RFC 4301 §5.2).
+        /// A packet that arrived with an SA, but is not selected by the SA's policy (RFC 4301 §5.2).
         #[explain("ipsec_wrong_protection",
             cause = "The peer's selectors are wider than ours, so that it sends other traffic through the same SA.",
             remedy = "Make addresses, protocol and ports of the policies equal at both ends.")]
@@ -364,15 +364,15 @@ base::explained! {
             cause = "The peer sends dummy packets on purpose (traffic flow confidentiality).",
             remedy = "None.")]
         EspDummy,
-        /// A packet for a listener that requires more IPsec protection than the stream would have, or for a stream that
-        /// requires more than the packet had.
+        /// A packet with less IPsec protection than its stream requires, or a first packet whose stream would have less
+        /// protection than its listener requires.
         #[explain("not_protected",
             cause = "`require` of the listener, together with a policy of the peer or of this end that does not \
                      encrypt, or with shorter keys.",
             remedy = "Protect this traffic at both ends (`ddpctl ipsec policies`, `ddpctl ipsec sas`), or lower \
                       `require`.")]
         NotProtected,
-        /// A received packet or ICMP error of a port of which the worker has no queue.
+        /// A received packet or ICMP error of a port that has no queue at this worker.
         #[explain("no_port",
             cause = "A packet or ICMP error names a port that another worker serves (`workers` in `[[port]]`), such \
                      as one whose device was lost.",

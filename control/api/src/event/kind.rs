@@ -395,8 +395,8 @@ explained_events! {
             /// MAC address of the other host.
             other: String,
         },
-        /// IPsec dropped a packet in a way that RFC 4301 and RFC 4303 define as auditable. At most 16 events per second
-        /// and worker; the counters include all drops.
+        /// IPsec dropped a packet for a reason that RFC 4301 or RFC 4303 defines as auditable. At most 16 events per
+        /// second and worker; the counters include all drops.
         #[explain("ipsec_dropped",
             cause = "One end has restarted or lost an SA, the policies of the two ends differ, or packets are \
                      replayed.",

@@ -5,9 +5,10 @@ use super::{Group, of_group};
 const BEGINNING: &str = "\
 # Drop reasons, notes and events
 
-Meaning, usual cause and remedy of each name that `ddpd` counts, reports or notes. `ddpctl explain NAME` prints the same without an
-appliance. It accepts a name in every printed form: `ip_checksum`, `net_ip_checksum`, `reason=\"net_ip_checksum\"`. This file is
-generated from the program's declarations; [operations.md](operations.md) leads from a symptom to a name.
+Meaning, usual cause and remedy of each drop reason, refusal, note and event of `ddpd`. `ddpctl explain NAME` prints the same text
+and needs no appliance. It accepts a name in each form in which it is printed: `ip_checksum`, `net_ip_checksum`,
+`reason=\"net_ip_checksum\"`. To find the name for a symptom, see [operations.md](operations.md). This file is generated from the
+program's declarations.
 ";
 
 /// Returns the text of `docs/reasons.md`, in Markdown.

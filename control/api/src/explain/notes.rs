@@ -4,7 +4,8 @@ base::explained! {
     /// Kind of a note.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub enum NoteKind {
-        /// A finding at start about hugepages, ports, or the limit of file descriptors. The note lasts until a restart.
+        /// The check at start has found a problem with hugepages, ports or the limit of file descriptors. The note
+        /// remains until a restart.
         #[explain("at_start",
             cause = "Too few hugepages, a device that lacks an offload, or machine limits that are too low.",
             remedy = "`ddpd doctor --config FILE` has each finding with its remedy as a command. Packet buffers \

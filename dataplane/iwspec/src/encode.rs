@@ -50,7 +50,7 @@ struct Encoder<'a> {
 /// Builds the frame of a `send` line.
 ///
 /// # Errors
-/// An argument cannot be computed.
+/// An argument cannot be computed, or the kind is not one of a frame.
 pub fn frame(
     kind: Kind,
     arguments: &Arguments,
@@ -257,7 +257,8 @@ impl Encoder<'_> {
     }
 }
 
-/// Parses the flaw of an FPDU: `crc`, `pointer:N`, `length:N`, `pad:N`, `marker-reserved:N`, `crc-order`.
+/// Parses the flaw of an FPDU: `crc`, `pointer:N`, `length:N`, `pad:N`, `marker-reserved:N`, `crc-order`. Without `:N`,
+/// N is 4.
 ///
 /// # Errors
 /// The text has another form.

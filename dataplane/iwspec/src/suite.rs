@@ -39,7 +39,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// True for a failure that the profile does not explain.
+    /// Returns true for a failure that the profile does not explain.
     pub fn is_new_failure(&self) -> bool {
         matches!(self.outcome.verdict, Verdict::Fail(_)) && self.known.is_none()
     }

@@ -1,7 +1,7 @@
 //! Numbers, payloads and key-value arguments of a step.
 //!
-//! A number is a sum of decimal or hexadecimal (`0x`) numbers, words (`on` = 1, `off` = 0, ...) and variables
-//! (`$write.stag`). Sums wrap at 64 bits.
+//! A number consists of terms with `+` or `-` between them: decimal or hexadecimal (`0x`) numbers, words (`on` = 1,
+//! `off` = 0, ...) and variables (`$write.stag`). Results wrap at 64 bits.
 
 use std::collections::BTreeMap;
 
@@ -77,7 +77,7 @@ impl Arguments {
     /// Parses words of the form `KEY=VALUE`, `KEY!=VALUE`, `KEY<=VALUE`, `KEY>=VALUE`.
     ///
     /// # Errors
-    /// A word has another form, or a key occurs twice with `=`.
+    /// A word has another form, or a key with `=` has occurred before.
     pub fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Arguments, String> {
         let mut arguments = Arguments::default();
         for word in words {

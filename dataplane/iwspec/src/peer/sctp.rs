@@ -247,7 +247,7 @@ impl<'a> Associated<'a> {
     }
 }
 
-/// True for an Initiate of either form with DDP-SSN 0.
+/// Returns true for an Initiate of either form with DDP-SSN 0.
 fn begins_session(chunk: &Chunk) -> bool {
     chunk.ppid == CONTROL
         && chunk.ssn() == Some(0)

@@ -110,7 +110,7 @@ impl Core {
         self.association.poll_timeout().map(|due| due.saturating_since(self.now()))
     }
 
-    /// True if nothing remains to be sent or received.
+    /// Returns true if nothing remains to be sent or received.
     pub fn is_done(&self) -> bool {
         self.association.is_done()
     }

@@ -35,7 +35,7 @@ impl Upper {
         Some(chunk)
     }
 
-    /// True if a received message is queued.
+    /// Returns true if a received message is queued.
     pub fn has_received(&self) -> bool {
         !self.received.is_empty()
     }
@@ -54,12 +54,12 @@ impl Upper {
         fits
     }
 
-    /// True if all messages were sent and acknowledged.
+    /// Returns true if all messages were sent and acknowledged.
     pub fn is_idle(&self) -> bool {
         self.outgoing.is_empty() && self.unacknowledged.is_empty()
     }
 
-    /// True if an unacknowledged message with this data must be sent ordered.
+    /// Returns true if an unacknowledged message with this data must be sent ordered.
     pub fn is_ordered(&self, data: &[u8]) -> bool {
         self.unacknowledged.values().any(|c| !c.unordered && c.data == data)
     }

@@ -9,9 +9,11 @@
 //!     +------- 1 s --- failed  <--- 3 x 1 s -- incomplete <--------|------ 3 x 1 s unanswered -----+
 //! ```
 //!
-//! Not drawn: a solicitation of *our* address creates a stale entry. An unsolicited announcement makes an incomplete or
-//! failed entry stale. Probing also begins when a packet announces another link-layer address or when a stream's
-//! segments are probably lost. A stream's progress makes a delayed or probed entry reachable.
+//! Not drawn: a solicitation of *our* address creates a stale entry. A solicitation or unsolicited announcement makes
+//! an incomplete or failed entry stale. An answer from the known link-layer address makes any entry reachable, and any
+//! answer makes a failed one reachable. A stream's progress makes a delayed or probed entry reachable. Probing also
+//! begins when a packet announces another link-layer address, when a stream's segments are probably lost, or when the
+//! link may have changed.
 //!
 //! Every host on the link can forge announcements and answers. Neither creates an entry or changes a known link-layer
 //! address. Instead the known address is probed at once, and the neighbour is resolved again if there is no answer. So

@@ -126,8 +126,8 @@ pub fn parse_socket(text: &str) -> Result<SocketAddr, AddressError> {
     }
 }
 
-/// True if the last label of `text` is a decimal or hexadecimal number. Host names never end in such a label, so the
-/// text is an IPv4 address, perhaps in an old form (RFC 1123 §2.1, RFC 3986 §7.4).
+/// Returns true if the last label of `text` is a decimal or hexadecimal number. Host names never end in such a label,
+/// so the text is an IPv4 address, perhaps in an old form (RFC 1123 §2.1, RFC 3986 §7.4).
 pub fn is_number(text: &str) -> bool {
     let text = text.strip_suffix('.').unwrap_or(text);
     let last = text.rsplit('.').next().unwrap_or(text);

@@ -38,7 +38,7 @@ impl Doorbell {
         self.armed.store(false, Ordering::Relaxed);
     }
 
-    /// True between [`arm`](Self::arm) and the next `disarm` or `must_ring`, for tests.
+    /// Returns true between [`arm`](Self::arm) and the next `disarm` or `must_ring`, for tests.
     pub fn is_armed(&self) -> bool {
         self.armed.load(Ordering::Relaxed)
     }

@@ -65,7 +65,7 @@ impl Counts {
         self.buckets.iter().map(|(_, n)| n).sum::<u64>() + self.overflow
     }
 
-    /// True if no value was counted.
+    /// Returns true if no value was counted.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -31,7 +31,7 @@ impl<T> Lazy<T> {
         self.0 = None;
     }
 
-    /// True when no memory is allocated.
+    /// Returns true if no memory is allocated.
     pub fn is_blank(&self) -> bool {
         self.0.is_none()
     }
@@ -100,7 +100,7 @@ impl<T> LazyDeque<T> {
         self.0.take().map(|queue| *queue).unwrap_or_default()
     }
 
-    /// True when no memory is allocated.
+    /// Returns true if no memory is allocated.
     pub fn is_blank(&self) -> bool {
         self.0.is_none()
     }

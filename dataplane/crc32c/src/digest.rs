@@ -36,7 +36,7 @@ impl Digest {
         Digest(sum | u64::from(crc))
     }
 
-    /// True if a copy of `len` bytes and its digest take one pass on this CPU. Otherwise [`copy`](Self::copy)
+    /// Returns true if a copy of `len` bytes and its digest take one pass on this CPU. Otherwise [`copy`](Self::copy)
     /// is correct but not faster than a copy and a separate pass.
     #[inline]
     pub fn is_one_pass(len: usize) -> bool {

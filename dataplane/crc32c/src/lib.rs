@@ -102,13 +102,13 @@ impl Engine {
         }
     }
 
-    /// True if the engine uses the carry-less multiplication of this crate, not of `crc-fast`.
+    /// Returns true if the engine uses the carry-less multiplication of this crate, not of `crc-fast`.
     #[inline]
     fn uses_own_clmul(self) -> bool {
         matches!(self.0, Path::Avx2 | Path::Avx512)
     }
 
-    /// True if the engine copies, inserts words and computes the CRC in one pass.
+    /// Returns true if the engine copies, inserts words and computes the CRC in one pass.
     #[inline]
     fn can_insert(self) -> bool {
         self.0 == Path::Avx512
@@ -314,7 +314,7 @@ fn detect() -> Engine {
     Engine(path)
 }
 
-/// True if this CPU has the features of the path.
+/// Returns true if this CPU has the features of the path.
 fn is_supported(path: Path) -> bool {
     match path {
         Path::Instruction | Path::Clmul => true,

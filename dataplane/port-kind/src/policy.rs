@@ -141,7 +141,7 @@ impl LocalPorts {
 }
 
 impl Default for LocalPorts {
-    /// 32768 to 60999, the default of Linux.
+    /// Returns 32768 to 60999, the default of Linux.
     fn default() -> Self {
         LocalPorts { first: 32_768, last: 60_999 }
     }

@@ -181,7 +181,7 @@ pub fn local_ip_offset(frame: &[u8], port: usize, interfaces: &[Interface]) -> O
     (is_for_us && is_intact(frame.get(at..)?)).then_some(at)
 }
 
-/// Returns true unless an IPv4 header has a wrong checksum or options that forbid processing.
+/// Returns true unless an IPv4 header is truncated, or has a wrong checksum or options that forbid processing.
 pub fn is_intact(packet: &[u8]) -> bool {
     let first = packet.first().copied().unwrap_or_default();
     first >> 4 != 4

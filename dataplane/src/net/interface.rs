@@ -124,7 +124,8 @@ impl Interface {
         self.v4.contains(&u32::from(address))
     }
 
-    /// Returns true if the address is on this link: in the prefix of an own address, or IPv6 link-local.
+    /// Returns true if the address is on this link: in the prefix of an own address, or IPv6 link-local if the
+    /// interface has an IPv6 address.
     pub fn is_on_link(&self, address: IpAddr) -> bool {
         matches!(address, IpAddr::V6(a) if a.is_unicast_link_local() && self.has_v6_address())
             || self.addresses.iter().any(|net| net.contains(&address))
@@ -175,8 +176,8 @@ impl Interface {
                     .any(|a| matches!(a, IpAddr::V6(a) if solicited_node(a) == group)))
     }
 
-    /// Returns true if the interface accepts frames to this destination: its own address, broadcast, or one of its IPv6
-    /// groups.
+    /// Returns true if the interface accepts frames to this destination: its own address, broadcast, IPv6's group of
+    /// all nodes, or the solicited-node group of an own IPv6 address.
     pub fn accepts_mac(&self, mac: Mac) -> bool {
         mac == self.mac
             || mac == BROADCAST

@@ -293,8 +293,8 @@ impl<Io: PortIo> Core<Io> {
         busy
     }
 
-    /// Polls for input a few times after an idle turn, without timers and the other steps. Returns the time at which
-    /// the next turn starts.
+    /// Polls after an idle turn, at most [`IDLE_POLLS`] times, for input and for due posts of paced loads, without the
+    /// other steps of a turn. Returns the time at which the next turn starts.
     pub(crate) fn poll_idle(&mut self, mut at: Instant, now: &impl Fn() -> Instant) -> Instant {
         for _ in 0..IDLE_POLLS {
             if self.has_input(at) || self.env.pace_timers.is_due(at) {
@@ -555,7 +555,7 @@ impl<Io: PortIo> Env<Io> {
         matches!(self.phase, Phase::Stopping(_) | Phase::Stopped)
     }
 
-    /// Queues the stream's carrier to transmit in this turn, unless it is already queued.
+    /// Queues the stream's carrier to be served by the next pass, unless it is already queued.
     fn make_ready(&mut self, stream: &mut Stream<'_>) {
         match (&mut stream.conn.lower, &mut stream.association) {
             (LowerLayer::Tcp(carrier), _) => {

@@ -73,7 +73,7 @@ impl ReceivedPacket {
         sacks.filter_map(|chunk| chunk.value.get(..4).map(be32))
     }
 
-    /// True if all chunks are DATA or SACK.
+    /// Returns true if all chunks are DATA or SACK.
     pub fn is_data_and_sacks(&self) -> bool {
         self.chunks.iter().all(|chunk| matches!(chunk.kind, 0 | 3))
     }

@@ -324,7 +324,7 @@ impl Args {
         self.0.iter().find(|(k, _)| k == key).and_then(|(_, v)| v.as_deref())
     }
 
-    /// True if the word `key` is present, with or without a value.
+    /// Returns true if the word `key` is present, with or without a value.
     pub fn has(&self, key: &str) -> bool {
         self.0.iter().any(|(k, _)| k == key)
     }

@@ -22,9 +22,9 @@ pub(super) trait Subject: Sized {
     fn connect(&mut self, now: Instant, iss: tcp::SeqNumber) -> Result<(), String>;
     /// Opens the connection passively, in response to `syn`.
     fn accept(&mut self, now: Instant, iss: tcp::SeqNumber, syn: &tcp::Segment<'_>);
-    /// True if a connection exists and is not in CLOSED.
+    /// Returns true if a connection exists and is not in CLOSED.
     fn is_open(&self) -> bool;
-    /// True if `seg` may reopen a connection in TIME-WAIT.
+    /// Returns true if `seg` may reopen a connection in TIME-WAIT.
     fn reopens(&self, seg: &tcp::Segment<'_>) -> bool;
     /// Processes a received segment. The error is the name of the drop reason.
     fn input(&mut self, now: Instant, seg: &tcp::Segment<'_>) -> Result<(), String>;

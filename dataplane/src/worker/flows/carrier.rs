@@ -250,13 +250,13 @@ impl<E: CarrierEndpoint> Carrier<E> {
         (self.ip_path().interface(), self.ip_path().next_hop())
     }
 
-    /// Queues the carrier to transmit in this turn, unless it is already queued.
+    /// Queues the carrier to be served by the next pass, unless it is already queued.
     #[inline]
     pub(in crate::worker) fn make_ready(&mut self, slot: u32, schedule: &mut Schedule) {
         schedule.make_ready(slot, &mut self.membership);
     }
 
-    /// Queues the carrier until the transmit ring of its port has free space.
+    /// Queues the carrier as blocked at its port, unless it already is.
     pub(in crate::worker) fn block(&mut self, slot: u32, schedule: &mut Schedule) {
         schedule.block(slot, &mut self.membership, self.path.as_ref());
     }

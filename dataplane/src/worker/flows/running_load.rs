@@ -249,7 +249,8 @@ impl RunningLoad {
                 && outstanding < u64::from(self.load.depth))
     }
 
-    /// Returns true if the next message is due. The notice that follows a write is always due.
+    /// Returns true if the next message is due. In a closed loop every message is due, and the notice that follows a
+    /// write is always due.
     fn is_due(&self, now: Instant) -> bool {
         self.notice_pending || matches!(self.load.pace, Pace::Closed) || self.due_at <= now
     }

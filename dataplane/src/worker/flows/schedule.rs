@@ -3,7 +3,7 @@
 //! A carrier is *ready* when it may have something to send, and *waiting* while the link-layer address of its next hop
 //! is unknown. It is *blocked* while its port's transmit ring (on a loopback path, the loopback queue) is full or the
 //! port's buffer pool is empty. Blocked carriers are queued by port, those on loopback paths in one queue. A pass
-//! serves such a queue only until a carrier is blocked again.
+//! (`Core::transmit`) serves such a queue only until a carrier is blocked again.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -157,7 +157,7 @@ impl Schedule {
         self.ready.is_empty() && self.blocked.iter().all(VecDeque::is_empty)
     }
 
-    /// Queues a carrier to be served in this turn, unless it is already ready.
+    /// Queues a carrier to be served by the next pass, unless it is already ready.
     #[inline]
     pub(in crate::worker) fn make_ready(&mut self, slot: u32, carrier: &mut QueueMembership) {
         if !carrier.ready {
@@ -166,7 +166,7 @@ impl Schedule {
         }
     }
 
-    /// Queues a carrier until the transmit ring of its path has free space, unless it is already blocked.
+    /// Queues a carrier as blocked, unless it already is.
     pub(in crate::worker) fn block(
         &mut self,
         slot: u32,
@@ -239,8 +239,8 @@ impl Schedule {
         self.blocked[queue].pop_front()
     }
 
-    /// Moves the last carrier of a queue of blocked carriers to the front. Called after the first carrier was served
-    /// and queued again because the ring was still full.
+    /// Moves the last carrier of a queue of blocked carriers to the front. Called after the first carrier was taken,
+    /// and queued again because it was still blocked.
     pub(in crate::worker) fn restore_first(&mut self, queue: usize) {
         if let Some(slot) = self.blocked[queue].pop_back() {
             self.blocked[queue].push_front(slot);

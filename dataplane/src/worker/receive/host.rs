@@ -149,8 +149,8 @@ impl<Io: PortIo> Core<Io> {
         self.env.control.counters().drops.count(reason);
     }
 
-    /// Returns true if an unmatched packet is for the kernel: its interface is shared, and this data plane does not use
-    /// its local port.
+    /// Returns true if an unmatched packet is for the kernel: its interface is shared, this data plane does not use its
+    /// local port, and it was not looped back.
     pub(in crate::worker) fn is_for_host(&self, arrival: &Arrival<Io::Frame>) -> bool {
         let transport = if arrival.is_sctp() { Transport::Sctp } else { Transport::Tcp };
         let interface = usize::from(arrival.flow.interface);

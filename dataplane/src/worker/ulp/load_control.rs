@@ -65,7 +65,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Continues the paced loads whose next message is due. Returns true if an entry was due.
+    /// Continues the paced loads whose next message is due, at most [`MAX_DUE_POSTS`]. Returns true if an entry was
+    /// due.
     pub(in crate::worker) fn post_due_loads(&mut self, now: Instant) -> bool {
         let mut posted = 0;
         while posted < MAX_DUE_POSTS {

@@ -166,7 +166,7 @@ fn initiator_sends_its_preferred_common_rtr_message() {
     assert_eq!(NegotiationError::NoRtr.code(), 7);
 }
 
-/// For all values, each end's ORD is at most the other's IRD, unless 0x3FFF lifts the limit.
+/// For many values, each end's ORD is at most the other's IRD, unless 0x3FFF lifts the limit.
 #[test]
 fn negotiated_depths_fit_both_ends() {
     let some = [0, 1, 4, 16, 200, NO_LIMIT];

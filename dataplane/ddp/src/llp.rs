@@ -196,7 +196,7 @@ impl Outgoing {
         self.header.len() + self.payload_len
     }
 
-    /// Always false: a ULPDU has a header.
+    /// Returns true if the source no longer has the message.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -217,7 +217,8 @@ pub trait UlpduSource {
     /// value is raised to 128.
     fn next(&mut self, mulpdu: usize) -> Option<Outgoing>;
 
-    /// Returns the ULPDU of an earlier [`next`](Self::next) for retransmission.
+    /// Returns the ULPDU of an earlier [`next`](Self::next) for retransmission; an empty one if the source no longer
+    /// has the message.
     fn reframe(&self, token: UlpduToken, payload_len: usize) -> Outgoing;
 
     /// Copies the payload of the ULPDU `token` from offset `at` on into the pieces, one after the other. Fills every

@@ -64,8 +64,8 @@ pub trait InFlight {
     }
 }
 
-/// RACK_detect_loss of RFC 8985 §6.2: [marks](InFlight::mark_lost) newly lost records. Returns when to search
-/// again (the reordering timer).
+/// [Marks](InFlight::mark_lost) newly lost records: RACK_detect_loss of RFC 8985 §6.2. Returns the time of the next
+/// search, for the reordering timer.
 pub fn detect(records: &mut impl InFlight, criterion: LossCriterion) -> Option<Instant> {
     let originals = detect_lost_originals(records, criterion);
     originals.max(detect_lost_resends(records, criterion))

@@ -6,7 +6,7 @@ use oracle::segment::{ReadRequest, TAGGED_HEADER, Terminate, UNTAGGED_HEADER};
 use super::connection::{Connection, Cut, Form, Setup, Ulpdus};
 use crate::errors::ERRORS;
 
-/// RDMAP control field of an opcode, version 1.
+/// Returns the RDMAP control field of an opcode, version 1.
 const fn rdmap(opcode: u8) -> u8 {
     0x40 | opcode
 }

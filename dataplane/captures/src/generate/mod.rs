@@ -49,7 +49,7 @@ pub fn all() -> Vec<Capture> {
     ]
 }
 
-/// Start-ups: every revision, form and combination of M and C, with IRD and ORD, reject, and private data.
+/// Returns start-ups: every revision, form and combination of M and C, with IRD and ORD, reject, and private data.
 fn startup() -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let mut port = 41000;
@@ -75,8 +75,9 @@ fn startup() -> Vec<Vec<u8>> {
     frames
 }
 
-/// Markers at every position of an FPDU, in each direction. An FPDU has 512 bytes and one marker of 4 bytes, so the
-/// marker's position in the FPDU moves by 4 bytes from one FPDU to the next. 129 FPDUs cover all 128 positions.
+/// Returns frames with markers at every position of an FPDU, in each direction. An FPDU has 512 bytes and one marker of
+/// 4 bytes, so the marker's position in the FPDU moves by 4 bytes from one FPDU to the next. 129 FPDUs cover all 128
+/// positions.
 fn markers() -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let lengths: Vec<usize> = (0..129).map(|n| 506 - 14 - n % 4).collect();
@@ -95,7 +96,7 @@ fn markers() -> Vec<Vec<u8>> {
     frames
 }
 
-/// Several FPDUs in one segment, and FPDUs that span segments.
+/// Returns frames with several FPDUs in one segment, and with FPDUs that span segments.
 fn segments() -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let lengths: Vec<usize> = (0..50).map(|n| n * 37 % 900).collect();
@@ -126,7 +127,7 @@ fn rdmap_messages() -> Vec<Vec<u8>> {
     frames
 }
 
-/// Bad CRCs, markers, pads and reserved bits.
+/// Returns frames with bad CRCs, markers, pads and reserved bits.
 fn flaws() -> Vec<Vec<u8>> {
     let flaws = [
         Flaw::BadCrc,

@@ -58,7 +58,7 @@ fn segment(ssn: u16, ulpdu: &[u8]) -> (u32, Vec<u8>) {
     (SEGMENT, [&ssn.to_be_bytes()[..], ulpdu].concat())
 }
 
-/// Sessions of RDMAP and of bare DDP, enhanced, rejected, with bundled and fragmented messages.
+/// Returns sessions of RDMAP and of bare DDP, enhanced, rejected, with bundled and fragmented messages.
 pub(super) fn sessions() -> Vec<Vec<u8>> {
     let whole = usize::MAX;
     let mut a = Association::new(49000);

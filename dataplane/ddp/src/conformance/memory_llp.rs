@@ -142,7 +142,7 @@ impl End {
         bytes
     }
 
-    /// Returns new data units, as many as the window allows, and the FIN once all data are sent.
+    /// Returns new data units, as many as the window allows, and the FIN once all data is sent.
     fn send(&mut self) -> Vec<Unit> {
         let mut units = Vec::new();
         while self.up && self.in_flight.len() < WINDOW {

@@ -27,7 +27,7 @@ pub(super) fn prepare(session: &mut Session<'_>, needs: &[Need]) -> Result<(), S
     }
 }
 
-/// The device is a server: it answers the announcement of the tester's buffer with a Read Request.
+/// Performs the exchange with a server, which answers the announcement of the tester's buffer with a Read Request.
 fn server(session: &mut Session<'_>) -> Result<(), Stop> {
     send(session, &format!("data=hex:{:016x}{STAG:08x}{SIZE:08x}", 0x1000))?;
     let request = receive(session, Kind::Read, "the Read Request of an rping server")?;
@@ -39,7 +39,8 @@ fn server(session: &mut Session<'_>) -> Result<(), Stop> {
     Ok(())
 }
 
-/// The device is a client. It announces its source, and announces its sink after the source was read.
+/// Performs the exchange with a client, which announces its source, and its sink after the source was read. Without
+/// `sink`, ends after the first announcement.
 fn client(session: &mut Session<'_>, sink: bool) -> Result<(), Stop> {
     announced(session, "read")?;
     if sink {

@@ -60,7 +60,7 @@ fn d_sacks_of_all_resends_prove_episode_spurious() {
     assert_eq!(e.proof(None, true), Some(Proof::DSack));
 }
 
-// RFC 3708 §3 A: data not retransmitted in this episode are not credited, and no data are credited twice.
+// RFC 3708 §3 A: data not retransmitted in this episode is not credited, and no data is credited twice.
 #[test]
 fn d_sack_credits_each_resent_range_once() {
     let mut e = episode();

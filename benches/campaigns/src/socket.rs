@@ -101,7 +101,8 @@ impl Attacker {
         self.send(&segments::fpdu(segment))
     }
 
-    /// Returns the MPA Reply, header and private data; `None` if the stream ends or times out before it.
+    /// Returns the MPA Reply, header and private data. Returns `None` if the stream ends, the time-out passes or more
+    /// than [`MAX_UNPARSED`] bytes arrive before it is complete.
     pub(crate) fn read_reply(&mut self) -> Result<Option<Vec<u8>>> {
         let until = Instant::now() + self.timeout;
         loop {
@@ -118,7 +119,8 @@ impl Attacker {
         }
     }
 
-    /// Returns the target's next segment; `None` if the stream ends before it, or at `until`.
+    /// Returns the target's next segment. Returns `None` if the stream ends, `until` passes or more than
+    /// [`MAX_UNPARSED`] bytes arrive before it is complete.
     pub(crate) fn next_segment(&mut self, until: Instant) -> Result<Option<Vec<u8>>> {
         loop {
             if let Some(len) = self.received.first_chunk::<LENGTH_LEN>() {

@@ -141,7 +141,8 @@ fn send_controls_out_of_order(context: &mut AttackContext<'_>) -> Result<()> {
     association.send_abort(context)
 }
 
-/// Initiates sessions on 60 streams of an association. The target may accept at most 24, the limit of one peer.
+/// Initiates sessions on 60 streams of an association. The target must accept at least one, and at most 24, the limit
+/// of one peer.
 fn initiate_all_sessions(context: &mut AttackContext<'_>) -> Result<()> {
     let mut association = open_association(context, 113, VICTIM_SCTP_PORT)?;
     let mut accepted = 0;

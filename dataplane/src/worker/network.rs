@@ -110,7 +110,7 @@ impl Network {
     }
 
     /// Returns the largest IP packet of a flow on the path's interface, in bytes. With IPsec, the overhead of ESP is
-    /// subtracted.
+    /// subtracted, except on a loopback path.
     #[inline]
     pub(super) fn mtu(
         &mut self,

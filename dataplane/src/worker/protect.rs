@@ -496,7 +496,8 @@ fn build_too_long_report(
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Queues a frame that another worker has forwarded, to be sealed with an SA of this worker.
+    /// Queues a frame that another worker has forwarded, to be sealed with an SA of this worker. Drops and counts the
+    /// frame if the port's transmit ring is full.
     pub(super) fn hold_for_seal(&mut self, port: usize, frame: Io::Frame, min_strength: Strength) {
         let slot = self.ports.get_mut(port);
         match slot.and_then(|slot| (slot.io.free_tx_slots() > 0).then_some(slot)) {

@@ -279,7 +279,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
         self.membership.is_waiting()
     }
 
-    /// Returns true while the carrier is queued for free space in the transmit ring.
+    /// Returns true while the carrier is queued as blocked.
     #[inline]
     pub(in crate::worker) fn is_blocked(&self) -> bool {
         self.membership.is_blocked()

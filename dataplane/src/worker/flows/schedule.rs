@@ -121,7 +121,7 @@ impl QueueMembership {
         self.waiting
     }
 
-    /// Returns true while the carrier is queued for free space in its port's transmit ring.
+    /// Returns true while the carrier is queued as blocked.
     #[inline]
     pub(in crate::worker) fn is_blocked(&self) -> bool {
         self.blocked

@@ -30,7 +30,8 @@ pub(super) struct Regions<'a> {
     pub(super) stags: &'a StagTable<Memory>,
     pub(super) pd: PdId,
     pub(super) stream: StreamId,
-    /// Windows of the program, whose STags are not valid lkeys. If `None`, only STags of type 2 windows are refused.
+    /// Windows of the program, whose STags are not valid lkeys. If `None`, STags that are bound to a stream are
+    /// refused, those of type 2 windows among them, but not STags of type 1 windows.
     pub(super) windows: Option<&'a Windows>,
 }
 
@@ -161,8 +162,9 @@ impl Regions<'_> {
         Ok(WorkRequest::Atomic { op, stag, to, cookie: COOKIE })
     }
 
-    /// Returns the memory of an SGE. Refuses an SGE outside the regions of the QP's protection domain, and with
-    /// `writable` an SGE in a region that is not writable.
+    /// Returns the memory of an SGE. Refuses an SGE that is not within a region of the QP's protection domain, that is
+    /// in a region bound to another stream, or whose key is the STag of a window. With `writable`, also refuses an SGE
+    /// in a region that is not writable.
     fn span(&self, sge: &Sge, writable: bool) -> Result<Span<Memory>, Status> {
         let entry = self.stags.get(Stag(sge.lkey)).ok_or(Status::LocalProtection)?;
         let is_own = entry.pd == self.pd && entry.stream.is_none_or(|only| only == self.stream);

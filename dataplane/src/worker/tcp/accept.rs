@@ -368,7 +368,8 @@ impl<Io: PortIo> Core<Io> {
         Some(slot)
     }
 
-    /// Sets the service that handles the messages received on a stream.
+    /// Sets the service that handles the messages received on a stream. For a local program, links the stream to its
+    /// QP, and aborts the stream if that fails.
     pub(in crate::worker) fn set_service(
         &mut self,
         stream: StreamId,

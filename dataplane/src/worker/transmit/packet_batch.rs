@@ -114,8 +114,8 @@ impl<'a, Io: PortIo> PacketBatch<'a, Io> {
         if len <= self.max_unfragmented { 1 } else { (len + UDP_HEADER).div_ceil(min_fragment) }
     }
 
-    /// Sends a packet in fragments. If a fragment gets no buffer, the whole packet is lost, as if the network had
-    /// dropped it.
+    /// Sends a packet in fragments. If a fragment gets no buffer or no slot, the remaining fragments are not sent. The
+    /// packet is then lost, as if the network had dropped it.
     #[cold]
     fn send_fragmented(&mut self, mut frame: Io::Frame) {
         let path = &self.path.path;

@@ -4,15 +4,18 @@
  * A program opens a session with an appliance, allocates memory that the appliance may access, connects queue pairs
  * (QPs) to peers, posts operations and polls completions.
  *
- * Functions return 0 or a positive number, or a negative errno. ddpd_last_error() returns the message of the calling
- * thread's last error. All functions can be called by several threads; a handle must not be closed while another thread
+ * Functions of type int return 0 or a positive number, or a negative errno. ddpd_last_error() returns the message of the
+ * calling thread's last error. For a handle that is NULL, the functions that return a number of an object return
+ * UINT32_MAX, and those that return an address, a length or an STag return 0. All functions can be called by several
+ * threads, but only one thread at a time may use a CQ with ddpd_cq_next. A handle must not be closed while another thread
  * uses it. Handles can be closed in any order: an object is removed when its handle is closed and no other object needs
  * it. NULL can be closed. Addresses are texts: "10.0.0.2:4000", "[2001:db8::2]:4000". Time-outs are milliseconds;
  * negative: without a limit.
  *
  * Errors of all calls: -ECONNRESET the appliance has gone, -EPROTO it broke the protocol, -EPERM after fork, -EINVAL an
- * argument, -ETIMEDOUT. Refusals of the appliance: -ENOENT no such object, -EBUSY in use, -EDQUOT a limit, -ENOMEM, -EACCES
- * not allowed, -EHOSTUNREACH no route, -ESHUTDOWN it is draining, -EPROTONOSUPPORT no common version.
+ * argument or the state of an object, -ETIMEDOUT, -ENOMEM no room in the arena, -EIO a queue is broken or the library
+ * has a defect. Refusals of the appliance: -EINVAL, -ENOENT no such object, -EBUSY in use, -EDQUOT a limit, -ENOMEM,
+ * -EACCES not allowed, -EHOSTUNREACH no route, -ESHUTDOWN it is draining, -EPROTONOSUPPORT no common version.
  */
 #ifndef DDPD_H
 #define DDPD_H
@@ -41,13 +44,13 @@ const char *ddpd_last_error(void);
 /* ---- Session ---- */
 
 struct ddpd_limits {
-    uint64_t memory_bytes; /* of all regions */
-    uint64_t arena_bytes;  /* address space for regions */
+    uint64_t memory_bytes; /* of all regions, queues and incomplete posts together */
+    uint64_t arena_bytes;  /* address space for regions, each in whole pages */
     uint32_t queue_pairs;
     uint32_t completion_queues;
-    uint32_t memory_regions; /* and windows */
-    uint32_t posts;       /* incomplete posts of a queue */
-    uint32_t completions; /* entries of a CQ */
+    uint32_t memory_regions; /* and windows, together */
+    uint32_t posts;       /* incomplete posts of a send queue, and of a receive queue */
+    uint32_t completions; /* entries of a CQ for each worker */
     uint16_t ird;
     uint16_t ord;
 };
@@ -74,7 +77,7 @@ void ddpd_domain_destroy(ddpd_domain *domain);
 /*
  * Allocates and registers zeroed memory, valid until the region is destroyed. The address is the TO for peers. Peers and
  * workers may access the memory at any time: bytes are there when their completion was polled, and the bytes of a post
- * must not change before its completion.
+ * must not change before its completion, except the source bytes of a QP with copy_sources.
  */
 int ddpd_region_alloc(const ddpd_domain *domain, size_t length, uint32_t access, ddpd_region **region);
 void ddpd_region_destroy(ddpd_region *region);
@@ -87,7 +90,7 @@ uint32_t ddpd_region_stag(const ddpd_region *region); /* lkey, and rkey for peer
  * Its lower 8 bits are a key that the program chooses for each binding. Type 1: for the peers of all QPs of the domain, until
  * the next binding; one of length 0 ends it. Type 2: for the peer of the QP that binds it, until DDPD_LOCAL_INVALIDATE, a
  * Send with Invalidate of the peer, or the end of the connection. A region with bound windows stays registered. The
- * destruction ends the binding.
+ * destruction of the window ends the binding.
  */
 int ddpd_window_alloc(const ddpd_domain *domain, uint32_t type, ddpd_window **window);
 void ddpd_window_destroy(ddpd_window *window);
@@ -101,11 +104,11 @@ enum ddpd_opcode {
     DDPD_WRITE = 3,
     DDPD_READ = 4,
     DDPD_LOCAL_INVALIDATE = 5, /* of a window of type 2 that is bound to the QP */
-    DDPD_BIND_WINDOW = 6, /* of completions */
+    DDPD_BIND_WINDOW = 6, /* only in completions: of ddpd_post_bind */
     DDPD_COMPARE_SWAP = 7,
     DDPD_FETCH_ADD = 8,
     DDPD_IMMEDIATE = 9,
-    DDPD_RECEIVE = 128 /* of completions */
+    DDPD_RECEIVE = 128 /* only in completions */
 };
 
 /* As enum ibv_wc_status. */
@@ -135,7 +138,7 @@ struct ddpd_completion {
     uint64_t wr_id;
     uint32_t status;   /* enum ddpd_status */
     uint32_t opcode;   /* enum ddpd_opcode */
-    uint32_t byte_len; /* received, read, or returned by an atomic; not with an error */
+    uint32_t byte_len; /* received, read, or returned by an atomic; undefined with an error */
     uint32_t qp_number;
     uint32_t flags;    /* enum ddpd_completion_flags */
     uint32_t invalidated;
@@ -150,9 +153,9 @@ int ddpd_channel_fd(const ddpd_channel *channel);
 /* Waits for notifications and consumes them: 1, or 0 after the time-out. */
 int ddpd_channel_wait(const ddpd_channel *channel, int timeout_ms);
 
-/* A CQ has room for `entries` completions, 1 to `completions` of the limits. Incomplete posts of its queues, unsignalled
- * ones included, and completions that were not polled must not be more: it fails when it overflows. Without a channel (NULL)
- * only ddpd_cq_poll works. */
+/* A CQ has room for at least `entries` completions of each worker, 1 to `completions` of the limits. Incomplete posts
+ * of its queues, unsignalled ones included, and completions that were not polled must not be more than `entries`: a CQ
+ * that overflows fails with all of its QPs. Without a channel (NULL) ddpd_cq_arm and ddpd_cq_next fail. */
 int ddpd_cq_create(const ddpd_session *session, uint32_t entries, const ddpd_channel *channel, ddpd_cq **cq);
 void ddpd_cq_destroy(ddpd_cq *cq);
 uint32_t ddpd_cq_number(const ddpd_cq *cq);
@@ -160,7 +163,7 @@ uint32_t ddpd_cq_number(const ddpd_cq *cq);
 int ddpd_cq_poll(const ddpd_cq *cq, struct ddpd_completion *completions, uint32_t most);
 /* Requests one notification, of the next completion or the next solicited one. Poll until the CQ is empty before you wait. */
 int ddpd_cq_arm(const ddpd_cq *cq, int solicited);
-/* Polls, arms and waits: 1, or 0 after the time-out. The CQ is the only one of its channel. */
+/* Polls, arms and waits: 1, or 0 after the time-out. The CQ must be the only one of its channel. */
 int ddpd_cq_next(const ddpd_cq *cq, int timeout_ms, struct ddpd_completion *completion);
 
 /* ---- Queue pairs ---- */
@@ -235,7 +238,7 @@ int ddpd_qp_create_shared(const ddpd_domain *domain, const ddpd_cq *send_complet
                           uint32_t max_sends, uint32_t max_receives, int copy_sources, const ddpd_srq *srq, ddpd_qp **qp);
 void ddpd_qp_destroy(ddpd_qp *qp);
 uint32_t ddpd_qp_number(const ddpd_qp *qp);
-/* -EAGAIN: the queue is full. -EPIPE: the connection has ended. */
+/* -EAGAIN: the queue is full. -EPIPE: the connection has ended or could not be established, or the QP has failed. */
 int ddpd_post_send(const ddpd_qp *qp, const struct ddpd_send *send);
 int ddpd_post_receive(const ddpd_qp *qp, const struct ddpd_receive *receive);
 /* Binds a window. DDPD_WINDOW_BIND: its status if that is not possible, which ends the QP. */
@@ -282,8 +285,8 @@ struct ddpd_connection {
 };
 
 /* Connects and waits. -ECONNREFUSED: the peer's program has rejected it; only the event after ddpd_start_connect has the
- * private data of the rejection. -ECONNABORTED: it failed otherwise, for example without a listener. -EHOSTUNREACH.
- * `connection` may be NULL. */
+ * private data of the rejection. -ECONNABORTED: it failed otherwise, for example without a listener. -EHOSTUNREACH:
+ * the peer does not answer or cannot be reached. `connection` may be NULL. */
 int ddpd_connect(const ddpd_qp *qp, const char *remote, const struct ddpd_connect_options *options,
                  struct ddpd_connection *connection);
 /* Does not wait: an event follows. */
@@ -293,12 +296,12 @@ int ddpd_start_connect(const ddpd_qp *qp, const char *remote, const struct ddpd_
 int ddpd_disconnect(const ddpd_qp *qp, int timeout_ms);
 int ddpd_start_disconnect(const ddpd_qp *qp);
 
-/* Port 0: the appliance chooses. At most `backlog` requests wait. */
+/* Port 0: the appliance chooses. At most `backlog` requests, at least 1, wait for an answer. */
 int ddpd_listen(const ddpd_session *session, const char *local, uint32_t transport, uint32_t backlog,
                 ddpd_listener **listener);
 void ddpd_listener_destroy(ddpd_listener *listener);
 uint32_t ddpd_listener_number(const ddpd_listener *listener);
-/* Stores the address with its port; 64 bytes are enough. */
+/* Stores the address with its port and a NUL; 64 bytes are enough. -EINVAL: `size` is too small. */
 int ddpd_listener_address(const ddpd_listener *listener, char *to, size_t size);
 /* Waits for a request: 1, or 0 after the time-out. */
 int ddpd_listener_next(const ddpd_listener *listener, int timeout_ms, ddpd_request **request);
@@ -316,7 +319,7 @@ enum ddpd_event_kind {
     DDPD_INCOMING = 1,       /* number: listener; request: to be accepted or rejected; connection: its addresses and data */
     DDPD_ESTABLISHED = 2,    /* number: QP; connection */
     DDPD_REJECTED = 3,       /* number: QP; connection: private data */
-    DDPD_CONNECT_FAILED = 4, /* number: QP; flag: 1 if the peer is unreachable; message */
+    DDPD_CONNECT_FAILED = 4, /* number: QP; flag: 1 if the peer does not answer or cannot be reached; message */
     DDPD_DISCONNECTED = 5,   /* number: QP; flag: 1 if closed in order; message */
     DDPD_QP_FAILED = 6,      /* number: QP; message */
     DDPD_CQ_FAILED = 7,      /* number: CQ; message */

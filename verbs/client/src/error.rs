@@ -66,7 +66,7 @@ pub enum Error {
         /// Reason, one sentence.
         message: String,
     },
-    /// The connection of the queue pair has ended or was not established, or the queue pair has failed.
+    /// The connection of the queue pair has ended or could not be established, or the queue pair has failed.
     #[error("the connection has ended: {0}")]
     Ended(String),
     /// The time-out of the call has passed.

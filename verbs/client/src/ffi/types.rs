@@ -181,8 +181,8 @@ impl CConnectOptions {
 }
 
 impl CSend {
-    /// Converts the structure to an operation. Undefined flags and opcodes, and fields that do not fit the opcode, are
-    /// errors.
+    /// Converts the structure to an operation. Undefined flags and opcodes, a `reserved` other than 0, and flags and
+    /// SGEs that do not fit the opcode are errors. Other fields that the opcode does not have are ignored.
     ///
     /// # Safety
     /// `sges` points to `sge_count` SGEs. With the flag `INLINE`, they describe readable memory of the caller.

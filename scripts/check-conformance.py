@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Checks docs/conformance: every test named there exists, every row has a test or a reason, and README.md lists every file.
+Also checks every `RFC N §S` of the project against the sections in rfc-sections.txt.
 
 A row is a table line; its last cell holds tests as `crate: path::to::test` (several, separated by
 commas), a script as `scripts/NAME ...`, or a reason that starts with "Not met:", "Not ours:" or "ULP:".
@@ -16,6 +17,7 @@ usage: check-conformance.py docs/conformance
 
 import pathlib
 import re
+import subprocess
 import sys
 
 CRATES = {
@@ -41,6 +43,10 @@ CRATES = {
 }
 CASES = "dataplane/iwspec/cases"
 REASONS = ("Not met:", "Not ours:", "ULP:", "Out of scope:")
+SECTIONS = pathlib.Path(__file__).with_name("rfc-sections.txt")
+# The number of an RFC and the sections after it: `5042 §6.4.3, §7.1 (2) and §7.2`.
+CITATION = re.compile(r"\b(\d{3,4})((?:(?:,| and| to)? §(?:\d+|[A-Z])(?:\.\d+)*(?: \(\w+\))*)+)")
+CITING = {".rs", ".md", ".case", ".script", ".lua", ".py", ".toml", ".json", ".c", ".h", ".sh"}
 
 # Comments, strings and characters, which may contain braces or `fn`. A lifetime ('a) is not a character.
 NO_CODE = re.compile(
@@ -147,6 +153,22 @@ def spec_cases(root, cache={}):
     return cache[root]
 
 
+def wrong_citations():
+    """Returns an error for each citation of a section that its RFC does not have. RFCs that are not listed pass."""
+    lines = [line.split() for line in SECTIONS.read_text().splitlines() if not line.startswith("#")]
+    known = {number: set(sections) for number, *sections in lines}
+    problems = []
+    for name in subprocess.check_output(["git", "ls-files"], text=True).splitlines():
+        if pathlib.Path(name).suffix not in CITING:
+            continue
+        for number, line in enumerate(pathlib.Path(name).read_text().splitlines(), 1):
+            for rfc, cited in CITATION.findall(line) if "§" in line else ():
+                sections = re.findall(r"§([\w.]*\w)", cited)
+                absent = [section for section in sections if section not in known.get(rfc, sections)]
+                problems.extend(f"{name}:{number}: RFC {rfc} has no §{section}" for section in absent)
+    return problems
+
+
 def problem_with(name):
     """Returns the error in a test's or script's name, or None."""
     if name.startswith("scripts/"):
@@ -189,6 +211,7 @@ def main():
                 continue
             tests += len(names)
             problems.extend(f"{path}:{number}: {problem}" for problem in map(problem_with, names) if problem)
+    problems.extend(wrong_citations())
     if rows < 50:
         problems.append(f"only {rows} rows: the tables are not there")
     for problem in problems:

@@ -5,8 +5,8 @@
 //! ```text
 //!   < FLAGS SEQ:END(LEN) [ack N] win W [<OPTIONS>] [! REASON]   a segment arrives; REASON if it is dropped
 //!   <+ ...                                                      the same, inside a burst: no answer yet
-//!   > FLAGS SEQ:END(LEN) [ack N] [win W] [<OPTIONS>]            the connection sends; fields that are not given
-//!                                                               are not compared, except SACK blocks
+//!   > FLAGS SEQ:END(LEN) [ack N] [win W] [<OPTIONS>]            the connection sends; `win` and options that are not
+//!                                                               given are not compared, but SACK blocks must be given
 //!   write N | close | abort | mtu N | room N | batch N          actions of the owner; `mtu` sets the path's MSS
 //!   record N                                                    the upper layer sends records of N bytes
 //!   take all | take A:B | take none                             part of each span that the upper layer takes

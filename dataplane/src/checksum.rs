@@ -65,8 +65,8 @@ pub fn add_all<const N: usize>(words: [u16; N]) -> u16 {
     fold(words.into_iter().map(u64::from).sum())
 }
 
-/// Returns the sum of the pseudo-header of TCP and ICMPv6 (RFC 9293 §3.1, RFC 8200 §8.1), not complemented. A device
-/// with checksum offload expects this sum in the checksum field.
+/// Returns the sum of the pseudo-header of TCP, UDP and ICMPv6 (RFC 9293 §3.1, RFC 768, RFC 8200 §8.1), not
+/// complemented. A device with checksum offload expects this sum in the checksum field.
 pub fn pseudo_header(source: IpAddr, destination: IpAddr, protocol: u8, len: usize) -> u16 {
     pseudo_header_with_addresses(sum_addresses(source, destination), protocol, len)
 }

@@ -450,8 +450,9 @@ impl NeighbourCache {
         Some(at)
     }
 
-    /// Removes a stale or failed, unpinned entry from the index and returns its position. Of the examined entries,
-    /// unsolicited entries are preferred, then the least recently used.
+    /// Removes an unpinned entry from the index and returns its position: one that is stale, or whose resolution failed
+    /// at least a second ago. With `unsolicited_only`, only an unsolicited entry. At most [`MAX_EVICT_SCAN`] entries
+    /// are examined. Of these, unsolicited entries are preferred, then the least recently used.
     fn evict(&mut self, unsolicited_only: bool, now: Instant) -> Option<usize> {
         let mut oldest: Option<usize> = None;
         for _ in 0..MAX_EVICT_SCAN.min(self.entries.len()) {

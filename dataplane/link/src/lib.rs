@@ -242,7 +242,8 @@ impl<F: Frame> FaultyLink<F> {
         }
     }
 
-    /// Returns the time at which the slow link will have sent the frame's last bit, or `None` if its queue has no room.
+    /// Returns the time at which the link will have sent the frame's last bit: `now` if its rate is unlimited. Returns
+    /// `None` if the queue has no room. An idle link accepts every frame.
     fn transmit(&mut self, now: Instant, len: usize) -> Option<Instant> {
         let Some(rate) = self.config.rate else { return Some(now) };
         let waiting = self.queued_bytes(now);

@@ -68,7 +68,7 @@ impl Association {
     /// ended.
     ///
     /// # Errors
-    /// The socket cannot be opened, or the device does not answer until `deadline`.
+    /// The socket cannot be opened, or the device does not answer before `deadline`.
     pub fn connect(
         device: SocketAddr,
         udp_port: u16,

@@ -158,8 +158,8 @@ impl Association {
         self.timers.set(Timer::Setup, now + self.backed_off_rto());
     }
 
-    /// Returns the RTO, doubled for each retransmission of the INIT, COOKIE ECHO, SHUTDOWN or SHUTDOWN ACK (RFC 9260
-    /// §6.3.3; §5.1.6, §9.2).
+    /// Returns the RTO, doubled for each retransmission of the INIT, COOKIE ECHO, SHUTDOWN or SHUTDOWN ACK, but at most
+    /// `max_rto` (RFC 9260 §6.3.3; §5.1.6, §9.2).
     pub(super) fn backed_off_rto(&self) -> Duration {
         (self.sender.rto() * (1 << self.handshake.attempts.min(16))).min(self.config.send.max_rto)
     }

@@ -153,8 +153,8 @@ impl fmt::Display for LocalPorts {
     }
 }
 
-/// IP header fields of TCP and SCTP packets. ECN is left out: it belongs to the transport (RFC 9293 §3.9.2 MUST-48,
-/// MUST-49).
+/// IP header fields of TCP and SCTP packets (RFC 9293 §3.9.1.9 MUST-48, §3.9.2 MUST-49). ECN is left out: it belongs to
+/// the transport.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IpFields {
     /// Differentiated services codepoint, 0 to 63 (RFC 2474 §3). `None` is the interface's value, 0 if that has

@@ -203,8 +203,8 @@ impl Path {
         Some(path)
     }
 
-    /// Replaces the IP header fields that are set in `fields`. ECN is not among them (RFC 9293 §3.9.2 MUST-48,
-    /// MUST-49).
+    /// Replaces the IP header fields that are set in `fields` (RFC 9293 §3.9.1.9 MUST-48, §3.9.2 MUST-49). ECN is not
+    /// among them.
     #[must_use]
     #[inline]
     pub fn with_fields(mut self, fields: IpFields) -> Path {
@@ -545,7 +545,7 @@ mod tests {
         }
     }
 
-    // RFC 9293 §3.9.1 MUST-48, §3.9.2 MUST-49, RFC 2474 §3, RFC 3168 §5: DSCP and TTL come from the interface or the
+    // RFC 9293 §3.9.1.9 MUST-48, §3.9.2 MUST-49, RFC 2474 §3, RFC 3168 §5: DSCP and TTL come from the interface or the
     // stream. The transport sets ECN. IPv4's checksum is correct.
     #[test]
     fn dscp_and_ttl_are_configured_and_ecn_is_not() {

@@ -13,7 +13,7 @@ base::explained! {
                      `checksum = \"trusted\"`.",
             remedy = "`ddpctl capture PORT --filter dropped` shows the sender.")]
         BadHeader,
-        /// An option with an illegal length (RFC 9293 §3.2).
+        /// An option with an illegal length (RFC 9293 §3.1).
         #[explain("tcp_bad_option",
             cause = "A fuzzer, or a middlebox that rewrites TCP options wrongly.",
             remedy = "`ddpctl capture PORT --filter dropped` shows the option. Disable the rewriting in the \

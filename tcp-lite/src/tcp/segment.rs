@@ -79,7 +79,7 @@ pub struct Timestamps {
     pub ecr: u32,
 }
 
-/// The supported TCP options. Unknown options are skipped (RFC 9293 §3.2 MUST-6).
+/// The supported TCP options. Unknown options are skipped (RFC 9293 §3.1 MUST-6).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Options {
     /// Maximum segment size, in SYN segments.
@@ -125,7 +125,7 @@ impl<'a> Segment<'a> {
     ///
     /// # Errors
     /// [`DropReason::BadHeader`] if the header does not fit `bytes` or a port is zero, [`DropReason::BadOption`] if an
-    /// option has an illegal length (RFC 9293 §3.2 MUST-7).
+    /// option has an illegal length (RFC 9293 §3.1 MUST-7).
     pub fn parse(bytes: &'a [u8]) -> Result<Segment<'a>, DropReason> {
         let mut segment = Segment::default();
         segment.read(bytes)?;
@@ -317,7 +317,7 @@ impl Options {
                 bytes = rest;
                 continue;
             }
-            // RFC 9293 §3.2 MUST-7: an illegal length, for example zero, is an error.
+            // RFC 9293 §3.1 MUST-7: an illegal length, for example zero, is an error.
             let len = usize::from(*rest.first().ok_or(DropReason::BadOption)?);
             let data = bytes.get(2..len).ok_or(DropReason::BadOption)?;
             self.set_option(*kind, len, data)?;
@@ -335,7 +335,7 @@ impl Options {
             k if k == OPT_WINDOW_SCALE.0 => len == OPT_WINDOW_SCALE.1,
             k if k == OPT_SACK_PERMITTED.0 => len == OPT_SACK_PERMITTED.1,
             k if k == OPT_TIMESTAMPS.0 => len == OPT_TIMESTAMPS.1,
-            _ => return Ok(()), // RFC 9293 §3.2 MUST-6
+            _ => return Ok(()), // RFC 9293 §3.1 MUST-6
         };
         if !legal {
             return Err(DropReason::BadOption);

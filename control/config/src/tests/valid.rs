@@ -84,7 +84,7 @@ fn default_link_down_timeout_depends_on_port_kind() {
     assert_eq!(parse(&text).unwrap().config.ports[0].link_down_timeout, None);
 }
 
-// RFC 9293 §3.9.1 MUST-48, §3.9.2 MUST-49
+// RFC 9293 §3.9.1.9 MUST-48, §3.9.2 MUST-49
 #[test]
 fn dscp_and_ttl_are_read_per_interface_and_listener() {
     let listener = "[[listener]]\nname = \"l\"\ninterface = \"lan\"\nport = 7471\n";

@@ -60,7 +60,7 @@ proptest! {
         prop_assert_eq!(read, seg);
     }
 
-    // RFC 9293 §3.2 MUST-7: arbitrary bytes give a segment or an error, never a panic.
+    // RFC 9293 §3.1 MUST-7: arbitrary bytes give a segment or an error, never a panic.
     #[test]
     fn arbitrary_segment_bytes_parse_or_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
         if let Ok(seg) = Segment::parse(&bytes) {
@@ -68,7 +68,7 @@ proptest! {
         }
     }
 
-    // RFC 9293 §3.2 MUST-7: arbitrary options after a valid fixed header give options or an error.
+    // RFC 9293 §3.1 MUST-7: arbitrary options after a valid fixed header give options or an error.
     #[test]
     fn arbitrary_option_bytes_parse_or_are_refused(options in prop::collection::vec(any::<u8>(), 0..=10)) {
         let mut bytes = bytes_with(&[]);
@@ -95,7 +95,7 @@ fn options_of(bytes: &[u8]) -> Result<Options, DropReason> {
     Segment::parse(&bytes_with(bytes)).map(|s| s.options)
 }
 
-// RFC 9293 §3.2 MUST-5, MUST-6: unknown options are skipped by their length, in any segment and order.
+// RFC 9293 §3.1 MUST-5, MUST-6: unknown options are skipped by their length, in any segment and order.
 #[test]
 fn unknown_options_are_skipped() {
     let options = options_of(&[254, 4, 0, 0, 1, 2, 4, 0x05, 0xb4, 1, 1, 0]).unwrap();
@@ -109,7 +109,7 @@ fn bytes_after_end_of_option_list_are_ignored() {
     assert_eq!(options, Options::default());
 }
 
-// RFC 9293 §3.2 MUST-7: lengths that are too short, too long or wrong for the kind.
+// RFC 9293 §3.1 MUST-7: lengths that are too short, too long or wrong for the kind.
 #[test]
 fn illegal_option_lengths_are_refused() {
     for options in [

@@ -146,11 +146,13 @@ def top(on):
         expect(re.match(r"drops \d+/s ", lines[2]), lines[2])
         expect(lines[4].split()[:2] == ["STREAM", "REMOTE"] and "LIMITED BY" in lines[4], lines[4])
         expect(lines[23].startswith("q quit"), lines[23])
-        for key, found in (("2", r"^ +0 +- +\d+ %"), ("3", r"^REGION .*\nnone$"), ("4", r"^10\.77\.0\.1 +1 "), ("5", r"^link +ring +up "), ("6", r"^ *PROGRAM .*\nnone$")):
+        for key, found in (("2", r"^ +0 +- +\d+ %"), ("3", r"^REGION .*\nnone$"), ("4", r"^10\.77\.0\.1 +1 "), ("5", r"^link +ring +up ")):
             terminal.keys(key)
             terminal.shows(found, f"view {key}")
         terminal.keys("s")
         terminal.shows(r"^PORT▼", "no order by the first column")
+        terminal.keys("Tab")
+        terminal.shows(r"^ *PROGRAM .*\nnone$", "no programs after ports")
         terminal.keys("Tab")
         terminal.shows(r"^[0-9a-f]{16} ", "no streams again")
         # Each put has its own stream, so the selected one may have ended.

@@ -121,7 +121,7 @@ fn draw_tabs(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let mut spans = Vec::new();
     for (i, view) in View::ALL.into_iter().enumerate() {
         let tab = Span::raw(format!("{}:{}", i + 1, view.as_str()));
-        spans.extend((i > 0).then(|| Span::raw("  ")));
+        spans.extend((i > 0).then(|| Span::raw(" ")));
         spans.push(if view == state.view { tab.reversed() } else { tab });
     }
     let left = Line::from(spans);

@@ -111,8 +111,8 @@ fn dscp_and_ttl(frame: &[u8]) -> Option<(u8, u8)> {
     }
 }
 
-// RFC 9293 §3.9.1.9 MUST-48, §3.9.2 MUST-49: all packets of a listener, including answers without state, and of a locally
-// opened stream have the configured fields.
+// RFC 9293 §3.9.1.9 MUST-48, §3.9.2 MUST-49: all packets of a listener, including answers without state, and of a
+// locally opened stream have the configured fields.
 #[test]
 fn each_end_sends_its_own_dscp_and_ttl() {
     for (remote, over_sctp) in [(v4(2), false), (v6(2), false), (v4(2), true), (v6(2), true)] {

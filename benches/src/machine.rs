@@ -25,7 +25,7 @@ pub fn describe() -> BTreeMap<String, String> {
     say("date", command_output("date", &["-u", "+%F"]));
     say("commit", command_output("git", &["describe", "--always", "--dirty"]));
     let load = read("/proc/loadavg");
-    say("load at begin", load.split_whitespace().take(3).collect::<Vec<_>>().join(" "));
+    say("load average", load.split_whitespace().take(3).collect::<Vec<_>>().join(" "));
     facts
 }
 

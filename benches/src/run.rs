@@ -325,7 +325,7 @@ pub fn format_value(target: &Target) -> String {
             let (low, high) = (format_number(low), format_number(high));
             format!("{} {} ({low} to {high})", format_number(value), target.unit)
         }
-        _ => format!("{} {}", format_number(value), target.unit),
+        _ => format!("{} {}", format_number(value), target.unit).trim_end().to_owned(),
     }
 }
 

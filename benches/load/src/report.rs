@@ -9,7 +9,7 @@ use benches::plots::{Bar, bars};
 
 use crate::account::Account;
 use crate::peer_work::{ECHO_LEN, ECHO_RATE, FILE_LEN, PeerWork};
-use crate::rfc2544::{ALLOWED_LOSS, SearchResults, SizeResult};
+use crate::rfc2544::{SearchResults, SizeResult};
 use crate::run::{Outcome, Results};
 
 /// Path of the published document in the repository.
@@ -45,10 +45,7 @@ fn format_outcome(account: &Account) -> String {
     let share = |n: u64| 100.0 * n as f64 / (account.worker_frames as f64).max(1.0);
     let shown = all.iter().filter(|(_, n)| share(**n) >= 0.1).take(4);
     let words: Vec<String> = shown
-        .map(|(name, n)| {
-            let name = name.trim_start_matches("drop:").trim_start_matches("net_");
-            format!("{name} {:.1} %", share(**n))
-        })
+        .map(|(name, n)| format!("{} {:.1} %", name.trim_start_matches("drop:"), share(**n)))
         .collect();
     words.join(", ")
 }
@@ -84,7 +81,7 @@ fn frames_table(results: &Results) -> String {
 fn format_latency(work: &PeerWork) -> String {
     let micros = |nanos: u64| match nanos as f64 * 1e-3 {
         small if small < 1000.0 => format!("{small:.0}"),
-        large => format!("{:.1}k", large * 1e-3),
+        large => format!("{:.0}", (large * 1e-2).round() * 1e2),
     };
     let shown =
         |times: &LatencyInfo| [times.p50_ns, times.p99_ns, times.p999_ns].map(micros).join(" / ");
@@ -99,13 +96,13 @@ fn format_goodput(work: &PeerWork) -> String {
 fn peers_table(results: &Results) -> String {
     let mut table = Table::new(&[
         "profile",
-        "flooded port: files, Gbit/s",
-        "under load",
-        "flooded port: echo p50 / p99 / p99.9, us",
-        "under load",
-        "other port: echo, us",
-        "under load",
-        "API, ms",
+        "files, flooded port, before load, Gbit/s",
+        "files, flooded port, under load, Gbit/s",
+        "echo, flooded port, before load, p50 / p99 / p99.9, us",
+        "echo, flooded port, under load, us",
+        "echo, other port, before load, us",
+        "echo, other port, under load, us",
+        "slowest API answer, ms",
     ]);
     for outcome in &results.outcomes {
         let (before, under) = (&outcome.unloaded, &outcome.loaded);
@@ -125,7 +122,8 @@ fn peers_table(results: &Results) -> String {
 
 /// Returns the table of state that remains after each load: memory, events, log, gauges.
 fn residue_table(results: &Results) -> String {
-    let mut table = Table::new(&["profile", "memory, KiB", "events", "log, bytes", "risen gauges"]);
+    let mut table =
+        Table::new(&["profile", "memory growth, KiB", "events", "log, bytes", "risen gauges"]);
     for outcome in &results.outcomes {
         let gauges =
             outcome.gauges.iter().map(|(name, then, now)| format!("{name} {then} to {now}"));
@@ -144,12 +142,12 @@ fn residue_table(results: &Results) -> String {
 /// Returns the table of the highest rates by frame size.
 pub fn rates_table(rates: &[SizeResult]) -> String {
     let mut table = Table::new(&[
-        "bytes",
+        "bytes of a frame",
         "no loss, million/s",
-        "Gbit/s",
+        "no loss, Gbit/s",
         "at most 0.1 % lost, million/s",
-        "Gbit/s",
-        "bound by",
+        "at most 0.1 % lost, Gbit/s",
+        "limited by",
     ]);
     for rate in rates {
         // Preamble, start delimiter and interframe gap take 20 bytes per frame.
@@ -179,9 +177,19 @@ pub fn format_tables(results: &Results) -> String {
 }
 
 fn format_machine(machine: &BTreeMap<String, String>) -> String {
-    let facts: Vec<String> =
-        machine.iter().map(|(name, value)| format!("{name}: {value}")).collect();
-    facts.join("; ")
+    let value = |name| machine.get(name).map_or("unknown", String::as_str);
+    format!(
+        "Measured {}, commit {}, {}, {} of memory, {}, {}, {}. Hugepages: {}. Load average at the start: {}",
+        value("date"),
+        value("commit"),
+        value("CPU"),
+        value("memory"),
+        value("kernel"),
+        value("DPDK"),
+        value("rustc"),
+        value("hugepages"),
+        value("load average")
+    )
 }
 
 /// Publishes the results of a complete run in the document of the repository at `root`, and its plots in `docs/plots`.
@@ -237,10 +245,9 @@ pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
 /// Publishes the results of a search in the document.
 pub fn publish_rates(found: &SearchResults, root: &Path) -> anyhow::Result<()> {
     let section = format!(
-        "Load by {}, trials of {} s. The second search allows {} % loss. {}.\n\n{}",
+        "Load by {}, trials of {} s. {}.\n\n{}",
         found.generator.name(),
         found.seconds,
-        ALLOWED_LOSS * 100.0,
         format_machine(&found.machine),
         rates_table(&found.rates)
     );

@@ -9,7 +9,7 @@ use ipsec::policy::{Action, Policy, Selector, Spd};
 use ipsec::sa::{Encapsulation, Fragments, Lifetime, Mode, Parameters, Tunnel};
 
 const SPI: u32 = 0x0102_0304;
-/// Headroom of a packet, and its tailroom, in bytes each.
+/// Free bytes in front of a packet, and as many after it.
 const ROOM: usize = 160;
 
 /// Configuration of both ends, from the first input byte.
@@ -100,8 +100,8 @@ fn feed_without_keys(suite: &EspSetup, packet: &[u8]) {
     while guard.take_notice().is_some() {}
 }
 
-/// Seals `content`, as a peer that has the keys could, as the encrypted part of an ESP packet with arbitrary trailer
-/// and padding. Checks the guard's result.
+/// Seals `content` with the keys of the peer. It becomes the encrypted part of an ESP packet, so its trailer and
+/// padding are arbitrary. Checks that the guard opens at most the packet's length, and drops a replay.
 fn feed_sealed_by_peer(suite: &EspSetup, content: &[u8]) {
     let algorithm = suite.algorithm;
     let block = algorithm.block();

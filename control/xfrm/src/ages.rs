@@ -4,7 +4,9 @@
 //! kernel's multicast of changes. Entries that it sends after a dump are newer than all entries of the dump.
 //!
 //! ```text
-//!   age:  … older | … third, second, first of the dump | base | of the monitor since …
+//!   order number | ... base - SPAN | base - SPAN + 1 ...    base - 2   base - 1  | base | base + 1 ...
+//!   entry        | older entries   | of the dump:    ...    second     first     | none | sent by the monitor since the
+//!                |                 |                                             |      | dump began, oldest first
 //! ```
 
 /// Order numbers reserved for one dump. At most `SPAN - 1` entries of a dump have different numbers.

@@ -37,7 +37,8 @@ pub enum Error {
     /// The object is not in the state that the call requires.
     #[error("{0}")]
     State(&'static str),
-    /// A post has too many SGEs (more than 6), inline bytes (more than 256) or bytes in all (2³² or more).
+    /// A post has more than [`MAX_SGES`](verbs_layout::work::MAX_SGES) SGEs, more than
+    /// [`MAX_INLINE`](verbs_layout::work::MAX_INLINE) inline bytes, or SGEs of 2³² bytes or more in all.
     #[error(transparent)]
     Descriptor(#[from] DescriptorError),
     /// The send or receive queue has no room for the descriptor. The worker frees room as it takes earlier descriptors.

@@ -18,18 +18,20 @@ use verbs_layout::work::{
 use crate::error::Error;
 use crate::region::MemoryRegion;
 
-/// Returns a payload that the worker gathers from at most 6 SGEs, in order.
+/// Returns a payload that the worker gathers from `sges`, in order: at most [`MAX_SGES`](verbs_layout::work::MAX_SGES),
+/// which is 6.
 ///
 /// # Errors
-/// There are more than 6 SGEs, or their lengths add up to 2³² bytes or more.
+/// There are more than `MAX_SGES` SGEs, or their lengths add up to 2³² bytes or more.
 pub fn gather(sges: &[Sge]) -> Result<Payload, Error> {
     Ok(Payload::Gather(SgeList::new(sges)?))
 }
 
-/// Returns a payload of at most 256 bytes, which this call copies: the caller may reuse `bytes` at once.
+/// Returns a payload of at most [`MAX_INLINE`](verbs_layout::work::MAX_INLINE) bytes, which is 256. This call copies
+/// them: the caller may reuse `bytes` at once.
 ///
 /// # Errors
-/// There are more than 256 bytes.
+/// There are more than `MAX_INLINE` bytes.
 pub fn inline(bytes: &[u8]) -> Result<Payload, Error> {
     Ok(Payload::Inline(Inline::new(bytes)?))
 }
@@ -55,16 +57,20 @@ pub fn write(remote: Remote, payload: Payload) -> SendWork {
     work(Operation::Write { remote, payload })
 }
 
-/// Returns an RDMA Read of the peer's memory from `remote` on. Its length is the sum of the lengths of `sinks`.
+/// Returns an RDMA Read of the peer's memory from `remote` on into `sinks`, at most
+/// [`MAX_SGES`](verbs_layout::work::MAX_SGES). Its length is the sum of their lengths.
 ///
 /// # Errors
-/// There are more than 6 SGEs, or their lengths add up to 2³² bytes or more.
+/// There are more than `MAX_SGES` SGEs, or their lengths add up to 2³² bytes or more.
 pub fn read(remote: Remote, sinks: &[Sge]) -> Result<SendWork, Error> {
     Ok(work(Operation::Read { remote, sinks: SgeList::new(sinks)? }))
 }
 
 /// Returns an atomic that replaces the peer's 8 bytes at `remote` with `swap` if they are equal to `compare`. Their
 /// former value is stored at offset `at` of `result`.
+///
+/// The peer's 8 bytes must be aligned to 8 bytes in its memory. Otherwise it ends the connection with Terminate 0/2/07:
+/// layer RDMAP, error type 2, code 7 (RFC 7306 §8.2).
 ///
 /// # Errors
 /// The 8 bytes at offset `at` are not within `result`.
@@ -81,6 +87,9 @@ pub fn compare_swap(
 
 /// Returns an atomic that adds `add` to the peer's 8 bytes at `remote`. Their former value is stored at offset `at` of
 /// `result`.
+///
+/// The peer's 8 bytes must be aligned to 8 bytes in its memory. Otherwise it ends the connection with Terminate 0/2/07:
+/// layer RDMAP, error type 2, code 7 (RFC 7306 §8.2).
 ///
 /// # Errors
 /// The 8 bytes at offset `at` are not within `result`.
@@ -105,10 +114,10 @@ pub fn local_invalidate(stag: u32) -> SendWork {
     work(Operation::LocalInvalidate { stag })
 }
 
-/// Returns a Receive of one message into at most 6 SGEs.
+/// Returns a Receive of one message into `buffers`, at most [`MAX_SGES`](verbs_layout::work::MAX_SGES).
 ///
 /// # Errors
-/// There are more than 6 SGEs, or their lengths add up to 2³² bytes or more.
+/// There are more than `MAX_SGES` SGEs, or their lengths add up to 2³² bytes or more.
 pub fn receive(wr_id: u64, buffers: &[Sge]) -> Result<ReceiveWork, Error> {
     Ok(ReceiveWork { wr_id, buffers: SgeList::new(buffers)? })
 }

@@ -18,8 +18,9 @@
 //! either the worker sees the bit, or the program sees the flag. If several threads see the flag, exactly one resets it
 //! by compare-and-exchange and wakes the worker.
 //!
-//! Bounds: a call of [`Scanner::next_queue`] charges its budget 1 per word taken and 1 per queue returned. In addition
-//! it loads at most 4 empty words of the summary. A program that sets bits at random uses up only its own budget.
+//! Bounds: a call of [`Scanner::next_queue`] subtracts from its budget 1 per word swapped and 1 for the returned queue.
+//! In addition it loads at most 4 zero words of the summary. A program that sets bits at random uses up only its own
+//! budget.
 
 use crate::shared::{LINE_WORDS, Ordering, Word, fence};
 
@@ -118,9 +119,12 @@ impl<'a> Scanner<'a> {
         Ok(Scanner { bells: Bells::new(memory)?, group: 0, named: 0, word: 0, rung: 0 })
     }
 
-    /// Returns the number of the next queue whose doorbell was rung, and charges `budget`. The number is below
-    /// [`QUEUES`], but the program may not have such a queue. Returns `None` if no other doorbell was rung, or if
-    /// `budget` is used up. The next call resumes after this queue, so the scan visits all queues.
+    /// Returns the number of the next queue whose doorbell was rung. The number is below [`QUEUES`], but the program
+    /// may not have such a queue. Returns `None` if no further doorbell was rung, or if `budget` is used up.
+    ///
+    /// Subtracts 1 from `budget` for the returned queue, and 1 for each word of the summary or the bitmap that it swaps
+    /// with zero. Zero words of the summary cost nothing. The next call resumes after this queue, so the scan visits
+    /// all queues.
     pub fn next_queue(&mut self, budget: &mut u32) -> Option<u32> {
         let mut idle = 0;
         loop {

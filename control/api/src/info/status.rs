@@ -68,7 +68,8 @@ pub struct SandboxInfo {
     pub landlock: u32,
     /// True if a seccomp filter restricts the system calls of all threads.
     pub seccomp: bool,
-    /// Number of workers with the narrower seccomp filter.
+    /// Number of threads of the process with the narrower seccomp filter: workers, and pumps of interfaces shared with
+    /// the host.
     pub confined_workers: u32,
 }
 

@@ -139,7 +139,7 @@ counters! { GAUGES, fn put_gauges(now: &ObjectCounts) {
     sandbox_landlock: Gauge = u64::from(now.sandbox.landlock),
     /// 1 if a seccomp filter restricts the system calls of all threads.
     sandbox_seccomp: Gauge = u64::from(now.sandbox.seccomp),
-    /// Workers of the process with the narrower seccomp filter.
+    /// Threads of the process with the narrower seccomp filter: workers, and pumps of interfaces shared with the host.
     sandbox_confined_workers: Gauge = u64::from(now.sandbox.workers),
     /// Established streams.
     streams: Gauge = now.streams as u64,

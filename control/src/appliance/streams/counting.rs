@@ -52,8 +52,8 @@ impl StreamCounts {
         self.live = Some(LiveTotals { sums, double_counted: twice, listed, live_counts: present });
     }
 
-    /// Adds a part of a worker's list. A stream for which `is_known` is false was counted when it ended; its worker
-    /// keeps it only for late segments.
+    /// Adds live streams and associations that a worker has listed. A stream for which `is_known` is false was counted
+    /// when it ended; its worker keeps it only for late segments.
     pub(super) fn add_listed(&mut self, part: &StreamList, is_known: impl Fn(StreamId) -> bool) {
         let Some(live) = &mut self.live else { return };
         for info in part.streams.values() {

@@ -1,10 +1,17 @@
 //! Streams: the control thread's state, from set-up to end.
 //!
 //! ```text
-//!  accepted:  Incoming -> [Binding ->] Accepting -> Established -> ended
-//!                 \-> Rejecting -> ended
-//!  opened:    [bind ->] Connect -> Established -> ended
+//!  peer's request ---> [Binding -->] Accepting --> Established --> Closing --> removed
+//!                \                       |
+//!                 \                      | a program rejects the request
+//!                  \                     v
+//!                   ---------------> Rejecting --> removed
+//!  active open, once established ----------------> Established
 //! ```
+//!
+//! A stream with exclusive regions, or with a slot of its listener's region, stays in `Binding` until all workers have
+//! bound them. A close or an abort by this end moves a stream from any state to `Closing`. The worker's report that the
+//! stream has ended removes it from any state.
 
 mod appends;
 mod connect_configs;
@@ -587,19 +594,19 @@ impl Streams {
         Some(StreamFilter { transport, local: *local, remote: *remote })
     }
 
-    /// Starts a count of the live streams.
+    /// Starts a count of the live streams, which replaces a count in progress.
     pub(super) fn begin_counting(&mut self) {
         self.counting.begin();
     }
 
-    /// Adds a part of the workers' list to the count.
+    /// Adds live streams and associations that a worker has listed to the count in progress.
     pub(super) fn count(&mut self, part: &StreamList) {
         let Streams { streams, counting, .. } = self;
         counting.add_listed(part, |id| streams.contains_key(&id));
     }
 
-    /// Ends the count when all workers have answered. Returns the totals per worker, and the gauges of live streams and
-    /// associations.
+    /// Ends the count that [`begin_counting`](Self::begin_counting) started, after all workers have listed their live
+    /// streams. Returns the totals per worker, and the gauges of live streams and associations.
     pub(super) fn finish_counting(&mut self) -> (Vec<Totals>, LiveCounts) {
         self.counting.finish()
     }

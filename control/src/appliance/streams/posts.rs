@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!  PostFailed ---> waits --- Closed ------------> the poster gets the cause of the stream's end
-//!                     \----- CAUSE_WAIT passes -> the poster gets the peer's error, or the plain reason
+//!                     \----- CAUSE_WAIT passes -> the poster gets the peer's error if known, else PostFailed's reason
 //! ```
 //!
 //! The peer's FIN, last message or Terminate races with our posts, so a post may be refused before the cause is known.

@@ -173,7 +173,7 @@ fn copy_text(text: &str, to: &mut [c_char]) {
     to.iter_mut().zip(text.bytes().take(room)).for_each(|(to, byte)| *to = byte as c_char);
 }
 
-/// Converts a time-out in milliseconds. A negative value means none.
+/// Converts a time-out in milliseconds. Returns `None`, no time-out, for a negative value.
 fn timeout(milliseconds: c_int) -> Option<Duration> {
     u64::try_from(milliseconds).ok().map(Duration::from_millis)
 }

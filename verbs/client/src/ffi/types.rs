@@ -277,7 +277,7 @@ impl CBind {
     }
 }
 
-/// Converts SGEs of C. More than 6, or 2³² bytes or more in all, are an error.
+/// Converts SGEs of C. More than `MAX_SGES`, or 2³² bytes or more in all, are an error.
 fn list(sges: &[CSge]) -> Result<SgeList, Error> {
     let sges: Vec<Sge> = sges
         .iter()

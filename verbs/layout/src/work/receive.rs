@@ -12,8 +12,8 @@ const SGES_AT: usize = 2;
 
 const _: () = assert!((SGES_AT + MAX_SGES * SGE_WORDS).div_ceil(UNIT_WORDS) == 2);
 
-/// A posted receive: memory for one untagged message (RFC 5040 §5.3, queue 0). The descriptor is one unit with up to 3
-/// SGEs, otherwise two.
+/// A posted receive: memory for one untagged message (RFC 5040 §5.3, queue 0). The descriptor is one unit with 0 to 3
+/// SGEs, and two units with 4 to 6 SGEs.
 ///
 /// ```text
 ///  word  0         1       2     4     6      8 ..

@@ -139,10 +139,18 @@ fn update_table(root: &mut TomlTable, was: &WrittenTable, table: &WrittenTable) 
 /// Sets the value of a key; whitespace and comments around it remain.
 fn set_value(place: &mut TomlTable, key: &str, json: &Json) -> Option<()> {
     let mut new = toml_value(json)?;
-    if let Some(old) = place.get(key).and_then(Item::as_value) {
-        *new.decor_mut() = old.decor().clone();
+    match place.get_mut(key) {
+        // Replaces the value in place: `insert` would remove the comments above the key.
+        Some(item) => {
+            if let Some(old) = item.as_value() {
+                *new.decor_mut() = old.decor().clone();
+            }
+            *item = Item::Value(new);
+        }
+        None => {
+            place.insert(key, Item::Value(new));
+        }
     }
-    place.insert(key, Item::Value(new));
     Some(())
 }
 

@@ -334,7 +334,7 @@ fn secrets_are_redacted() {
 fn edited_file_keeps_comments_and_has_running_values() {
     let text = format!(
         "# ours\n{MINIMAL}\n[[region]] # first\nname = \"a\"\nsize = 4096 # small\naccess = \"rw\"\n\
-         [[region]]\nname = \"b\"\nsize = 4096\naccess = \"r\"\n[tcp]\nsack = false # why\n"
+         [[region]]\nname = \"b\"\nsize = 4096\naccess = \"r\"\n[tcp]\n# above\nsack = false # why\n"
     );
     let file = PathBuf::from("t.toml");
     let mut config = parse(&text).unwrap().config;
@@ -359,7 +359,7 @@ fn edited_file_keeps_comments_and_has_running_values() {
         format!(
             "# ours\n{MINIMAL}\n[[region]] # first\nname = \"a\"\nsize = 4096 # small\naccess = \"r\"\n\
              \n[[region]]\nname = \"api\"\nsize = \"8 KiB\"\naccess = \"w\"\n\
-             [tcp]\nsack = true # why\n\n[[listener]]\nname = \"l\"\ninterface = \"lan\"\nport = 7\n\
+             [tcp]\n# above\nsack = true # why\n\n[[listener]]\nname = \"l\"\ninterface = \"lan\"\nport = 7\n\
              regions = [\"api\"]\n\n[listener.limits]\nstreams = 5\n\n[[listener.queue]]\nqn = 3\n\
              deliver_to = \"echo\"\n\n[limits]\nstreams = 77\n"
         )

@@ -374,10 +374,9 @@ base::explained! {
         NotProtected,
         /// A received packet or ICMP error of a port that has no queue at this worker.
         #[explain("no_port",
-            cause = "A packet or ICMP error names a port that another worker serves (`workers` in `[[port]]`), such \
-                     as one whose device was lost.",
-            remedy = "None while it is rare. Else report it: `ddpctl ports` and `ddpctl workers` show which worker \
-                      serves the port.")]
+            cause = "Another worker forwarded the packet, but this worker does not serve the port: `workers` in \
+                     `[[port]]` excludes it, or the port's device was lost.",
+            remedy = "None while it is rare. Else report it with the output of `ddpctl ports` and `ddpctl workers`.")]
         NoPort,
         /// A SYN that could not be answered with a cookie: no packet buffer, or no room in the transmit ring.
         #[explain("tx_full",

@@ -6,6 +6,8 @@
 //! length:
 //!
 //! ```text
+//!   number of the message, its length in bytes, its contents:
+//!
 //!   1  16  version, such as "6.06"                5  56  before the data stream is opened
 //!   2   4  cycle buffer                           6  56  after the data stream is opened
 //!   3   4  cache line                             7  56  the client's memory, repeated in 8, 9 and 10

@@ -188,7 +188,8 @@ impl ConnectionRequest {
     /// Accepts the connection for a QP without waiting until it is established: an event of the QP reports the outcome.
     ///
     /// # Errors
-    /// The errors of [`accept`](Self::accept), except that an event reports a connection that is not established.
+    /// The peer has given up, the options are invalid, the QP was used for a connection before or belongs to another
+    /// session, the appliance refuses the call, or the session has ended.
     pub fn start_accept(mut self, pair: &QueuePair, options: &AcceptOptions) -> Result<(), Error> {
         pair.start(self.accept_call(pair, options)?)?;
         self.answered();

@@ -243,8 +243,8 @@ impl QueuePair {
     /// Posts receives in order, with one doorbell.
     ///
     /// # Errors
-    /// The errors of [`post_send`](Self::post_send), for the first refused post. Earlier posts are accepted. Later
-    /// posts are not tried.
+    /// The errors of [`post_receive`](Self::post_receive), for the first refused post. Earlier posts are accepted.
+    /// Later posts are not tried.
     pub fn post_receives(&self, works: &[ReceiveWork]) -> Result<(), PostError> {
         let works = works.iter().map(ReceiveWork::encode);
         let (posted, result) = self.0.queues.post(Direction::Receive, works);

@@ -3,7 +3,7 @@
 //! ```text
 //!  program                                        appliance
 //!    Hello ------------------------------------------>
-//!    <------------------------------------- Welcome     descriptors: arena; per worker: doorbells, wake-ups
+//!    <------------------------------------- Welcome     descriptors: arena; per worker doorbells, wake-up socket
 //!    RegisterMemory, CreateQueuePair ... ------------>
 //!    <------------------ Registered, QueuePair ...      descriptors: memory of the queues
 //!    Connect or Listen, Accept ---------------------->

@@ -2,8 +2,10 @@
 //! use of the SAs is reported to the kernel.
 //!
 //! ```text
-//!   IKE daemon ── XFRM ── kernel ── netlink ── [`Kernel`] ── commands ──> workers
-//!                                     <── SAs to request, use, expiries, reservations ──
+//!   IKE daemon <── XFRM ──> kernel <── netlink ──> [`Kernel`] <── commands, events ──> workers
+//!
+//!   to the workers: policies, SAs, first sequence numbers of outbound SAs
+//!   to the kernel:  requests for missing SAs, use and expiries of SAs, reservations of sequence numbers
 //! ```
 
 use std::collections::HashMap;
@@ -214,8 +216,8 @@ impl Kernel {
         self.usage_report_at
     }
 
-    /// Returns true if the workers' use of the SAs must be requested now. When due, also repeats a dump request that
-    /// the kernel has refused.
+    /// Returns true, at most once per `USAGE_INTERVAL`, if the workers must report their use of the SAs now. When due,
+    /// also repeats a dump request that the kernel has refused.
     pub(in crate::appliance) fn is_usage_due(&mut self, now: Instant) -> bool {
         let due = self.usage_report_at.is_none_or(|at| now >= at);
         if due {

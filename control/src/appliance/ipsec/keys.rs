@@ -30,9 +30,9 @@ impl KeyText {
     }
 }
 
-/// Reads a key file, which must be accessible to its owner only: this user or root. The first line is the encryption
-/// key with its salt, the next one the authentication key, both in hexadecimal. Keys that the algorithm does not use
-/// are omitted.
+/// Reads a key file. Its owner must be this user or root, and nobody else may have access. The first line is the
+/// encryption key with its salt, the second line the authentication key, both in hexadecimal. The line of a key that
+/// the algorithm does not use is left out.
 ///
 /// # Errors
 /// Returns one sentence, which contains no part of a key.

@@ -3,6 +3,7 @@
 //! ```text
 //!  Connecting -> Staging (memory created, its STag registered on all workers) -> Running (Reads of 1 MiB)
 //!      -> [Saving to the file] -> [close] -> Done
+//!  any state but a final one: error -> Failed, DELETE -> Cancelled
 //! ```
 //!
 //! The sink has its own STag, which is valid on the job's stream only. If the sink is a region, peers do not get access

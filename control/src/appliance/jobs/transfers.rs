@@ -3,6 +3,7 @@
 //! ```text
 //!  put: Staging (file opened) -> Connecting -> Running (tagged messages of 1 MiB) -> [close] -> Done
 //!  get: see `gets`
+//!  any state but a final one: error -> Failed, DELETE -> Cancelled
 //! ```
 //!
 //! The destination is checked before the source is read. A bounded window of the source is in memory

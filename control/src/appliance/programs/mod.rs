@@ -10,7 +10,8 @@
 //!   listener -> connection request --accept--> queue pair --> stream
 //! ```
 //!
-//! An arrow in the first two lines means "uses". An object that others use cannot be removed. The end of the session
+//! In the first two lines `a <- b` means that b uses a, and `a -> b` that a uses b. An object that others use cannot be
+//! removed. In the third line the arrows lead from a listener to the stream of a connection. The end of the session
 //! resets the streams, removes the STags and frees the memory. A program that ends stays in the table until the workers
 //! have answered and its memory is free.
 //!

@@ -5,6 +5,10 @@
 //!                                                                          --all workers have removed it,
 //!                                                                            and its memory is free--> answered
 //! ```
+//!
+//! A refused registration leads from Adding to Removing. A window that is bound to the region leads from Checking back
+//! to Active. If the program has no windows, the call leads from Active to Removing. The end of the program leads from
+//! any state to Removing.
 
 use dataplane::{Command, ProgramId, SourceRemoval};
 use ddp::{Access, Stag, StagEntry, TaggedOffset};

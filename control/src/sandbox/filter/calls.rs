@@ -2,7 +2,7 @@
 //! socket, tgkill and similar) are in the parent module.
 //!
 //! Two groups are excluded on purpose. chmod(2), chown(2) and similar would reach all files of ddpd's user, because
-//! Landlock does not restrict them. openat2(2) passes its mode in memory.
+//! Landlock does not restrict them. openat2(2) passes its mode in memory, which a filter cannot read.
 
 use std::collections::BTreeSet;
 

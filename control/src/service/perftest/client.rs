@@ -2,6 +2,8 @@
 //! [`super`] describes the messages. Each is a Send, answered by a Send of the same length.
 //!
 //! ```text
+//!  messages of the client by number:
+//!
 //!  1 to 4   version, cycle buffer, cache line, MTU       10        end of the load
 //!  5        then the data stream is opened               11 to 15  results
 //!  6 to 9   memory of both ends; then the load begins    16        end of the exchange

@@ -18,14 +18,16 @@ const _: () = {
     assert!((PAYLOAD_AT + MAX_INLINE / 8).div_ceil(UNIT_WORDS) == MAX_UNITS);
 };
 
-/// A posted request of a send queue. The descriptor is one unit with one SGE or up to 16 bytes of inline data, and
-/// three units with 6 SGEs.
+/// A posted request of a send queue. Six words precede the SGEs, 2 words each, or the inline data. The descriptor is
+/// therefore 1 unit with at most one SGE or 16 bytes, 3 units with 6 SGEs, and 5 units with 256 bytes.
 ///
 /// ```text
 ///  word  0         1       2            3 (low half)  3 (high half)   4                5             6 ..
 ///       | control | wr_id | remote TO  | remote STag | invalidated   | immediate data |             | SGEs, or
 ///       |         |       |            |             | STag          | compare, add   | swap        | inline data
-///  bind |         |       | address    | region STag | window STag   | length         | access      | zero
+///
+///        words 2 to 5 of a window bind:
+///                       | address    | region STag | window STag   | length         | access      |
 /// ```
 ///
 /// Fields that an operation does not use are zero.

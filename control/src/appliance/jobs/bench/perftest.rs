@@ -1,7 +1,8 @@
 //! Benches against a perftest server: the exchange before and after the load, on a control stream.
 //!
 //! ```text
-//!  control stream -> greeting -> data stream -> server's memory -> (as any run) -> results, end -> LINGER_TIME -> Done
+//!  control stream -> greeting -> data stream -> server's memory -> load, as in any run
+//!      -> results, end -> LINGER_TIME -> Done
 //! ```
 
 use std::sync::Arc;

@@ -212,7 +212,7 @@ impl Cell {
         Load { pace: Pace::Open { interval: every, phase }, ..self.closed_load(stream) }
     }
 
-    /// Returns the B side as a cell.
+    /// Returns the B side as a cell. `None` if the cell is not an A/B cell.
     fn b_side(&self) -> Option<Cell> {
         let BSide { what, depth, rig } = *self.beside.clone()?;
         Some(Cell { what, depth, rig, beside: None, ..self.clone() })

@@ -148,7 +148,7 @@ impl PairEnd {
         }
     }
 
-    /// Returns the time of the next timer.
+    /// Returns the time of the next timer. `None` if no timer is set.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.endpoint.as_ref().and_then(Endpoint::poll_timeout)
     }

@@ -50,7 +50,8 @@ pub fn of_differences(differences: &[f64]) -> Option<Interval> {
     Some(Interval { n: differences.len(), mean, low: mean - half, high: mean + half })
 }
 
-/// Returns the mean of the values, and half the width of its interval.
+/// Returns the mean of the values, and half the width of its interval. `None` for fewer than two values, or if one is
+/// not finite.
 fn mean_and_half_width(values: &[f64]) -> Option<(f64, f64)> {
     let n = values.len();
     if n < 2 || !values.iter().all(|value| value.is_finite()) {

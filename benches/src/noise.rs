@@ -54,7 +54,7 @@ impl NoiseMonitor {
             && copied.is_some_and(|rate| rate >= self.best_copy * NOISY_COPY_SHARE)
     }
 
-    /// Returns the copy rate of the last check, GB/s.
+    /// Returns the copy rate of the last check, GB/s. `None` before the first check.
     pub fn last_copy_rate(&self) -> Option<f64> {
         self.copies.last().copied()
     }

@@ -266,7 +266,8 @@ fn measure_ucx(peer: &Peer, test: &str, len: u32, tcp: bool, row: &mut Row) -> a
     Ok(())
 }
 
-/// Returns the numbers of ucx_perftest's final line: the last line with at least six numbers.
+/// Returns the numbers of ucx_perftest's final line: the last line with at least six numbers. `None` if there is no
+/// such line.
 fn final_numbers(text: &str) -> Option<Vec<f64>> {
     text.lines()
         .rev()
@@ -368,7 +369,7 @@ impl Testpmd {
     }
 }
 
-/// Returns the last `Rx-pps` value of testpmd's output, frames per second.
+/// Returns the last `Rx-pps` value of testpmd's output, frames per second. `None` if there is none.
 fn last_rate(text: &str) -> Option<f64> {
     let lines = text.lines().filter_map(|line| line.trim().strip_prefix("Rx-pps:"));
     lines.filter_map(|rest| rest.split_whitespace().next()?.parse().ok()).next_back()

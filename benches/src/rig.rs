@@ -101,7 +101,7 @@ impl RigEnd {
         anyhow::bail!("nothing came of asking for the streams")
     }
 
-    /// Returns the worker's next event, without waiting.
+    /// Returns the worker's next event, without waiting. `None` if there is none.
     pub fn poll_event(&mut self) -> Option<Event> {
         if self.events.is_empty() {
             self.dataplane.workers[0].poll()

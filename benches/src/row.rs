@@ -49,7 +49,7 @@ pub struct Repetition {
     pub extra: BTreeMap<String, f64>,
     /// True if the check of the cores before or after this repetition failed; see [`Row::noisy`].
     pub noisy: bool,
-    /// Copy rate of the slower core, GB/s. The lower rate of the checks before and after the repetition.
+    /// Copy rate of the slower core, GB/s: the lower of the rates before and after the repetition; `None` if unknown.
     pub copied: Option<f64>,
 }
 

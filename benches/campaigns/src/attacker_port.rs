@@ -186,7 +186,8 @@ impl AttackerPort {
         self.queue.flush();
     }
 
-    /// Waits at most `time` for an answer that `pick` accepts. Discards earlier answers.
+    /// Waits at most `time` for an answer that `pick` accepts. Discards earlier answers. `None` if none arrives in
+    /// time.
     pub(crate) fn wait_answer<T>(
         &mut self,
         time: Duration,
@@ -208,7 +209,7 @@ impl AttackerPort {
     }
 
     /// Returns the appliance's SND.NXT, RCV.NXT and timestamps on a good peer's TCP stream, from the newest frame that
-    /// the appliance sent on the stream.
+    /// the appliance sent on the stream. `None` if no such frame was seen.
     pub(crate) fn position(&mut self, flow: &Flow) -> Option<StreamPosition> {
         self.receive();
         self.watch.position(flow)

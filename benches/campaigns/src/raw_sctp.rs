@@ -177,6 +177,7 @@ impl RawSctp {
     }
 
     /// Waits at most `time` for a message that `pick` accepts. Acknowledges each received DATA chunk with a SACK.
+    /// `None` if none arrives in time.
     pub(crate) fn wait_message<T>(
         &mut self,
         context: &mut AttackContext<'_>,
@@ -226,7 +227,8 @@ impl RawSctp {
         self.send(context, &packet)
     }
 
-    /// Returns the result of `pick` for the first chunk that it accepts, in an answer to this association.
+    /// Returns the result of `pick` for the first chunk that it accepts, in an answer to this association. `None` if it
+    /// accepts none.
     pub(crate) fn find_chunk<T>(
         &self,
         answer: &Answer,

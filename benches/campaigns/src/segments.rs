@@ -126,7 +126,7 @@ pub(crate) fn read_request(msn: u32, stag: u32, to: u64, size: u32) -> Vec<u8> {
 pub(crate) type ErrorCode = (u8, u8);
 
 /// Returns the error code of an untagged segment on queue 2, which RDMAP's Terminate and bare DDP's last message use.
-/// With `bare` set, one payload byte precedes the code.
+/// With `bare` set, one payload byte precedes the code. `None` for any other segment, or one without an error code.
 pub(crate) fn terminate_error(segment: &[u8], bare: bool) -> Option<ErrorCode> {
     let header = segment.get(..18)?;
     let untagged = header[0] & 0x80 == 0;

@@ -208,7 +208,8 @@ impl Mixer {
         self.shared.rate_limit.store(rate.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Returns the sequence state of a good peer's stream, as observed in its frames.
+    /// Returns the sequence state of a good peer's stream, as observed in its frames. `None` if no frame of the stream
+    /// was seen.
     pub fn stream_position(&self, flow: &Flow) -> Option<crate::stream_watch::StreamPosition> {
         self.shared.watch.lock().unwrap_or_else(PoisonError::into_inner).position(flow)
     }

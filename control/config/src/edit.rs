@@ -136,7 +136,7 @@ fn update_table(root: &mut TomlTable, was: &WrittenTable, table: &WrittenTable) 
     Some(())
 }
 
-/// Sets the value of a key; whitespace and comments around it remain.
+/// Sets the value of a key; whitespace and comments around it remain. `None` if TOML cannot express the value.
 fn set_value(place: &mut TomlTable, key: &str, json: &Json) -> Option<()> {
     let mut new = toml_value(json)?;
     match place.get_mut(key) {

@@ -66,7 +66,7 @@ impl Machine {
         self.free_hugepages_of(|_| true)
     }
 
-    /// Returns the free hugepages of the sizes for which `fits` returns true, bytes.
+    /// Returns the bytes in free hugepages of the sizes for which `fits` returns true.
     pub(super) fn free_hugepages_of(&self, fits: impl Fn(u64) -> bool) -> u64 {
         let Ok(sizes) = fs::read_dir(self.root.join("sys/kernel/mm/hugepages")) else { return 0 };
         let mut total = 0u64;

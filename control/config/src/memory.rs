@@ -25,7 +25,8 @@ pub fn free_hugepage_bytes() -> u64 {
     pages.unwrap_or(0).saturating_mul(2 << 20)
 }
 
-/// Reads the memory of a machine whose `/proc` and `/sys` are below `root`.
+/// Reads the memory of a machine whose `/proc` and `/sys` are below `root`. `None` if neither RAM nor a limit can be
+/// read.
 pub(super) fn machine_memory_at(root: &Path) -> Option<MachineMemory> {
     let machine = Machine { root: root.to_owned() };
     let limits = ram_limit(&machine).into_iter().chain(cgroup_limits(&machine));
@@ -33,7 +34,7 @@ pub(super) fn machine_memory_at(root: &Path) -> Option<MachineMemory> {
     limits.min_by_key(|limit| limit.bytes)
 }
 
-/// Returns the RAM that is not reserved for hugepages, in whole MiB.
+/// Returns the RAM that is not reserved for hugepages, in whole MiB. `None` if it cannot be read.
 fn ram_limit(machine: &Machine) -> Option<MachineMemory> {
     let text = machine.read("proc/meminfo")?;
     let value = |name: &str| {

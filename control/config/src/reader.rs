@@ -62,7 +62,8 @@ impl<'s, 'i> Section<'s, 'i> {
         self.optional(key, rule).unwrap_or(default)
     }
 
-    /// Returns the key's value. Reports a missing key with `remedy`, an imperative without full stop.
+    /// Returns the key's value. Reports a missing key with `remedy`, an imperative without full stop. `None` after a
+    /// report.
     pub(super) fn required<T>(
         &mut self,
         key: &'static str,

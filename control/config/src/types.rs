@@ -36,7 +36,7 @@ pub struct InterfaceSection {
     pub name: String,
     /// Name of the interface's port.
     pub port: String,
-    /// 802.1Q tag, 1 to 4094.
+    /// VLAN identifier of the 802.1Q tag, 1 to 4094; `None` for untagged frames.
     pub vlan: Option<u16>,
     /// Local addresses with prefix length, at least one.
     pub addresses: Vec<IpNet>,

@@ -98,7 +98,7 @@ fn not_found(name: &str, asked: bool) -> Failure {
     Failure { error: "not_found", ..failure }
 }
 
-/// Finds a counter's metric and its help text in the OpenMetrics text of an appliance.
+/// Finds a counter's metric and its help text in the OpenMetrics text of an appliance. `None` for an unknown counter.
 fn counter(name: &str, metrics: &str) -> Option<Answer> {
     // Units are ignored: their position in the name of a counter and of its metric may differ.
     let bare = |name: &str| {

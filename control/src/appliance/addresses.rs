@@ -51,7 +51,7 @@ impl Addresses {
         }
     }
 
-    /// Removes and returns the next address.
+    /// Removes and returns the next address. `None` if no address is left.
     pub(super) fn pop(&mut self) -> Option<Candidate> {
         self.remaining.pop_front()
     }

@@ -192,7 +192,7 @@ impl Core {
         self.env.is_answered() && self.env.ipsec.is_ready()
     }
 
-    /// Returns the next memory request for the loader.
+    /// Returns the next memory request for the loader. `None` if there is none.
     pub fn poll_load(&mut self) -> Option<Load> {
         self.env.poll_load()
     }
@@ -550,7 +550,7 @@ impl Core {
             .handle_timeout(self.env.context.counters.iter().map(|counters| &**counters), now);
     }
 
-    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) is due.
+    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) is due. `None` if no timer is set.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let drain = match self.env.phase {
             Phase::Draining { deadline, .. } => Some(deadline),

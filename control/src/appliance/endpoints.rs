@@ -313,7 +313,7 @@ fn heartbeat(config: &Config, is_exclusive: bool) -> Option<Duration> {
     config.sctp.heartbeat.into_iter().chain(of_region).min()
 }
 
-/// Returns the heartbeat interval of an association whose stream uses these regions.
+/// Returns the heartbeat interval of an association whose stream uses these regions. `None` without heartbeats.
 pub(super) fn heartbeat_for(config: &Config, regions: &[String]) -> Option<Duration> {
     heartbeat(config, is_exclusive(config, regions))
 }

@@ -232,12 +232,12 @@ impl Env {
         self.tickets.answer(ticket.0, result)
     }
 
-    /// Returns the continuation of a ticket, for updates while answers arrive.
+    /// Returns the continuation of a ticket, for updates while answers arrive. `None` for an unknown ticket.
     pub(super) fn continuation_mut(&mut self, ticket: Ticket) -> Option<&mut Continuation> {
         self.tickets.get_mut(ticket.0)
     }
 
-    /// Removes a ticket that will not be answered.
+    /// Removes a ticket that will not be answered. Returns its continuation; `None` for an unknown ticket.
     pub(super) fn cancel(&mut self, ticket: Ticket) -> Option<Continuation> {
         self.tickets.cancel(ticket.0)
     }
@@ -279,12 +279,12 @@ impl Env {
         self.loading.values().filter(of_region).for_each(|(_, watch)| watch.cancel());
     }
 
-    /// Returns the next memory request for the loader.
+    /// Returns the next memory request for the loader. `None` if there is none.
     pub(super) fn poll_load(&mut self) -> Option<Load> {
         self.loads.pop_front()
     }
 
-    /// Removes a memory request that has finished. Returns its continuation.
+    /// Removes a memory request that has finished. Returns its continuation. `None` for an unknown request.
     pub(super) fn take_loading(&mut self, id: u64) -> Option<Loading> {
         self.loading.remove(&id).map(|(loading, _)| loading)
     }

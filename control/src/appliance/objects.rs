@@ -43,7 +43,7 @@ impl<K: Ord, V> Objects<K, V> {
         self.0.contains_key(key)
     }
 
-    /// Inserts an object. Returns the previous object of the key.
+    /// Inserts an object. Returns the previous object of the key. `None` if there was none.
     pub(super) fn insert(&mut self, key: K, value: V) -> Option<V> {
         self.0.insert(key, value)
     }

@@ -153,12 +153,12 @@ impl PendingConfirmations {
         written.map(|(&stream, _)| stream).chain(waiting.map(|(&stream, _)| stream)).collect()
     }
 
-    /// Returns the stream that waits for the flush with this tag.
+    /// Returns the stream that waits for the flush with this tag. `None` for an unknown tag.
     pub(super) fn stream_of(&self, tag: u64) -> Option<StreamId> {
         self.flushes.get(&tag).copied()
     }
 
-    /// Ends the wait for a flush. Returns the stream that has waited for it.
+    /// Ends the wait for a flush. Returns the stream that has waited for it. `None` if it no longer waits.
     pub(super) fn on_flushed(&mut self, tag: u64) -> Option<StreamId> {
         let stream = self.flushes.remove(&tag)?;
         for wait in self.pending.get_mut(&stream)? {

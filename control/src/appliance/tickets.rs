@@ -61,12 +61,12 @@ impl<T> Tickets<T> {
         Some(Complete { continuation: then, result: failed.map_or(Ok(()), Err) })
     }
 
-    /// Returns the continuation of `ticket`, for updates while answers arrive.
+    /// Returns the continuation of `ticket`, for updates while answers arrive. `None` for an unknown ticket.
     pub fn get_mut(&mut self, ticket: u64) -> Option<&mut T> {
         self.pending.get_mut(&ticket).map(|waiting| &mut waiting.continuation)
     }
 
-    /// Removes a ticket. Returns its continuation.
+    /// Removes a ticket. Returns its continuation. `None` for an unknown ticket.
     pub fn cancel(&mut self, ticket: u64) -> Option<T> {
         self.pending.remove(&ticket).map(|waiting| waiting.continuation)
     }

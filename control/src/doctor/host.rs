@@ -183,7 +183,7 @@ fn quote_excerpt(text: &str) -> String {
     format!("\"{}\"", text.trim().chars().take(40).collect::<String>().escape_debug())
 }
 
-/// Parses a list of numbers and ranges in Linux's format.
+/// Parses a list of numbers and ranges in Linux's format. `None` for any other text.
 pub(super) fn cpu_list(text: &str) -> Option<BTreeSet<u16>> {
     let text = text.trim();
     // Older kernels print `(null)` for an unset list.

@@ -125,7 +125,8 @@ fn listening(host: &Host) -> Result<Vec<SocketAddr>, Unknown> {
     Ok(all)
 }
 
-/// Parses an address such as `0100007F:1F90`: each group of four bytes is a number in the host's byte order.
+/// Parses an address such as `0100007F:1F90`: each group of four bytes is a number in the host's byte order. `None` for
+/// any other text.
 fn socket_address(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     let word =

@@ -334,7 +334,8 @@ struct Slot<M> {
 }
 
 impl<M: RegionMemory> Slot<M> {
-    /// Returns the time at which the next job for this file is due; `now` or earlier means at once.
+    /// Returns the time at which the next job for this file is due; `now` or earlier means at once. `None` means that
+    /// there is no job.
     fn next_work(&self, now: Instant) -> Option<Instant> {
         if self.closing {
             return Some(now);

@@ -113,7 +113,7 @@ fn index_of(name: &str) -> Option<u32> {
 }
 
 /// Finds an address of the interface that the host has on a device other than the TAP `name`. The kernel would answer
-/// for this address on that device. Returns a sentence about the first such address.
+/// for this address on that device. Returns a sentence about the first such address. `None` if there is none.
 ///
 /// # Errors
 /// The kernel's addresses cannot be read. The error is one sentence.

@@ -39,7 +39,8 @@ pub fn interval_from_env() -> Option<Duration> {
     }
 }
 
-/// Returns the interval from the values of `WATCHDOG_USEC` and `WATCHDOG_PID`. `own` is the ID of this process.
+/// Returns the interval from the values of `WATCHDOG_USEC` and `WATCHDOG_PID`. `own` is the ID of this process. `None`
+/// without a watchdog: WATCHDOG_USEC is absent or 0, or WATCHDOG_PID is another process.
 ///
 /// # Errors
 /// A value is not a number. The error is one sentence.
@@ -132,7 +133,7 @@ struct TurnObservation {
 
 impl TurnObservation {
     /// Updates the observation. If the thread has made no turn since the last feed, returns the time since its last
-    /// turn was observed.
+    /// turn was observed. Otherwise returns `None`.
     fn update(&mut self, turns: u64, now: Instant) -> Option<Duration> {
         if turns != self.turns {
             (self.turns, self.observed_at) = (turns, now);

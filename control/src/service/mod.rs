@@ -196,7 +196,7 @@ impl Service {
         }
     }
 
-    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) is due.
+    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) is due. `None` if no timer is set.
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self {
             Service::Perftest(perftest) => perftest.poll_timeout(),

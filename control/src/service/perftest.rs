@@ -270,7 +270,8 @@ impl Perftest {
         }
     }
 
-    /// Returns the slot of the data stream that belongs to a control stream.
+    /// Returns the slot of the data stream that belongs to a control stream. `None` if there is no such stream or it
+    /// has no slot.
     fn data_slot(&self, control: StreamId) -> Option<Slot> {
         match &self.conns.get(&control)?.role {
             Role::Control(control) => self.conns.get(&control.data?)?.slot,

@@ -212,6 +212,7 @@ impl Attributes {
     }
 
     /// Parses one attribute. XFRMA_ALG_AUTH is skipped: the kernel sends the same key also in XFRMA_ALG_AUTH_TRUNC.
+    /// `None` if the attribute is malformed.
     fn read_attribute(&mut self, attribute: &NlaBuffer<&[u8]>) -> Option<()> {
         let kind = attribute.kind();
         match kind {

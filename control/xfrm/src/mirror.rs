@@ -149,7 +149,7 @@ impl Mirror {
         self.push_events();
     }
 
-    /// Returns the next request to send to the kernel (port 0).
+    /// Returns the next request to send to the kernel (port 0). `None` if there is none.
     pub fn poll_transmit(&mut self) -> Option<Vec<u8>> {
         self.sequence = self.sequence.wrapping_add(1);
         if self.dump.request.is_none() {
@@ -172,7 +172,7 @@ impl Mirror {
         Some(request::serialize(request, self.sequence, false))
     }
 
-    /// Returns the oldest event.
+    /// Returns the oldest event. `None` if there is none.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop()
     }

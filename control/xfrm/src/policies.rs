@@ -105,7 +105,7 @@ impl Policies {
         }
     }
 
-    /// Removes a policy that has expired or was deleted. Returns the same as [`delete`](Self::delete).
+    /// Removes a policy that has expired or was deleted. The result is that of [`delete`](Self::delete).
     pub(crate) fn remove_expired(
         &mut self,
         info: &UserPolicyInfo,
@@ -170,7 +170,8 @@ impl Policies {
         Some(Event::Policies { list, unselected, protections })
     }
 
-    /// Returns the outbound policy of this protection that matches the flow, and its requirements.
+    /// Returns the outbound policy of this protection that matches the flow, and its requirements. `None` if no policy
+    /// matches.
     pub(crate) fn outbound_policy(
         &self,
         protection: Protection,

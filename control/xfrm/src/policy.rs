@@ -250,7 +250,7 @@ pub(crate) fn parse_address(family: u16, address: &Address) -> Option<IpAddr> {
     }
 }
 
-/// Returns the local and the remote network of a selector.
+/// Returns the local and the remote network of a selector. `None` if an address or a prefix length is invalid.
 fn parse_networks(selector: &KernelSelector, direction: Direction) -> Option<(IpNet, IpNet)> {
     let net =
         |of, prefix| Some(IpNet::new(parse_address(selector.family, of)?, prefix).ok()?.trunc());

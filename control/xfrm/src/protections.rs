@@ -70,7 +70,7 @@ impl Protections {
         Ok(required.protection)
     }
 
-    /// Returns the protection of SAs with these endpoints, for any SPI.
+    /// Returns the protection of SAs with these endpoints, for any SPI. `None` if no policy requires such SAs.
     pub(crate) fn for_endpoints(&self, ends: &SaEndpoints) -> Option<Protection> {
         self.required.get(ends).map(|asked| asked.protection)
     }

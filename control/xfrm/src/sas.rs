@@ -219,7 +219,7 @@ impl Sas {
         self.left_out > 0 && self.entries.len() < MOST_SAS
     }
 
-    /// Deletes all SAs of a protocol. Returns the same as [`remove`](Self::remove).
+    /// Deletes all SAs of a protocol; 0 and 255 mean all protocols. The result is that of [`remove`](Self::remove).
     pub(crate) fn flush(&mut self, protocol: u8, events: &mut EventQueue) -> bool {
         let all = matches!(protocol, 0 | u8::MAX);
         let flushed: Vec<SaKey> =

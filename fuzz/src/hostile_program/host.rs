@@ -127,7 +127,7 @@ impl Host {
         found.unwrap_or_else(|| panic!("no counter {name}"))
     }
 
-    /// Takes the first event for which `pick` returns a value. Returns that value.
+    /// Takes the first event for which `pick` returns a value. Returns that value. `None` if there is no such event.
     pub(super) fn take_event<T>(&mut self, mut pick: impl FnMut(&Event) -> Option<T>) -> Option<T> {
         let at = self.events.iter().position(|event| pick(event).is_some())?;
         pick(&self.events.remove(at))

@@ -108,7 +108,8 @@ fn ack_out_of_range(context: &mut AttackContext<'_>, at: &StreamPosition) -> u32
     at.snd_nxt.wrapping_add(context.random.u32(0x4000_0000..0x7000_0000))
 }
 
-/// Returns TSval and TSecr that the target accepts from the peer: the target's own TSecr and TSval.
+/// Returns TSval and TSecr that the target accepts from the peer: the target's own TSecr and TSval. `None` for a stream
+/// without timestamps.
 fn forged_timestamps(at: &StreamPosition) -> Option<(u32, u32)> {
     at.timestamps.map(|(value, echo)| (echo, value))
 }

@@ -205,7 +205,7 @@ impl Channel {
         }
     }
 
-    /// Returns the next event of the DDP stream.
+    /// Returns the next event of the DDP stream. `None` if there is none.
     pub(super) fn poll_event(&mut self) -> Option<Event> {
         self.operation.as_mut()?.stream.poll_event()
     }

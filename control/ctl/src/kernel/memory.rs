@@ -95,7 +95,8 @@ impl KernelMemory {
         }))
     }
 
-    /// Returns and clears the stored I/O error of the file: the first one since the previous call.
+    /// Returns and clears the stored I/O error of the file: the first one since the previous call. `None` if there was
+    /// none.
     pub fn take_error(&self) -> Option<io::Error> {
         match self {
             KernelMemory::Bytes(_) => None,

@@ -161,7 +161,8 @@ fn push_sctp_packet(header: &FlightHeader, out: &mut Vec<u8>) {
     }
 }
 
-/// Returns the Ethernet and IP headers of a packet with `len` bytes of IP payload. MAC addresses are zero.
+/// Returns the Ethernet and IP headers of a packet with `len` bytes of IP payload. MAC addresses are zero. `None` if
+/// the addresses are not of the same family, or if the IP length would overflow.
 fn ip_header(from: IpAddr, to: IpAddr, protocol: u8, len: usize) -> Option<Vec<u8>> {
     const TTL: u8 = 64;
     let mut out = vec![0; 12];

@@ -207,7 +207,7 @@ impl Captures {
         }
     }
 
-    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) is due.
+    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) is due. `None` if no capture is in progress.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.poll_at
     }

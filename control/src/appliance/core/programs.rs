@@ -282,7 +282,8 @@ impl Core {
         }
     }
 
-    /// Records the parameters of an established stream of a QP. Returns the report to the program.
+    /// Records the parameters of an established stream of a QP. Returns the report to the program. `None` if the stream
+    /// is unknown.
     fn open_program_stream(
         &mut self,
         stream: StreamId,

@@ -60,7 +60,7 @@ fn timeout_advice(reason: &str, flight: &Flight) -> Option<Advice> {
     }
 }
 
-/// Returns the advice about a DDP error (RFC 5041 §7.2).
+/// Returns the advice about a DDP error (RFC 5041 §7.2). `None` if there is no advice for the code.
 fn ddp_error_advice(code: (u8, u8)) -> Option<Advice> {
     match code {
         (1, 0) => key(
@@ -93,7 +93,8 @@ fn ddp_error_advice(code: (u8, u8)) -> Option<Advice> {
     }
 }
 
-/// Returns the advice about the reason of an end. `sentence`: the description of the end.
+/// Returns the advice about the reason of an end. `sentence`: the description of the end. `None` if there is no advice
+/// for the reason.
 fn reason_advice(reason: &str, sentence: &str) -> Option<Advice> {
     match reason {
         "tcp_timeout" => key(

@@ -98,7 +98,7 @@ impl EntryKind {
         EntryKind::PostFailed { reason: truncate(reason) }
     }
 
-    /// Returns kind and numbers of an error or a Terminate, as a worker records them.
+    /// Returns kind and numbers of an error or a Terminate, as a worker records them. `None` for other entries.
     pub(super) fn error_numbers(&self) -> Option<(ErrorEvent, ErrorNumbers)> {
         match self {
             EntryKind::Error { layer, code: (kind, code), .. } => {

@@ -204,7 +204,7 @@ impl Flights {
         self.live.remove(&stream);
     }
 
-    /// Returns the record of a live or ended stream.
+    /// Returns the record of a live or ended stream. `None` for a stream without a record.
     pub(super) fn stream(&self, id: StreamId, now: Instant) -> Option<api::Flight> {
         let ended = self.archive.iter().rev().find(|flight| flight.stream() == id);
         self.live.get(&id).or(ended).map(|flight| render::api_flight(flight, clock(now)))

@@ -214,7 +214,7 @@ impl WorkerRecording {
         })
     }
 
-    /// Returns the kind and numbers of a recorded error or Terminate.
+    /// Returns the kind and numbers of a recorded error or Terminate. `None` for other records.
     pub(super) fn error(record: &Record) -> Option<(ErrorEvent, ErrorNumbers)> {
         let event = match record.kind() {
             Kind::ErrorFound => ErrorEvent::Error,

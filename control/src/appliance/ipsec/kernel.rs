@@ -192,7 +192,7 @@ impl Kernel {
         self.sas.get(&id)
     }
 
-    /// Drops an SA after its deletion.
+    /// Drops an SA after its deletion. Returns it; `None` for an unknown SA.
     pub(in crate::appliance) fn remove_sa(&mut self, id: SaId) -> Option<Sa> {
         self.sas.remove(&id)
     }
@@ -211,7 +211,7 @@ impl Kernel {
         self.mirror.reserve_sequence(id);
     }
 
-    /// Returns the time at which the workers' use of the SAs is requested next.
+    /// Returns the time at which the workers' use of the SAs is requested next. `None` before the first request.
     pub(in crate::appliance) fn poll_timeout(&self) -> Option<Instant> {
         self.usage_report_at
     }
@@ -248,7 +248,7 @@ impl Kernel {
         self.transmit();
     }
 
-    /// Returns the requirements of the policies with this protection.
+    /// Returns the requirements of the policies with this protection. `None` if no policy has it.
     pub(in crate::appliance) fn protection(
         &self,
         protection: Protection,

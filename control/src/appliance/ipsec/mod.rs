@@ -134,7 +134,8 @@ impl Owners {
     }
 }
 
-/// Returns the protecting policy with this name, and its protection: its index among the protecting policies.
+/// Returns the protecting policy with this name, and its protection: its index among the protecting policies. `None`
+/// for an unknown name.
 fn protection<'c>(config: &'c Config, name: &str) -> Option<(Protection, &'c PolicySection)> {
     let mut all = (0..).map(Protection).zip(config.ipsec.protect_policies());
     all.find(|(_, policy)| policy.name == name)

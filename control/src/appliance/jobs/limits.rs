@@ -30,7 +30,7 @@ impl Limits {
         self.0.push(Limit { expires_at: now + within, time_limit: within, task });
     }
 
-    /// Returns the time at which the next limit expires.
+    /// Returns the time at which the next limit expires. `None` without limits.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.0.iter().map(|limit| limit.expires_at).min()
     }

@@ -439,7 +439,7 @@ impl Jobs {
 
     // --- time ---
 
-    /// Returns the time at which the next timer expires.
+    /// Returns the time at which the next timer expires. `None` if no timer is set.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let all = [
             self.sends.poll_timeout(),

@@ -205,7 +205,7 @@ impl Sends {
         None
     }
 
-    /// Returns the time at which the next wait for a reply or an error ends.
+    /// Returns the time at which the next wait for a reply or an error ends. `None` if there is no wait.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.pending.values().filter_map(|send| send.deadline).min()
     }

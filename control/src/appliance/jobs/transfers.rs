@@ -315,7 +315,8 @@ impl Transfers {
         }
     }
 
-    /// Returns the time at which the next wait, for a peer's error or for a client's input, ends.
+    /// Returns the time at which the next wait, for a peer's error or for a client's input, ends. `None` if there is no
+    /// wait.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let waits = |job: &Job| match job.confirm {
             _ if job.state.is_finished() => None,

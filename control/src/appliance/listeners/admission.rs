@@ -33,7 +33,7 @@ impl Listeners {
         self.by_id(id).map(|listener| listener.section.name.as_str())
     }
 
-    /// Returns the name of a listener that has this port on the other transport.
+    /// Returns the name of a listener that has this port on the other transport. `None` if there is none.
     pub(in crate::appliance) fn on_other_transport(
         &self,
         port: u16,
@@ -49,7 +49,7 @@ impl Listeners {
         self.by_id(id).map(|listener| &listener.section.ulp)
     }
 
-    /// Returns the file to which messages of a queue are delivered.
+    /// Returns the file to which messages of a queue are delivered. `None` for a queue without a file.
     pub(in crate::appliance) fn file_of(&self, id: ListenerId, qn: u32) -> Option<FileId> {
         self.by_id(id)?.files.get(&qn).copied()
     }
@@ -95,7 +95,7 @@ impl Listeners {
         }
     }
 
-    /// Counts a refused stream. Returns the listener's name.
+    /// Counts a refused stream. Returns the listener's name. `None` if the listener was removed.
     pub(in crate::appliance) fn count_refused(&mut self, id: ListenerId) -> Option<String> {
         let found = self.by_id_mut(id)?;
         found.refused += 1;
@@ -196,7 +196,7 @@ impl Listeners {
         }
     }
 
-    /// Returns the time at which the next timer of a service expires.
+    /// Returns the time at which the next timer of a service expires. `None` if no timer is set.
     pub(in crate::appliance) fn poll_timeout(&self) -> Option<Instant> {
         self.timers.next()
     }

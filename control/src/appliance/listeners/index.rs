@@ -34,7 +34,7 @@ impl ListenerIndex {
         self.by_endpoint.insert(endpoint(section), name.clone());
     }
 
-    /// Removes a listener. Returns its first number.
+    /// Removes a listener. Returns its first number. `None` for an unknown name.
     pub(super) fn remove(&mut self, section: &ListenerSection) -> Option<ListenerId> {
         let id = self.names.remove(&section.name)?;
         for region in &section.regions {
@@ -76,7 +76,7 @@ impl ListenerIndex {
         self.by_region.get(region).into_iter().flatten()
     }
 
-    /// Returns the name of a listener whose endpoint equals or overlaps that of `section`.
+    /// Returns the name of a listener whose endpoint equals or overlaps that of `section`. `None` if there is none.
     pub(super) fn at_endpoint_of(&self, section: &ListenerSection) -> Option<&str> {
         let (port, transport, interface, address) = endpoint(section);
         let any_address = (port, transport, interface, None);
@@ -95,7 +95,8 @@ impl ListenerIndex {
         }
     }
 
-    /// Returns the name of a listener with this port and transport, on any interface and address.
+    /// Returns the name of a listener with this port and transport, on any interface and address. `None` if there is
+    /// none.
     pub(super) fn at_port(&self, port: u16, transport: &'static str) -> Option<&str> {
         let least = (port, transport, String::new(), None);
         let (found, name) = self.by_endpoint.range(least..).next()?;

@@ -45,7 +45,7 @@ impl Listener {
         self.ids.first().copied().unwrap_or(ListenerId(0))
     }
 
-    /// Returns the time at which the service's next timer expires.
+    /// Returns the time at which the service's next timer expires. `None` without a service or a timer.
     pub(super) fn timeout(&self) -> Option<Instant> {
         self.serving.as_ref()?.service.poll_timeout()
     }

@@ -96,12 +96,12 @@ impl Listeners {
         listener.map(|listener| listener.section.name.clone())
     }
 
-    /// Returns the protection domain of a listener that lists the region.
+    /// Returns the protection domain of a listener that lists the region. `None` if no listener lists it.
     pub(super) fn pd_for_region(&self, region: &str) -> Option<PdId> {
         self.of_region(region).next().map(|listener| listener.pd)
     }
 
-    /// Returns the name of a listener added by the API that lists the region.
+    /// Returns the name of a listener added by the API that lists the region. `None` if there is none.
     pub(super) fn api_listener_of_region(&self, region: &str) -> Option<&str> {
         let mut of_api = self.of_region(region).filter(|listener| listener.origin == Origin::Api);
         of_api.next().map(|listener| listener.section.name.as_str())
@@ -209,7 +209,7 @@ impl Listeners {
         ListenerId(self.next - 1)
     }
 
-    /// Takes a listener out of the collection, so that it can be changed.
+    /// Takes a listener out of the collection, so that it can be changed. `None` for an unknown name.
     pub(super) fn take(&mut self, name: &str) -> Option<Listener> {
         let listener = self.all.remove(&self.index.get(name)?)?;
         self.index.remove(&listener.section);

@@ -35,7 +35,7 @@ impl Serving {
         Some(Serving { service, free: (0..slots).rev().collect(), slot_len: each })
     }
 
-    /// Takes a free slot. Returns its number and its length in bytes.
+    /// Takes a free slot. Returns its number and its length in bytes. `None` if all slots are in use.
     pub(super) fn take(&mut self) -> Option<(u32, u64)> {
         Some((self.free.pop()?, self.slot_len))
     }

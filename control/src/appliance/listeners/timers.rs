@@ -27,7 +27,7 @@ impl ServiceTimers {
         }
     }
 
-    /// Returns the earliest expiry.
+    /// Returns the earliest expiry. `None` if no timer is set.
     pub(super) fn next(&self) -> Option<Instant> {
         self.order.first().map(|&(expiry, _)| expiry)
     }

@@ -180,7 +180,7 @@ impl Regions {
         exclusive.iter().filter_map(dirty).collect()
     }
 
-    /// Returns the first region that was removed or is no longer bound to the stream.
+    /// Returns the first region that was removed or is no longer bound to the stream. `None` if all are bound.
     pub(in crate::appliance) fn first_lost<'a>(
         &self,
         names: &'a [String],

@@ -41,7 +41,7 @@ impl Regions {
         }
     }
 
-    /// Returns the protection domain of a live region.
+    /// Returns the protection domain of a live region. `None` for other names.
     pub(in crate::appliance) fn pd_of(&self, name: &str) -> Option<PdId> {
         self.regions.get(name).filter(|region| region.is_live()).map(|region| region.pd)
     }

@@ -74,7 +74,7 @@ impl Streams {
         }
     }
 
-    /// Counts an RDMAP Send. Returns its number on the stream, from 1.
+    /// Counts an RDMAP Send. Returns its number on the stream, from 1. `None` for an unknown stream.
     pub(in crate::appliance) fn count_send(&mut self, id: StreamId) -> Option<u32> {
         let stream = self.streams.get_mut(&id)?;
         stream.received = stream.received.wrapping_add(1);

@@ -243,6 +243,7 @@ impl Streams {
     }
 
     /// Moves a stream to `Accepting` after all workers have applied its bindings. Returns the parameters of the answer.
+    /// `None` if the stream has ended.
     pub(super) fn accept(&mut self, id: StreamId) -> Option<AcceptParams<'_>> {
         if self.streams.get(&id)?.state() == State::Binding {
             self.streams.set_state(id, State::Accepting);
@@ -298,7 +299,7 @@ impl Streams {
         self.streams.insert(id, stream);
     }
 
-    /// Records that a stream is established. Returns its regions and its listener.
+    /// Records that a stream is established. Returns its regions and its listener. `None` for an unknown stream.
     pub(super) fn on_established(
         &mut self,
         id: StreamId,
@@ -571,7 +572,7 @@ impl Streams {
         self.streams.iter().map(|(id, _)| id).collect()
     }
 
-    /// Describes a stream for the API. `listener`: the name of its listener.
+    /// Describes a stream for the API. `listener`: the name of its listener. `None` for an unknown stream.
     pub(super) fn info(
         &self,
         id: StreamId,
@@ -584,7 +585,7 @@ impl Streams {
         Some(info::stream(id, stream, found, listener, now))
     }
 
-    /// Returns a capture filter for the frames of a stream.
+    /// Returns a capture filter for the frames of a stream. `None` for an unknown stream.
     pub(super) fn filter_of(&self, id: StreamId) -> Option<StreamFilter> {
         let Stream { local, remote, params, .. } = self.streams.get(&id)?;
         let transport = match params {

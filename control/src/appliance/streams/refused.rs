@@ -36,7 +36,7 @@ impl RefusedPosts {
         }
     }
 
-    /// Returns the earliest deadline.
+    /// Returns the earliest deadline. `None` if no message waits.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.order.first().map(|&(deadline, ..)| deadline)
     }

@@ -52,7 +52,7 @@ pub(super) struct Stream {
 /// User of a stream in addition to its listener.
 #[derive(Default)]
 pub(super) struct User {
-    /// The job for which the stream is reserved.
+    /// The job for which the stream is reserved, if any.
     pub(super) job: Option<u64>,
     /// The local program that owns the stream through a QP or a listener.
     pub(super) program: Option<ProgramId>,

@@ -39,7 +39,7 @@ pub(super) struct Run {
     pub(super) deadline: Option<Instant>,
     /// Time at which a run in `Stopping` fails even if bytes move.
     pub(super) end_deadline: Option<Instant>,
-    /// Bytes moved at the last progress check in `Stopping`.
+    /// Bytes moved at the last progress check in `Stopping`; `None` before the first check.
     pub(super) bytes_at_last_check: Option<u64>,
     /// The workers' counters of load messages and bytes when the loads started; results are relative to them.
     pub(super) baseline: (u64, u64),

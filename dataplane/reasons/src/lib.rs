@@ -101,7 +101,7 @@ base::explained! {
             cause = "A path that duplicates packets, such as a loop, a bond in broadcast mode or a mirrored port.",
             remedy = "Find the duplicate path; a few are harmless.")]
         FragmentDuplicate,
-        /// A fragment of a peer that has used up its share of incomplete packets, or of a packet in too many fragments.
+        /// A fragment that exceeds the peer's share of incomplete packets, or a packet's maximum number of fragments.
         #[explain("fragment_limit",
             cause = "Fragments are lost, so that packets stay incomplete until their time-out, or a flood of \
                      fragments.",
@@ -230,14 +230,14 @@ base::explained! {
             cause = "The peer's address is not in `allow`, or is in `deny`, of the listener or its interface.",
             remedy = "Change `allow` and `deny` in `[[listener]]` or `[[interface]]`, then `ddpctl reload`.")]
         PeerRefused,
-        /// A SYN while the listener has no credit.
+        /// A SYN to a listener that has reached its maximum number of streams in start-up (`pending`).
         #[explain("no_credit",
             cause = "Connections arrive faster than they complete their start-up, so that `limits.pending` of the \
                      listener is used up.",
             remedy = "Raise `pending` and `streams` in `[listener.limits]`. Peers retransmit the SYN and connect \
                       later.")]
         NoCredit,
-        /// A SYN while the backlog is full.
+        /// A SYN while the listener or the worker has reached its maximum number of half-open streams.
         #[explain("backlog",
             cause = "Many peers connect at once and do not complete the handshake: a SYN flood, or packets to the \
                      peers are lost.",

@@ -106,8 +106,8 @@ pub trait UlpChecks: Debug {
         receive: Option<FilledReceive>,
     );
 
-    /// Returns the use of a posted receive by the message of this segment, of `len` payload bytes. Called at arrival,
-    /// and again before the message is delivered.
+    /// Returns whether the untagged message of this segment uses up a posted receive, and where the payload goes.
+    /// `len`: payload bytes of the segment. Called at arrival, and again before the message is delivered.
     fn receive_use(&self, header: &UntaggedRepr, len: u32) -> ReceiveUse;
 
     /// Notifies the ULP of an error that it found itself, once all segments before this error have arrived. Called at

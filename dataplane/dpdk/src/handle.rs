@@ -40,7 +40,7 @@ const INTERVAL_US: u64 = 250_000;
 /// A DPDK device, closed and removed on drop. Its queues share the handle.
 pub(crate) struct Handle {
     /// DPDK's port number of the device, which changes when the device is recreated. [`NO_PORT`] while the device does
-    /// not exist. Does not change during a poll that has passed the gate.
+    /// not exist. Does not change while a burst function runs inside [`Gate::pass`].
     port: AtomicU16,
     name: String,
     started: bool,

@@ -146,7 +146,7 @@ impl<'a> Session<'a> {
     /// Returns the number of the argument `key`, or `default` if it is missing.
     ///
     /// # Errors
-    /// The argument cannot be computed.
+    /// [`Stop::Inconclusive`]: the argument cannot be computed.
     pub fn number(&self, arguments: &Arguments, key: &str, default: u64) -> Result<u64, Stop> {
         arguments.number(key, default, &self.variables).map_err(Stop::Inconclusive)
     }
@@ -154,7 +154,7 @@ impl<'a> Session<'a> {
     /// Appends a frame to the output. `words` are its arguments as text.
     ///
     /// # Errors
-    /// Same as [`Self::send`].
+    /// [`Stop::Inconclusive`] if `words` cannot be parsed, and the errors of [`Self::send`].
     pub fn send_text(&mut self, kind: Kind, words: &str) -> Result<(), Stop> {
         let arguments = Arguments::parse(words.split_whitespace()).map_err(Stop::Inconclusive)?;
         self.send(kind, &arguments)
@@ -163,7 +163,8 @@ impl<'a> Session<'a> {
     /// Appends a frame to the output.
     ///
     /// # Errors
-    /// Not applicable: a fact that the frame needs is unknown.
+    /// [`Stop::NotApplicable`] if a fact that the frame needs is unknown or the message is longer than an SCTP packet,
+    /// [`Stop::Inconclusive`] if an argument cannot be computed.
     pub fn send(&mut self, kind: Kind, arguments: &Arguments) -> Result<(), Stop> {
         if self.is_over_sctp() {
             return self.send_message(kind, arguments);

@@ -41,26 +41,28 @@ pub trait MessageSink {
     }
 
     /// Reserves `bytes` of the memory that associations share, to hold a fragment until its message is complete.
-    /// `in_order`: no earlier data is missing. Returns false if there is no room now.
+    /// `bytes` includes the fragment's record. `in_order`: no earlier data is missing. Returns false if there is no
+    /// room now.
     fn hold(&mut self, bytes: usize, in_order: bool) -> bool {
         let _ = (bytes, in_order);
         true
     }
 
-    /// Returns the largest fragmented message, bytes, that [`hold`](Self::hold) accepts in order while nothing else
-    /// is held.
+    /// Returns the maximum sum of `bytes`, over the fragments of one message, that [`hold`](Self::hold) accepts in
+    /// order while nothing else is held.
     fn max_hold(&self) -> u64 {
         u64::MAX
     }
 
-    /// Releases memory of fragments. [`on_restart`](Self::on_restart) releases all memory of a restarted association.
+    /// Releases `bytes` that [`hold`](Self::hold) reserved. When an association restarts, the sink releases all memory
+    /// of its fragments in [`on_restart`](Self::on_restart) instead.
     fn release(&mut self, bytes: usize) {
         let _ = bytes;
     }
 
-    /// Requests memory to enlarge the receive window by `increase` bytes. `grown`: bytes by which the window has grown
-    /// before. Returns false if other associations need the memory. The grant is released when the association ends or
-    /// restarts.
+    /// Requests memory to enlarge the receive window by `increase` bytes. `grown`: bytes by which the window has
+    /// already grown beyond its configured size. Returns false if other associations need the memory. The grant is
+    /// released when the association ends or restarts.
     fn grow_window(&mut self, grown: u64, increase: u64) -> bool {
         let _ = (grown, increase);
         true

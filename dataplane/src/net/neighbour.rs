@@ -120,10 +120,11 @@ pub struct Neighbour {
     pub state: &'static str,
 }
 
-/// An announcement by a neighbour: ARP, or a neighbour advertisement or solicitation.
+/// A neighbour's claim to an IP address, parsed from an ARP packet, a neighbour solicitation or a neighbour
+/// advertisement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Claim {
-    /// The neighbour's IP address.
+    /// The neighbour's IP address. With [`ClaimKind::Conflict`], our own address that the other host uses.
     pub address: IpAddr,
     /// The neighbour's link-layer address, never a group address.
     pub mac: Mac,

@@ -437,8 +437,8 @@ pub struct IpHeader {
     pub hop_limit: u8,
 }
 
-/// Appends a complete IP packet with its Ethernet header to `out`, to the link-layer address `mac`. `fill` writes the
-/// payload of `len` bytes.
+/// Appends an Ethernet frame to `out`: Ethernet header with destination `mac`, VLAN tag if the interface has one, the
+/// IP header `header`, and `len` bytes of payload, which `fill` writes.
 pub fn write_ip_frame(
     out: &mut Vec<u8>,
     interface: &Interface,

@@ -309,9 +309,9 @@ mod tests {
             }
         }
 
-        /// Runs are kept in the order of their numbers, which is the usual order; only split segments differ. A caller
-        /// that compares the use with the limit before each run exceeds the limit by at most one run. The caller stops
-        /// only once about half of the limit holds kept bytes.
+        /// A caller that compares [`MemoryUse::used`] with the limit before each run exceeds the limit by at most one
+        /// run. The caller has to stop only if the kept bytes are at least half of the limit, less one block of
+        /// `MAX_BLOCK` bytes. Runs are kept in the order of their numbers; in a sender only split segments are not.
         #[test]
         fn retransmit_buffer_memory_stays_within_limit(
             limits in prop::collection::vec(prop_oneof![0u64..20_000, 200_000u64..1_000_000, Just(u64::MAX)], 1..4),

@@ -595,8 +595,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.enter_established(Vec::new());
     }
 
-    /// Passes the refused FPDU to DDP again, after TCP has acknowledged its bytes. Attempts are rate-limited, because
-    /// each of them verifies the FPDU again.
+    /// Passes the refused FPDU to DDP again, after TCP has acknowledged its bytes. At most one attempt per
+    /// [`BLOCKED_RETRY_INTERVAL`], because each attempt verifies the FPDU again.
     fn retry_blocked(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         let Some(full) = self.upper.full_mut().filter(|full| full.receiver.is_blocked()) else {
             if let Some(rare) = self.cold.get_mut() {

@@ -28,8 +28,9 @@ impl Revision {
         }
     }
 
-    /// Returns true for both forms of revision 0. In these, FPDUPTR may count from a marker in front of the length
-    /// field.
+    /// Returns true for both forms of revision 0. The first draft can be read in two ways: FPDUPTR is the distance from
+    /// the FPDU's length field, or from a marker directly before that field. With revision 0 the receiver accepts both
+    /// values.
     pub fn is_zero(self) -> bool {
         self.number() == 0
     }

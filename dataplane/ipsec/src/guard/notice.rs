@@ -43,7 +43,7 @@ pub enum Notice {
     },
 }
 
-/// Pending notices.
+/// Notices that the control thread has not taken, at most [`MAX_NOTICES`].
 #[derive(Debug)]
 pub(super) struct Notices {
     waiting: VecDeque<Notice>,

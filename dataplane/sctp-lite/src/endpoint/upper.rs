@@ -358,8 +358,9 @@ impl<M: RegionMemory> Upper<M> {
         Some(result)
     }
 
-    /// Does the same as [`with_slot`](Self::with_slot), without the check for data to send.
-    /// [`settle_all`](Self::settle_all) makes this check, once per packet and before the next transmission.
+    /// Calls `f` and marks the slot as changed, like [`with_slot`](Self::with_slot), but does not queue the slot for
+    /// transmission. [`settle_all`](Self::settle_all) queues a changed slot that has data. It is called once per packet
+    /// and before each transmission.
     fn with_slot_unsettled<R>(
         &mut self,
         stream: u16,

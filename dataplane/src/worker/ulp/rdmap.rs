@@ -2,10 +2,10 @@
 //! Echo) over RDMAP and bare DDP.
 //!
 //! A service reposts the receive buffer of a message: Sink once it has counted the message, Echo once its answer is
-//! posted. When the number of unacknowledged answers reaches the number of buffers, Echo reposts each further buffer
-//! only when an answer is acknowledged. A peer that does not acknowledge thus occupies at most twice the number of
-//! buffers. Answers for which the stream has no room wait here; their number is at most the number of buffers. After
-//! the peer has closed, this end closes once the last answer is posted.
+//! posted. When the number of unacknowledged answers reaches the number of receive buffers, Echo reposts each further
+//! buffer only when an answer is acknowledged. For a peer that does not acknowledge, this end thus holds at most its
+//! receive buffers and equally many answers. Answers for which the stream has no room wait here; their number is at
+//! most the number of receive buffers. After the peer has closed, this end closes once the last answer is posted.
 
 use std::sync::Arc;
 

@@ -2,10 +2,13 @@
 //! the same transmission time, which identifies the run. The record of a segment needs only that time.
 //!
 //! ```text
-//!   runs   | sent at 1.0 | sent at 1.2 | sent at 1.3 |     delivery state at that time
-//!                              ▲
+//!   runs:  | sent at 1.0 | sent at 1.2 | sent at 1.3 |
+//!                             ▲
 //!   an acknowledgement whose newest segment was sent at 1.2 is a sample over that run
 //! ```
+//!
+//! Each run stores the delivery state at its transmission: bytes delivered so far, and the time of the last delivery. A
+//! sample contains the bytes delivered from then until the acknowledgement.
 //!
 //! Used only for a controller that needs samples. Memory is bounded by [`MAX_RUNS`], 64 bytes each.
 

@@ -14,7 +14,7 @@ pub(super) struct Checks {
     pub(super) framing: Framing,
     /// True if CRCs are verified.
     pub(super) crc: bool,
-    /// True with revision 0: FPDUPTR may count from a marker in front of the header.
+    /// True with revision 0: FPDUPTR may be the distance from a marker directly before the length field instead.
     pub(super) draft_pointers: bool,
     /// Largest FPDU, in bytes with markers.
     pub(super) max_fpdu: u32,
@@ -235,8 +235,9 @@ impl ReceivedMarker {
         if !framing.is_marker(target) {
             return Some(target);
         }
-        // draft-culley-iwarp-mpa-03 §7.1 counts "from the beginning of the FPDU", which may be a marker in front of the
-        // length field. A length field is never located on a marker, so the two readings cannot be confused.
+        // draft-culley-iwarp-mpa-03 §7.1 counts FPDUPTR "from the beginning of the FPDU". A marker directly before the
+        // length field may be meant. A length field is never located on a marker, so each FPDUPTR gives only one
+        // possible FPDU.
         checks.draft_pointers.then_some(target + MARKER_LEN as u64)
     }
 }

@@ -179,8 +179,8 @@ fn unanswered_window_probes_end_the_connection() {
     );
 }
 
-/// The sender's limit is the path once the time-out of an unanswered probe has expired. Ten unanswered probes are a
-/// stall, which an answer ends.
+/// The reported limit becomes [`Limit::Path`] once the time-out of an unanswered window probe has expired. Ten
+/// unanswered probes are a stall; an answer ends the stall.
 #[test]
 fn unanswered_probes_of_a_closed_window_are_a_stall() {
     let limits = Limits { retransmission: Duration::from_secs(3600), ..Limits::default() };

@@ -88,8 +88,8 @@ fn operation_pairs_follow_the_ordering_tables() {
                         assert!(seen.is_empty(), "{first:?} {second:?}: {seen:?} too early");
                     }
                 }
-                // Reversed segments are all delivered by one call, and responses follow its deliveries (§5.5 (18)).
-                // Otherwise effects are in order.
+                // With the segments reversed, the last call of `input_at` delivers both messages, and responses follow
+                // all deliveries of that call (§5.5 (18)). With the segments in order, effects are in order, too.
                 let mut expected = vec![effect(first), effect(second)];
                 if turned {
                     expected.sort_by_key(|effect| effect.ends_with("response"));

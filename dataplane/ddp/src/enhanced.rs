@@ -6,9 +6,12 @@
 //!  initiator          IRD, ORD, A=1, B C D: messages it can send           responder
 //!     |  --------------------------------------------------------------->    |  build_reply
 //!     |  accept_reply <---------------------------------------------------    |
-//!     |           IRD, ORD as it uses them, A=1, B C D: those it takes       |
+//!     |           IRD, ORD as it uses them, A=1, B C D: messages it accepts  |
 //!     |  ==== the ready-to-receive message: no bytes, first ULPDU =====>     |  may send now
 //! ```
+//!
+//! A, B, C, D: flags of the enhanced data. A requests the peer-to-peer model. B, C and D stand for the possible
+//! ready-to-receive messages: a Send, an RDMA Write and an RDMA Read.
 
 use thiserror::Error;
 

@@ -8,6 +8,9 @@
 //!  queue: | acknowledged in part | sent | being sent | waiting | ... |
 //!          front = number `first`        unsent
 //! ```
+//!
+//! `first` is the number of the message at the front. `unsent` is the index of the first message that has not been
+//! handed to the LLP completely.
 
 use core::borrow::Borrow;
 use std::sync::Arc;

@@ -68,7 +68,7 @@ fn path_state(pair: &Pair<SctpConfig>) -> (usize, Stats) {
     (association.path_len() + IP_HEADER, *association.stats())
 }
 
-// RFC 9260 §7.3, §6.9: a report reduces the path MTU, and IP fragments packets built before.
+// RFC 9260 §7.3, §6.9: a report reduces the path MTU. Packets that were built before are sent as IP fragments.
 #[test]
 fn sctp_uses_the_reported_mtu() {
     for mtu in [1500, 9000] {

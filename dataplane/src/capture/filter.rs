@@ -66,7 +66,7 @@ impl Endpoint {
 /// Filter for the frames of one stream, or of the association that carries it, in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamFilter {
-    /// Transport of the stream. SCTP in UDP also matches (RFC 6951).
+    /// Transport of the stream. `Sctp` also matches SCTP in UDP (RFC 6951).
     pub transport: Transport,
     /// Local address and port.
     pub local: SocketAddr,

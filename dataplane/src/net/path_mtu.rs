@@ -1,6 +1,6 @@
 //! Cache of the path MTUs that one worker's streams and associations have discovered (RFC 1191 §3, RFC 8201 §5.2), for
-//! later streams and associations with the same peer. The number of entries is bounded, and entries expire, because
-//! paths change.
+//! later streams and associations with the same peer. The number of entries is bounded ([`PathMtus::new`]). Entries
+//! expire after [`MAX_AGE`], because paths change.
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -25,8 +25,8 @@ const MIN_V4: u16 = 576;
 /// MTU that every IPv6 path carries (RFC 8200 §5).
 const MIN_V6: u16 = 1280;
 
-/// Isolated losses of probes of one size after which the size counts as too big. RFC 4821 §7.6.2 requires one; with
-/// two, random loss is rarely mistaken for a limit.
+/// Number of isolated losses of probes with the same size after which this size counts as too big. RFC 4821 §7.6.2
+/// requires one. With two, random loss is rarely mistaken for a limit.
 const MAX_PROBE_LOSSES: u8 = 2;
 
 /// Consecutive time-outs of full-sized packets after which the path counts as a black hole (RFC 4821 §7.7, RFC 8899

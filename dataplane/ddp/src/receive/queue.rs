@@ -374,7 +374,8 @@ impl Queue {
         Ok(header.last)
     }
 
-    /// Raises the bound on separate ranges of the next message by one step, for which the caller has reserved memory.
+    /// Raises the bound on separate ranges of the next message by `STEP_RANGES`. The caller has reserved
+    /// [`STEP_BYTES`](super::ranges::STEP_BYTES) for them.
     pub(super) fn grow_ranges(&mut self) {
         if let Some(front) = self.assemblies.front_mut() {
             front.ranges.grow();

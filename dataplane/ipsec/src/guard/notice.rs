@@ -43,11 +43,12 @@ pub enum Notice {
     },
 }
 
-/// Notices that the control thread has not taken, at most [`MAX_NOTICES`].
+/// Notices that the control thread has not taken, at most [`MAX_NOTICES`]. Audit events are also limited to
+/// [`MAX_AUDITS`] per second. Notices above either limit are dropped and counted in `lost`.
 #[derive(Debug)]
 pub(super) struct Notices {
     waiting: VecDeque<Notice>,
-    /// Start of the current one-second interval, and number of audit events in it.
+    /// Time of the first audit event of the current second, and number of audit events since.
     audits: (Instant, u32),
     lost: u64,
 }

@@ -486,7 +486,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.association.local_tag()
     }
 
-    /// Returns the verification tag of this end's packets; `None` before the peer has sent it.
+    /// Returns the verification tag that the peer has chosen, which this end's packets carry; `None` before the peer
+    /// has sent it.
     pub fn peer_tag(&self) -> Option<Tag> {
         Some(self.association.peer_tag()).filter(|tag| *tag != Tag::NONE)
     }

@@ -91,7 +91,8 @@ pub enum Event {
     },
     /// The peer shuts the association down. The source's remaining messages are sent; no further message is received.
     PeerShutdown,
-    /// The association has ended. The owner calls `poll_transmit` once more, because a last chunk may be due.
+    /// The association has ended. The owner calls `poll_transmit` until [`Association::is_done`] is true, because a
+    /// last packet may be due.
     Closed(CloseReason),
 }
 

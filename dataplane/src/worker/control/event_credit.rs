@@ -26,8 +26,8 @@ impl<Io: PortIo> Core<Io> {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Charges the events sent after event number `before` to the stream. Pauses the stream if its event credit is used
-    /// up.
+    /// Charges one credit of the stream for each event sent after event number `before`. Pauses the stream if its event
+    /// credit is used up.
     pub(in crate::worker) fn charge(&mut self, stream: &mut Stream<'_>, before: u64) {
         let stopping = self.is_stopping();
         let exhausted = self.control.charge(&mut stream.conn.transient.credit, before);

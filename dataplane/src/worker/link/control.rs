@@ -96,8 +96,8 @@ impl ControlLink {
         self.events.last_read()
     }
 
-    /// Charges the events sent after event number `before` to a stream. Returns true if the stream's credit is used up.
-    /// The caller then calls [`add_waiting`](Self::add_waiting).
+    /// Charges one credit of a stream for each event sent after event number `before`. Returns true if the stream's
+    /// credit is used up. The caller then calls [`add_waiting`](Self::add_waiting).
     pub(in crate::worker) fn charge(&mut self, credit: &mut Credit, before: u64) -> bool {
         self.events.charge(credit, before)
     }

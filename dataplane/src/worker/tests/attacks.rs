@@ -66,7 +66,7 @@ struct LastSegment {
     stamps: Option<tcp::Timestamps>,
 }
 
-/// Function that returns the frames to send instead of a frame, given the sender's index and the frame.
+/// Function that receives the sender's index and a frame, and returns the frames to send instead of it.
 type Mangler = Box<dyn FnMut(usize, TestFrame) -> Vec<TestFrame>>;
 
 /// The hosts, the path between them and the clock.

@@ -27,7 +27,7 @@ fn open(config: &EndpointConfig, service: Service, posts: usize) -> (Net, Stream
     open_with(config, config, service, posts)
 }
 
-/// Opens a stream like [`open`], with a separate configuration `client` at the first host.
+/// Opens a stream like [`open`], with the configuration `client` at the first host and `config` at the second.
 fn open_with(
     config: &EndpointConfig,
     client: &EndpointConfig,

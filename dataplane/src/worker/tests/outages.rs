@@ -103,8 +103,8 @@ fn wait_both_sent(net: &mut Net, sent: [(usize, Ticket); 2]) -> Duration {
     net.now - begun
 }
 
-// RFC 9293 §3.8.3, RFC 9260 §8.1, RFC 4861 §7.3: the outages are shorter than TCP's `user_timeout` and than SCTP's
-// time-outs up to `max_retransmits`.
+// RFC 9293 §3.8.3, RFC 9260 §8.1, RFC 4861 §7.3: streams survive outages that are shorter than TCP's `user_timeout` and
+// than the time in which SCTP reaches `max_retransmits`.
 #[test]
 fn streams_survive_a_path_outage() {
     for way in VARIANTS {

@@ -208,7 +208,8 @@ proptest! {
     }
 }
 
-/// A session without event credit causes no further event, even by packets that arrived together.
+/// A session that uses up its event credit within a run of packets is paused at once: events of the later packets stay
+/// in the endpoint.
 #[test]
 fn session_without_credit_pauses_within_a_packet_run() {
     let posts = || (0..120).map(|_| (0, false, 1200)).collect();

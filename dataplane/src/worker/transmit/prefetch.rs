@@ -9,7 +9,7 @@ use crate::worker::flows::streams::Streams;
 /// Number of pointers from a stream's slot to the furthest allocation that serving it usually touches.
 const MAX_STEPS: u32 = 4;
 /// Number of streams at the head of a queue that are prefetched before the first stream is served: the first stream,
-/// and one more for each pointer.
+/// and one more for each of the [`MAX_STEPS`] pointers.
 const PREFETCH_STREAMS: usize = MAX_STEPS as usize + 1;
 /// Maximum number of streams for which nothing is prefetched, because their state stays in the second-level cache.
 pub(in crate::worker) const PREFETCH_THRESHOLD: usize = 256;

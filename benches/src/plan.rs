@@ -147,12 +147,12 @@ impl Plan<'_> {
         self.options.seconds.unwrap_or(if self.options.quick { 0.15 } else { 0.5 })
     }
 
-    /// Returns the number of repetitions for groups with a target for a ratio.
+    /// Returns the number of repetitions of a group in which a ratio has a target.
     fn paired_repetitions(&self) -> u32 {
         if self.options.quick { 3 } else { PAIRED_REPETITIONS }
     }
 
-    /// Returns the number of repetitions for groups without a target for a ratio.
+    /// Returns the number of repetitions of a group in which no ratio has a target.
     fn unpaired_repetitions(&self) -> u32 {
         if self.options.quick { 1 } else { 3 }
     }

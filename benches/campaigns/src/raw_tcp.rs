@@ -126,7 +126,8 @@ impl RawTcp {
         Ok(answer)
     }
 
-    /// Waits at most `time` for the next in-order segment with data, SYN or FIN, or a RST. Advances RCV.NXT.
+    /// Waits at most `time` for the next in-order segment with data, SYN or FIN, or a RST. Advances RCV.NXT. `None` if
+    /// no such segment arrives in time.
     pub(crate) fn next_segment(
         &mut self,
         context: &mut AttackContext<'_>,
@@ -135,8 +136,8 @@ impl RawTcp {
         self.next_segment_by(context, time, parse)
     }
 
-    /// Does the same as [`next_segment`](Self::next_segment), with `read` in place of [`parse`] to extract a segment
-    /// from an answer.
+    /// Waits at most `time` for the next in-order segment with data, SYN or FIN, or a RST, as `read` extracts it from
+    /// an answer. Advances RCV.NXT.
     pub(crate) fn next_segment_by(
         &mut self,
         context: &mut AttackContext<'_>,

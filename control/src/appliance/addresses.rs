@@ -1,4 +1,4 @@
-//! The addresses of a peer in an active open: addresses that remain to be tried, and failures of the others.
+//! The addresses of a peer in an active open: addresses that remain to be tried, and the failures of earlier addresses.
 //!
 //! Addresses are tried in sequence. Each address except the last has an equal share of the remaining time, at most 5 s.
 //! Parallel attempts 250 ms apart, as in RFC 8305, would fail at a region that only one stream can use at a time.

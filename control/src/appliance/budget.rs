@@ -191,7 +191,8 @@ impl Budget {
         }
     }
 
-    /// Charges bytes before they are mapped, rounded up to whole pages, at least one.
+    /// Adds `requested` bytes, rounded up to whole pages and at least one page, to the charged bytes of the appliance.
+    /// Called before they are mapped. The drop of the result subtracts them.
     ///
     /// # Errors
     /// The bytes do not fit; nothing is charged.

@@ -1,7 +1,8 @@
-//! Allocation of STags: random, nonzero, unpredictable and not reused soon.
+//! Allocation of STags: random, nonzero and unpredictable. A released STag is not reused before [`QUARANTINE`] others
+//! have been released.
 //!
 //! A peer may use an STag after its region was removed. If another region had the same STag by then, the peer's bytes
-//! would be placed there. Therefore released STags are quarantined until many others have been released.
+//! would be placed there. Released STags are therefore quarantined.
 
 use std::collections::{HashSet, VecDeque};
 

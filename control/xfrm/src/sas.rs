@@ -79,7 +79,7 @@ struct SaEntry {
     usage: Usage,
     /// Use until the SA was added to the data plane.
     usage_before: Usage,
-    /// True if a report of the use is queued.
+    /// True if a report of the SA's use is queued.
     report_queued: bool,
     expire_queued: [bool; 2],
     /// Ends of lifetimes that were reported to the kernel: soft, hard.
@@ -93,7 +93,7 @@ enum QueuedRequest {
     Expire(SaKey, bool),
 }
 
-/// The mirrored SAs.
+/// The mirrored SAs, at most [`MOST_SAS`].
 pub(crate) struct Sas {
     entries: HashMap<SaKey, SaEntry>,
     ids: HashMap<SaId, SaKey>,

@@ -33,10 +33,10 @@ pub enum Profile {
     /// UDP datagrams and TCP segments to ports without a listener, 64 bytes with FCS (IPv6: 66 and 78).
     #[value(name = "line-64")]
     Line64,
-    /// As line-64, with frames of 64, 594 and 1518 bytes with FCS as 7 : 4 : 1.
+    /// As line-64, but frames have 64, 594 and 1518 bytes, FCS included, in the ratio 7 : 4 : 1.
     #[value(name = "line-imix")]
     LineImix,
-    /// As line-64, with frames of 1518 bytes with FCS.
+    /// As line-64, but each frame has 1518 bytes, FCS included.
     #[value(name = "line-1518")]
     Line1518,
     /// SYNs to the listener from random ports.

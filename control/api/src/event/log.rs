@@ -50,7 +50,7 @@ struct LogState {
     listeners: HashMap<StreamId, Arc<str>>,
 }
 
-/// The events of one class.
+/// The newest events of one class, within the bounds that [`EventLog::new`] describes.
 #[derive(Debug)]
 struct EventRing {
     events: VecDeque<StoredEvent>,

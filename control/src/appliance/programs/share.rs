@@ -1,5 +1,5 @@
-//! A program's share of memory: bytes of its memory regions and queues, and number of its memory windows and of the
-//! parts of its regions.
+//! A program's use of memory, which two limits bound: the bytes of its memory regions, queues and incomplete posts, and
+//! the number of its memory windows and parts of memory regions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ pub(super) struct Share {
     max_bytes: u64,
     max_parts: u64,
     bytes: AtomicU64,
-    /// Number of parts of memory regions, each of which is a mapping, and of memory windows.
+    /// Number of memory windows and of parts of memory regions together. Each part of a region is a mapping.
     parts: AtomicU64,
 }
 
@@ -38,7 +38,8 @@ impl Share {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Charges bytes, and parts of a memory region (1 for a memory window), until the returned value is dropped.
+    /// Adds `bytes` and `parts` to the program's use, and `bytes` to the appliance's, until the returned value is
+    /// dropped. `parts`: number of parts of a memory region, 1 for a memory window, 0 for queues.
     ///
     /// # Errors
     /// A limit of the program, or the memory ceiling of the appliance, is reached.

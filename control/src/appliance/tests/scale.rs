@@ -43,7 +43,8 @@ fn visited(operation: impl FnOnce()) -> u64 {
     visits() - before
 }
 
-/// Checks that `operation` visits at most twice as many entries with many objects as with few. `grow` adds objects.
+/// Checks that `operation` visits, at each later number of [`NUMBERS`], at most twice as many entries as at the first.
+/// `grow` adds objects.
 fn check_work(grow: impl Fn(&mut Bench, std::ops::Range<usize>), operation: impl Fn(&mut Bench)) {
     let mut bench = bench_with(LARGE);
     let (mut present, mut few) = (0, None);

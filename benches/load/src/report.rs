@@ -177,7 +177,7 @@ pub fn format_tables(results: &Results) -> String {
 }
 
 fn format_machine(machine: &BTreeMap<String, String>) -> String {
-    let value = |name| machine.get(name).map_or("unknown", String::as_str);
+    let value = |name: &str| machine.get(name).map_or("unknown", String::as_str);
     format!(
         "Measured {}, commit {}, {}, {} of memory, {}, {}, {}. Hugepages: {}. Load average at the start: {}",
         value("date"),

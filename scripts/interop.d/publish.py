@@ -16,11 +16,12 @@ MTUS = [1500, 9000]
 # Parts of a full run, and the sections of the document with the parts of their rows.
 RUNS = {
     "siw": (
-        {"server", "perf", "client", "vhost", "wrong", "cycle", "dctcp"},
+        {"server", "perf", "client", "programs", "vhost", "wrong", "cycle", "dctcp"},
         [
             ("Programs of the guest, served by the appliance", {"server", "cycle"}),
             ("perftest with -R, served by the appliance", {"perf"}),
             ("The appliance as client of servers in the guest", {"client"}),
+            ("Local programs, with programs of the guest as peers", {"programs"}),
             ("Both directions over a vhost-user port, without bridge and kernel", {"vhost"}),
             ("Protocol errors (layer/type/code of the Terminate on the wire)", {"wrong"}),
             ("DCTCP at both ends, with ECN marks by the bridge", {"dctcp"}),
@@ -59,7 +60,8 @@ def check(kind, run):
 
 
 def readable(case, seen):
-    """Returns what a program printed, with the columns of a result of perftest named."""
+    """Returns the output of a program, with the columns of a result of perftest named."""
+    seen = re.sub(r"\b1 (session|stream)s\b", r"1 \1", seen)
     if done := re.fullmatch(r"\w+: (done)", seen):
         return done.group(1)
     numbers = seen.split()
@@ -68,7 +70,7 @@ def readable(case, seen):
     # Columns of a bandwidth test: bytes, iterations, peak, average (MB/s), rate (million messages/s). Columns of a latency
     # test: bytes, iterations, minimum, maximum, typical (us), and more.
     if "_lat" in case:
-        return f"{numbers[4]} us ({numbers[2]} to {numbers[3]})"
+        return f"typical {numbers[4]} us ({numbers[2]} to {numbers[3]})"
     return f"{numbers[3]} MB/s, {float(numbers[4]) * 1e6:.0f} messages/s"
 
 
@@ -84,7 +86,7 @@ def table(rows):
     lines = ["| case | expected | " + " | ".join(f"seen, MTU {mtu}" for mtu in MTUS) + " |"]
     lines.append("|---" * (2 + len(MTUS)) + "|")
     for (case, _), row in cases.items():
-        cells = [case, row["expected"], *(row.get(mtu, "MTU 1500 only") for mtu in MTUS)]
+        cells = [case, row["expected"], *(row.get(mtu, "not run") for mtu in MTUS)]
         lines.append("| " + " | ".join(str(cell).strip().replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)
 

@@ -118,7 +118,7 @@ impl<'a> Session<'a> {
     /// Opens the connection, which replaces any previous one.
     ///
     /// # Errors
-    /// Inconclusive: there is no connection.
+    /// [`Stop::Inconclusive`]: there is no connection.
     pub fn open(&mut self) -> Result<(), Stop> {
         self.open_with(&Arguments::default())
     }
@@ -126,7 +126,7 @@ impl<'a> Session<'a> {
     /// Opens the connection; over SCTP with the adaptation indication and streams of `arguments`.
     ///
     /// # Errors
-    /// Inconclusive: there is no connection.
+    /// [`Stop::Inconclusive`]: there is no connection, or an argument cannot be computed.
     pub fn open_with(&mut self, arguments: &Arguments) -> Result<(), Stop> {
         if self.is_over_sctp() {
             return self.open_association(arguments);
@@ -207,7 +207,7 @@ impl<'a> Session<'a> {
     /// Half-closes the connection; over SCTP, ends the session.
     ///
     /// # Errors
-    /// Same as [`Self::send`].
+    /// Over SCTP, the errors of [`Self::send_text`]; none over TCP.
     pub fn finish(&mut self) -> Result<(), Stop> {
         if self.is_over_sctp() {
             self.send_text(Kind::End, "")?;
@@ -266,7 +266,7 @@ impl<'a> Session<'a> {
     /// Receives the next message or event within `within`, or within the default time. Returns `None` on time-out.
     ///
     /// # Errors
-    /// The device's stream cannot be decoded.
+    /// [`Stop::Fail`]: the device's stream cannot be decoded.
     pub fn receive(&mut self, within: Option<Duration>) -> Result<Option<Message>, Stop> {
         self.flush();
         let deadline = self.deadline(within.unwrap_or(self.setup.timing.step));
@@ -349,7 +349,8 @@ impl<'a> Session<'a> {
     /// Receives the next message, and compares it with the alternatives.
     ///
     /// # Errors
-    /// No alternative matches.
+    /// [`Stop::Fail`]: no message arrives in time, no alternative matches, or the device's stream cannot be decoded.
+    /// [`Stop::NotApplicable`]: a condition of an alternative cannot be computed.
     pub fn expect(&mut self, alternatives: &[Expected]) -> Result<Message, Stop> {
         self.set("bad.length", self.bad_length());
         if let Some(quiet) = alternatives.iter().find(|e| e.kind == Kind::Quiet) {

@@ -15,7 +15,9 @@ const SILENCE: Duration = Duration::from_millis(500);
 /// Performs a correct start-up, and prepares the needed capabilities.
 ///
 /// # Errors
-/// The device refuses the start-up, or does not perform the exchange of its service.
+/// [`Stop::NotApplicable`]: the device refuses a start-up with these arguments, the arguments do not fit the transport
+/// or the role, or the service lacks a capability. [`Stop::Inconclusive`]: the device does not perform the start-up or
+/// the exchange of its service.
 pub fn start(session: &mut Session<'_>, arguments: &Arguments, needs: &[Need]) -> Result<(), Stop> {
     session.set_exact(needs.iter().any(|n| n.capability == "exact"));
     let service = session.setup().service;

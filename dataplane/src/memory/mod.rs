@@ -221,7 +221,7 @@ impl Memory {
     /// Prepares memory as [`prepare`](Self::prepare) does, without progress reports, cancellation or bound of mappings.
     ///
     /// # Errors
-    /// As [`prepare`](Self::prepare).
+    /// The length is refused, the memory is not available, or the file cannot be read.
     pub fn new(config: &MemoryConfig) -> Result<Memory, MemoryError> {
         Memory::prepare(config, &Maps::default(), &mut |_| true)
     }

@@ -97,7 +97,7 @@ impl QueueArea {
     /// be zero.
     ///
     /// # Errors
-    /// As [`ring`](Self::ring).
+    /// The capacity is refused, or the queue is not within the area.
     pub fn shared_ring(&self, offset: u64, capacity: usize) -> Result<SharedRing, QueueError> {
         check_capacity(capacity, ring::MAX_CAPACITY)?;
         let words = self.part(offset, ring::words(capacity))?;
@@ -108,7 +108,7 @@ impl QueueArea {
     /// Returns the worker's end of a completion queue of `capacity` entries at byte `offset`. Its memory must be zero.
     ///
     /// # Errors
-    /// As [`ring`](Self::ring).
+    /// The capacity is refused, or the queue is not within the area.
     pub fn completion_queue(
         &self,
         offset: u64,

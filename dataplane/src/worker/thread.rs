@@ -66,7 +66,7 @@ impl Dataplane {
     /// registered, before its first turn, to drop privileges that a worker does not need.
     ///
     /// # Errors
-    /// As for [`Dataplane::start`].
+    /// The errors of [`Dataplane::start`].
     pub fn start_confined(
         config: &DataplaneConfig,
         ports: &mut [Port],

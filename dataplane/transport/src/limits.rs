@@ -1,5 +1,5 @@
-//! Limits of a sender, the time spent in each limit, and the delivery rate in that time. Reports show them to explain a
-//! slow stream.
+//! Reasons for which a sender stops transmitting ([`Limit`]), the time under each limit, and the delivery rate in that
+//! time. Reports show them to explain a slow stream.
 
 use core::num::NonZeroU32;
 
@@ -10,7 +10,7 @@ use crate::right_sizing::{TICK_SHIFT as FINE, ticks as fine_ticks};
 /// Minimum interval of a delivery-rate measurement: 10 ms, in fine ticks of 2^16 ns.
 const MIN_MEASURE_TICKS: u32 = 10_000_000 >> FINE;
 
-/// The cause for which a sender last stopped transmitting.
+/// The reason for which a sender last stopped transmitting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Limit {
     /// The application has no more data to send.
@@ -31,7 +31,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// All causes, in order of their discriminants.
+    /// All limits, in order of their discriminants.
     pub const ALL: [Limit; 7] = [
         Limit::Application,
         Limit::PeerWindow,
@@ -56,25 +56,25 @@ impl Limit {
     }
 }
 
-/// The limits of one sender. The times are allocated when a cause other than the application is the limit for the first
-/// time.
+/// The present limit of one sender, and the time under each limit. Memory is allocated when a limit other than
+/// [`Limit::Application`] applies for the first time.
 #[derive(Clone, Debug, Default)]
 pub struct SenderLimits(Option<Box<Limits>>);
 
 impl SenderLimits {
-    /// Returns true if a cause other than the application was the limit at the last [`note`](Self::note).
+    /// Returns true if the last [`note`](Self::note) recorded a limit other than [`Limit::Application`].
     #[inline]
     pub fn is_limited(&self) -> bool {
         self.0.as_ref().is_some_and(|limits| limits.is_limited())
     }
 
-    /// Returns true if only the application has been the limit so far, so that no memory is allocated.
+    /// Returns true if no limit other than [`Limit::Application`] was recorded so far, so that no memory is allocated.
     pub fn is_blank(&self) -> bool {
         self.0.is_none()
     }
 
     /// Records that the sender stopped transmitting at `now` because of `limit`. `acknowledged`: bytes that the peer
-    /// has acknowledged in all. The call may be omitted if the limit is the application and
+    /// has acknowledged in all. The call may be omitted for [`Limit::Application`] while
     /// [`is_limited`](Self::is_limited) is false.
     pub fn note(&mut self, now: Instant, limit: Limit, acknowledged: u64) {
         if limit != Limit::Application || self.is_limited() {
@@ -88,7 +88,7 @@ impl SenderLimits {
     }
 }
 
-/// The causes of one sender and their times.
+/// The present limit of one sender, and the time under each limit.
 ///
 /// The struct is small, because each stream that was ever limited keeps one. Times are in ticks of 2^20 ns (about a
 /// millisecond) and saturate after 52 days. An interval counts as the difference of the ticks at its ends, so that many
@@ -98,8 +98,8 @@ struct Limits {
     limit: Limit,
     /// Time at which `limit` became the limit, ticks.
     limit_since: u32,
-    /// Time for which each cause was the limit, ticks: in the order of [`Limit::ALL`], without the application. The
-    /// time since `limit_since` is not included.
+    /// Ticks under each limit, in the order of [`Limit::ALL`] without [`Limit::Application`]. The time since
+    /// `limit_since` is not included.
     times: [u32; Limit::ALL.len() - 1],
     /// Start of the present rate measurement, in [fine ticks](fine_ticks).
     measured_at: u32,
@@ -115,18 +115,18 @@ const TICK_SHIFT: u32 = 20;
 /// Snapshot of [`SenderLimits`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LimitInfo {
-    /// The cause that limits the sender now.
+    /// The limit that applies now.
     pub limit: Limit,
-    /// Time for which each cause was the limit, in the order of [`Limit::ALL`]. The application's entry is always zero:
-    /// it was the limit for the rest of the time.
+    /// Time under each limit, in the order of [`Limit::ALL`]. The entry of [`Limit::Application`] is always zero: it is
+    /// not measured.
     pub times: [Nanos; Limit::ALL.len()],
-    /// Rate at which the peer acknowledged data, bytes per second, by the last measurement. It covers at least 10 ms in
-    /// which a cause other than the application was the limit.
+    /// Rate at which the peer acknowledged data, bytes per second. Measured over at least 10 ms under limits other than
+    /// [`Limit::Application`]; `None` before the first measurement or below 1 KiB per second.
     pub delivery_rate: Option<u64>,
 }
 
 impl Limits {
-    /// Returns true if a cause other than the application is the limit.
+    /// Returns true if the present limit is not [`Limit::Application`].
     #[inline]
     fn is_limited(&self) -> bool {
         self.limit != Limit::Application

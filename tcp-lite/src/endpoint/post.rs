@@ -73,7 +73,8 @@ impl<M: RegionMemory> Endpoint<M> {
     /// Sets the source of receives of an RDMAP stream: see [`ddp::rdmap::Stream::set_receive_source`].
     ///
     /// # Errors
-    /// As [`post_receive`](Self::post_receive), with the errors of [`ddp::rdmap::Stream::set_receive_source`].
+    /// [`PostError::Closed`] before Full Operation and after the end, [`PostError::OtherUlp`] on a bare DDP stream, and
+    /// the errors of [`ddp::rdmap::Stream::set_receive_source`].
     pub fn set_receive_source(
         &mut self,
         source: Arc<dyn ReceiveSource<M>>,

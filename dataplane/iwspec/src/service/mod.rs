@@ -19,7 +19,7 @@ impl Service {
     /// Sets the facts that the private data of the device's start frame states.
     ///
     /// # Errors
-    /// The private data are malformed.
+    /// [`Stop::Inconclusive`]: the private data are malformed.
     pub fn private_data(self, session: &mut Session<'_>, data: &[u8]) -> Result<(), Stop> {
         match self {
             Service::Region | Service::Peer => advertisement::read(session, data),
@@ -30,7 +30,8 @@ impl Service {
     /// Performs the service's exchange after the start-up, and checks that the device has the needed capabilities.
     ///
     /// # Errors
-    /// Not applicable: the service lacks a capability. Inconclusive: the device does not perform the exchange.
+    /// [`Stop::NotApplicable`]: the service lacks a capability. [`Stop::Inconclusive`]: the device does not perform the
+    /// exchange.
     pub fn prepare(self, session: &mut Session<'_>, needs: &[Need]) -> Result<(), Stop> {
         match self {
             Service::Rping => rping::prepare(session, needs)?,
@@ -128,7 +129,7 @@ fn set_permitted(session: &mut Session<'_>, stag: u64, to: u64, length: u64) {
 /// Performs the first part of perftest's control exchange, on its own connection.
 ///
 /// # Errors
-/// Inconclusive: the device does not perform the exchange.
+/// [`Stop::Inconclusive`]: the device does not perform the exchange.
 pub fn begin_perftest(control: &mut Session<'_>) -> Result<(), Stop> {
     perftest::begin(control)
 }

@@ -62,7 +62,8 @@ impl<M: RegionMemory> Endpoint<M> {
     /// Sets the source of receives of an RDMAP session: see [`ddp::rdmap::Stream::set_receive_source`].
     ///
     /// # Errors
-    /// As [`post_receive`](Self::post_receive), with the errors of [`ddp::rdmap::Stream::set_receive_source`].
+    /// The session is not yet accepted, has ended, or is a bare DDP session; or the errors of
+    /// [`ddp::rdmap::Stream::set_receive_source`].
     pub fn set_receive_source(
         &mut self,
         session: SessionId,

@@ -102,8 +102,7 @@ impl Controller for Cubic {
         }
     }
 
-    /// Pauses the curve (RFC 9438 §4.2, §5.8). Time in which a cause other than the window is the limit does not
-    /// count.
+    /// Pauses the curve (RFC 9438 §4.2, §5.8): time in which the congestion window is not the limit does not count.
     fn on_app_limited(&mut self) {
         if let Some(State { epoch: Some(epoch), .. }) = self.0.get_mut() {
             epoch.paused = true;

@@ -1,9 +1,11 @@
 //! Confirmations to peers that wait until their data is written to files.
 //!
 //! ```text
-//!  message or Write ------> region, queue --dirty, append--> file writer
-//!  peer's close, Read(0) --flush of each file--> written, synced as configured ---> our close, the answer
-//!  our close --AnnounceClose-> worker --all events--> flush  \--> not written ---> the stream fails
+//!  peer's message or Write ---> bytes of a region marked dirty, or message appended ---> file writer
+//!  peer's close, or its Read of 0 bytes ---> flush of each file --+--> written, and synced as configured: our close, or
+//!                                                      ^         |    the response to the Read
+//!                                                      |         +--> not written: the stream fails
+//!  our close --AnnounceClose--> worker --all events ----+
 //! ```
 //!
 //! Two signals tell a peer that all its data was stored: the orderly end of its stream, and with RDMAP the response to

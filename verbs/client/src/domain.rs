@@ -8,7 +8,8 @@ use crate::error::Error;
 use crate::session::Session;
 
 /// A protection domain (PD). Its queue pairs can access only its own memory regions. Clones refer to the same domain,
-/// which is removed when the last clone and all of its queue pairs, memory regions and memory windows are dropped.
+/// which is removed when the last clone and all of its queue pairs, shared receive queues, memory regions and memory
+/// windows are dropped.
 #[derive(Clone, Debug)]
 pub struct ProtectionDomain(Arc<Inner>);
 
@@ -47,7 +48,7 @@ impl ProtectionDomain {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // The domain's QPs, regions and windows hold clones, so all of them are already removed. Errors after the
+        // The domain's QPs, SRQs, regions and windows hold clones, so all of them are already removed. Errors after the
         // session's end are ignored: the appliance has then removed the domain.
         let _ = self.session.link().call_done(Call::RemovePd { pd: self.number });
     }

@@ -1,4 +1,4 @@
-//! Queues the appliance's events until the program takes them. Each QP, listener and CQ has a mailbox of bounded
+//! Queues the appliance's events until the program takes them. Each QP, listener, CQ and SRQ has a mailbox of bounded
 //! length. An event is taken once: by a call on its object, or by a call on the session in order of arrival.
 //!
 //! The inbox has an eventfd. It is readable while an event can be taken through the session, and after the session's

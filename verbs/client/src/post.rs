@@ -18,8 +18,8 @@ use verbs_layout::work::{
 use crate::error::Error;
 use crate::region::MemoryRegion;
 
-/// Returns a payload that the worker gathers from `sges`, in order: at most [`MAX_SGES`](verbs_layout::work::MAX_SGES),
-/// which is 6.
+/// Returns a payload that the worker gathers from `sges`, in order: at most 6
+/// ([`MAX_SGES`](verbs_layout::work::MAX_SGES)).
 ///
 /// # Errors
 /// There are more than `MAX_SGES` SGEs, or their lengths add up to 2³² bytes or more.
@@ -27,8 +27,8 @@ pub fn gather(sges: &[Sge]) -> Result<Payload, Error> {
     Ok(Payload::Gather(SgeList::new(sges)?))
 }
 
-/// Returns a payload of at most [`MAX_INLINE`](verbs_layout::work::MAX_INLINE) bytes, which is 256. This call copies
-/// them: the caller may reuse `bytes` at once.
+/// Returns a payload of at most 256 bytes ([`MAX_INLINE`](verbs_layout::work::MAX_INLINE)). This call copies them: the
+/// caller may reuse `bytes` at once.
 ///
 /// # Errors
 /// There are more than `MAX_INLINE` bytes.

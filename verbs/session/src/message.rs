@@ -424,7 +424,7 @@ pub struct Limits {
     pub memory_regions: u32,
     /// Size of all memory regions, queues and incomplete posts together, bytes.
     pub memory_bytes: u64,
-    /// Number of incomplete posts of a send queue, and of a receive queue.
+    /// Number of incomplete posts of each send queue, and of each receive queue.
     pub posts: u32,
     /// Number of entries of a CQ for each worker.
     pub completions: u32,

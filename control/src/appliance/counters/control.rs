@@ -102,7 +102,7 @@ pub(in crate::appliance) struct ProgramTally {
     pub attached: u64,
     pub refused: u64,
     pub ended: u64,
-    /// QPs and CQs that failed.
+    /// QPs, CQs and SRQs that failed.
     pub failures: u64,
 }
 
@@ -175,7 +175,7 @@ counters! { GAUGES, fn put_gauges(now: &ObjectCounts) {
     sessions_refused: Counter = now.programs.tally.refused,
     /// Sessions that have ended.
     sessions_ended: Counter = now.programs.tally.ended,
-    /// Queue pairs and completion queues of programs that failed.
+    /// Queue pairs, completion queues and shared receive queues of programs that failed.
     session_queues_failed: Counter = now.programs.tally.failures,
     /// Unfinished jobs.
     jobs: Gauge = now.jobs as u64,

@@ -1,11 +1,11 @@
 //! Regions: registration, exclusive use by one stream, deregistration.
 //!
 //! ```text
-//!             memory created       all workers have it        RemoveStag sent      all released
-//!  (loading) ------------> Adding -----------------> Active ----------------> Removing --------------> freed
-//!                                                                            (file regions: Closing, until
-//!                                                                             the file is written)
+//!  (loading) --memory created--> Adding --all workers have it--> Active --RemoveStag sent--> Removing
+//!      --all workers have released it--> Closing --file written--> freed
 //! ```
+//!
+//! A region without a file leaves Closing at once. A failed registration leads from Adding to Removing.
 //!
 //! While its memory is being created, a region is listed with the progress. Removing it then cancels the preparation.
 //!

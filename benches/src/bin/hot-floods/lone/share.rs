@@ -3,7 +3,7 @@
 //!
 //! In a mixed path, each segment of the stream is followed by [`FLOOD_RATIO`] frames of the flood, in full bursts. In a
 //! path of the flood alone, RSTs that match no stream replace the segments. The cost of a flood's frame depends on the
-//! number of such frames in a burst, because the worker examines only a few unmatched frames per burst.
+//! number of such frames in a burst, because the worker examines only a few frames without a stream per burst.
 //!
 //! ```text
 //!  share = instructions per segment without a flood / (mixed - flood)

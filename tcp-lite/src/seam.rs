@@ -103,7 +103,8 @@ pub trait TxBatch {
     /// has no more data. Called before [`commit`](Self::commit).
     fn mark_last(&mut self) {}
 
-    /// Returns true if many streams share the port. Their bursts may then be longer ([`transport::pacing`]).
+    /// Returns true if so many streams share the port that bursts may be longer ([`transport::pacing`]). The owner
+    /// defines the number.
     fn is_shared(&self) -> bool {
         false
     }

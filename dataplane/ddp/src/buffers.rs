@@ -126,7 +126,8 @@ impl SpareBuffers {
     }
 }
 
-/// The buffer pool of one worker.
+/// Pool of the untagged receive buffers of one worker. All unfinished messages together reserve at most
+/// [`capacity`](Self::capacity) bytes.
 #[derive(Debug)]
 pub struct BufferPool {
     capacity: u64,

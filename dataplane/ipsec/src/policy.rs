@@ -259,7 +259,7 @@ impl Unmatched {
     }
 }
 
-/// An ordered list of policies.
+/// An ordered list of at most [`MAX_POLICIES`] policies. The first policy that matches a packet decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spd<T> {
     policies: Vec<Policy<T>>,

@@ -22,7 +22,7 @@ pub enum ReplayError {
     Impossible,
 }
 
-/// The anti-replay window of one inbound SA.
+/// The anti-replay window of one inbound SA, [`WINDOW_MIN`] to [`WINDOW_MAX`] packets long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
     top: u64,

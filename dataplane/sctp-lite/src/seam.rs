@@ -135,7 +135,8 @@ pub trait TxBatch {
         true
     }
 
-    /// Returns true if many streams share the port, which permits longer bursts ([`transport::pacing`]).
+    /// Returns true if so many streams share the port that bursts may be longer ([`transport::pacing`]). The owner
+    /// defines the number.
     fn is_shared(&self) -> bool {
         false
     }

@@ -226,8 +226,8 @@ impl PortQueue {
 
     /// Returns a descriptor that polls readable (level-triggered) when frames have arrived. On a vhost-user port, only
     /// frames after this call signal the descriptor. On a ring or a PCI device, only frames after [`arm`](Self::arm)
-    /// do. Returns `None` if the device has no descriptor; an idle worker must then poll again soon. The descriptor may
-    /// also report an error (interface down), which is not a reason to stop polling.
+    /// do. Returns `None` if the device has no descriptor; the caller must then call [`rx_burst`](Self::rx_burst) at
+    /// intervals. The descriptor may also report an error (interface down), which is not a reason to stop polling.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.doorbells {
             Some(bells) => Some(bells.own.fd()),

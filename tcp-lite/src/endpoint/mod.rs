@@ -491,8 +491,8 @@ impl<M: RegionMemory> Endpoint<M> {
         Some(self.conn.idle_since() + timeout)
     }
 
-    /// Frees memory that an idle stream does not need. The owner calls it when nothing has been received for a while.
-    /// Protocol behaviour is unchanged.
+    /// Frees memory that an idle stream does not need. The owner decides after which time without received packets a
+    /// stream is idle. Protocol behaviour is unchanged.
     pub fn shrink(&mut self, now: Instant) {
         self.conn.shrink(now);
         self.upper.shrink();

@@ -282,9 +282,9 @@ impl UlpChecks for Checks {
         self.delivered.push_back(DeliveredSegment { header, control, len, receive, is_ready });
     }
 
-    /// Returns the use, which depends on the opcode: Immediate Data uses up a receive, but is not placed into it (RFC
-    /// 7306 §6.3). While the ready-to-receive message is awaited, the receive of a message behind the first message is
-    /// unknown.
+    /// Returns whether the message uses up a receive, and where its payload goes. Immediate Data uses up a receive, but
+    /// is not placed into it (RFC 7306 §6.3). While the ready-to-receive message is awaited, the receive of a message
+    /// behind the first message is unknown.
     fn receive_use(&self, header: &UntaggedRepr, len: u32) -> ReceiveUse {
         if self.is_ready_message(header, len) {
             return ReceiveUse::Ready;

@@ -210,7 +210,8 @@ impl EventQueue {
         self.sent
     }
 
-    /// Charges the events sent after event number `before` to a stream. Returns true if the stream's credit is used up.
+    /// Charges one credit of a stream for each event sent after event number `before`. Returns true if the stream's
+    /// credit is used up.
     pub(in crate::worker) fn charge(&self, credit: &mut Credit, before: u64) -> bool {
         for number in before + 1..=self.sent {
             credit.add(number, self.last_read);

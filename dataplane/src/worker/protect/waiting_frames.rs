@@ -1,5 +1,5 @@
-//! Frames that wait for an SA. TCP and SCTP retransmit lost packets, so only a few frames are kept, and only for a
-//! short time.
+//! Frames that wait for an SA. TCP and SCTP retransmit lost packets, so at most [`MAX_FRAMES`] frames are kept, each
+//! for at most [`MAX_WAIT`].
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -19,7 +19,7 @@ use crate::seq::ExtSeq;
 pub enum Growth {
     /// The acknowledgement covers new data outside of fast recovery, and the window limited sending.
     Allowed,
-    /// A cause other than the window limited sending.
+    /// The congestion window did not limit sending.
     AppLimited,
     /// A reduction is in progress, or nothing new is acknowledged.
     None,
@@ -157,7 +157,7 @@ pub(super) trait Controller: Clone + fmt::Debug + Default {
     /// and threshold.
     fn on_timeout(&mut self) {}
 
-    /// Records that a cause other than the window limits sending, or that nothing was sent for one RTO (RFC 5681 §4.1).
+    /// Records that the congestion window does not limit sending, or that nothing was sent for one RTO (RFC 5681 §4.1).
     fn on_app_limited(&mut self) {}
 
     /// Processes a change of the size of a full segment from `before` to `after` bytes; the window keeps its bytes.

@@ -43,7 +43,7 @@ struct Epoch {
     /// The window at the last acknowledgement, segments, and the time of that acknowledgement.
     cwnd: f64,
     last_ack_at: Instant,
-    /// True if a cause other than the window has been the limit since `last_ack_at`.
+    /// True if the congestion window has not limited sending since `last_ack_at`.
     paused: bool,
 }
 

@@ -250,7 +250,7 @@ impl Congestion {
         each!(&mut self.state.algorithm, it => it.on_echo(echo));
     }
 
-    /// Records that a cause other than the window limits sending.
+    /// Records that the congestion window does not limit sending.
     #[inline]
     pub fn on_app_limited(&mut self) {
         each!(&mut self.state.algorithm, it => it.on_app_limited());

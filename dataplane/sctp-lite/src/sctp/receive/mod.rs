@@ -495,7 +495,8 @@ impl Receiver {
         self.stats.bytes >= self.half_used_at
     }
 
-    /// Returns the use of the window; `rtt` is the shortest round-trip time. Called once half a window was received.
+    /// Judges whether the peer uses more than half of the window per round trip. `rtt`: the shortest round-trip time.
+    /// Called once half a window was received since the start of the measurement.
     pub(super) fn usage(&self, now: Instant, rtt: Nanos) -> WindowUsage {
         let delivered = self.stats.bytes + u64::from(self.window / 2) - self.half_used_at;
         let ticks = right_sizing::ticks(now).wrapping_sub(self.measured_since);

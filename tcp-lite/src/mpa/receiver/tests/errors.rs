@@ -144,8 +144,8 @@ fn wrong_crc_beyond_a_gap_exhausts_verify_budget() {
     bench.arrive(b[0]..b[1]);
     assert_eq!(bench.handed_up(&good), [0]);
     assert_eq!(error_code(&bench), Some((b[1] as u64, 2)));
-    // Each received byte reduces the count. A damaged segment with a whole FPDU thus reduces the count by as much as it
-    // adds. Any number of such segments is dropped.
+    // Each received byte lowers the count of bytes that failed verification. A damaged segment with a whole FPDU thus
+    // lowers the count by as many bytes as it adds, and any number of such segments is dropped.
     let good = stream(true, &[1000, 1400]);
     let b = good.boundaries();
     let mut bench = Bench::new(&good, &Config { bad_crc_tries: 1, ..Config::default() });

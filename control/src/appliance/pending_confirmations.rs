@@ -1,11 +1,11 @@
 //! Confirmations to peers that wait until their data is written to files.
 //!
 //! ```text
-//!  peer's message or Write ---> bytes of a region marked dirty, or message appended ---> file writer
-//!  peer's close, or its Read of 0 bytes ---> flush of each file --+--> written, and synced as configured: our close, or
-//!                                                      ^         |    the response to the Read
-//!                                                      |         +--> not written: the stream fails
-//!  our close --AnnounceClose--> worker --all events ----+
+//!  peer's message or Write ---> dirty bytes of a region, or an appended message ---> file writer
+//!  peer's close, or its Read of 0 bytes ----------------> flush of each file
+//!  our close --AnnounceClose--> worker --all its events-> flush of each file
+//!  flush of each file --+--> written, and synced as configured ---> our close, or the response to the Read
+//!                       +--> not written ---> the stream fails
 //! ```
 //!
 //! Two signals tell a peer that all its data was stored: the orderly end of its stream, and with RDMAP the response to

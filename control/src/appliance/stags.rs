@@ -8,7 +8,7 @@ use std::collections::{HashSet, VecDeque};
 
 use wire::ddp::Stag;
 
-/// Number of released STags in quarantine.
+/// Maximum number of released STags in quarantine, and of released memory windows.
 pub const QUARANTINE: usize = 65_536;
 
 /// Maximum number of draws for one STag. The quarantines hold at most 2^16 + 2^24 of the 2^32 values, so even a second

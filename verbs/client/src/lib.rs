@@ -47,8 +47,11 @@
 //!
 //! When the appliance ends, calls return [`Error::Disconnected`], posts fail, and completions that have arrived can
 //! still be polled. Memory stays mapped. A message that breaks the protocol also ends the session. A queue that is
-//! corrupt in shared memory fails without ending the session. Calls wait for the appliance's answer without a time-out:
-//! an appliance that hangs blocks them. Only opening a session has a time-out, ten seconds.
+//! corrupt in shared memory fails without ending the session.
+//!
+//! A call waits for the appliance's answer without a time-out: an appliance that hangs blocks it. Only opening a
+//! session has a time-out for the answer, ten seconds. A connect, an accept and a disconnect are answered before their
+//! outcome is known. Their time-outs limit the wait for the outcome.
 //!
 //! # Fork
 //!

@@ -155,12 +155,20 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
     }
 
     /// Posts a message for sending. Messages are sent in the order in which they are posted (RFC 5041 §5.3).
+    ///
+    /// # Errors
+    /// [`PostError::Closed`] after a close; [`PostError::Full`] at the limit of posts; [`PostError::OutOfBounds`] if
+    /// the source is not in its region; [`PostError::TooLong`] for 2^32 or more bytes; [`PostError::ToWrap`] if TO plus
+    /// length exceeds 64 bits.
     pub fn post(&mut self, message: Message<M>) -> Result<(), PostError> {
         self.sender.post(message)
     }
 
     /// Posts a message as [`post`](Self::post) does, with a borrowed region. The region handle is cloned only for the
     /// first of consecutive messages from a region.
+    ///
+    /// # Errors
+    /// The errors of [`post`](Self::post).
     #[inline]
     pub fn post_borrowed(&mut self, message: Message<&M>) -> Result<(), PostError> {
         self.sender.post(message)
@@ -229,7 +237,11 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         self.sender.uses_memory(memory) || self.receiver.uses_memory(memory)
     }
 
-    /// Adds `n` receive buffers to a queue.
+    /// Adds `n` receive buffers to a queue, up to 2^31 - 1 unused buffers.
+    ///
+    /// # Errors
+    /// [`PostError::NoSuchQueue`] if the stream has no queue `qn`; [`PostError::OtherReceiveMode`] if the queue has
+    /// posted or shared receives.
     pub fn post_buffers(&mut self, qn: Qn, n: u32) -> Result<(), PostError> {
         self.receiver.post_buffers(qn, n)
     }

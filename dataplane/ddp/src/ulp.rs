@@ -216,7 +216,8 @@ impl<M: RegionMemory> Ulp<M> {
     /// Adds `n` receive buffers to a queue. With RDMAP only [`MESSAGE_QUEUE`] is allowed.
     ///
     /// # Errors
-    /// The queue does not exist, or is not allowed.
+    /// [`PostError::NoSuchQueue`] if the queue does not exist or is not allowed; [`PostError::OtherReceiveMode`] if it
+    /// has posted or shared receives.
     pub fn post_buffers(&mut self, qn: Qn, n: u32) -> Result<(), PostError> {
         match self {
             Ulp::Ddp(stream) => stream.post_buffers(qn, n),

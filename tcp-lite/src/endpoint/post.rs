@@ -56,7 +56,8 @@ impl<M: RegionMemory> Endpoint<M> {
     /// Adds `n` receive buffers to queue `qn`. RDMAP streams have only [`ddp::MESSAGE_QUEUE`].
     ///
     /// # Errors
-    /// [`PostError::Closed`] outside Full Operation, [`PostError::NoSuchQueue`] if `qn` does not exist.
+    /// [`PostError::Closed`] outside Full Operation, [`PostError::NoSuchQueue`] if `qn` does not exist,
+    /// [`PostError::OtherReceiveMode`] if the queue has posted or shared receives.
     pub fn post_buffers(&mut self, qn: Qn, n: u32) -> Result<(), PostError> {
         self.upper.full_mut().ok_or(PostError::Closed)?.stream.post_buffers(qn, n)
     }

@@ -151,8 +151,11 @@ impl<M: RegionMemory> Stream<M> {
     /// order (RFC 5040 §5.5 (13), (15)).
     ///
     /// # Errors
-    /// The stream is closed or full, the bytes are outside the region, TO plus length exceeds 64 bits, or the stream
-    /// does not support the operation.
+    /// [`PostError::Closed`] after this end's close, and for Reads and atomics also after the peer's;
+    /// [`PostError::Full`] at the limit of operations; [`PostError::OutOfBounds`] if the source is not in its region;
+    /// [`PostError::TooLong`] for 2^32 or more bytes; [`PostError::ToWrap`] if TO plus length exceeds 64 bits;
+    /// [`PostError::NoReads`] for Reads and atomics with ORD 0; [`PostError::NoExtensions`] for an operation of RFC
+    /// 7306 that the stream does not have.
     pub fn post(&mut self, request: WorkRequest<M>) -> Result<(), PostError> {
         if self.is_closed() || (self.peer_closed && request.is_request()) {
             return Err(PostError::Closed);
@@ -197,7 +200,10 @@ impl<M: RegionMemory> Stream<M> {
         }
     }
 
-    /// Adds `n` receive buffers for Sends and Immediate Data.
+    /// Adds `n` receive buffers for Sends and Immediate Data, up to 2^31 - 1 unused buffers.
+    ///
+    /// # Errors
+    /// [`PostError::OtherReceiveMode`] on a stream with posted or shared receives.
     pub fn post_buffers(&mut self, n: u32) -> Result<(), PostError> {
         self.ddp.post_buffers(SEND_QUEUE, n)
     }

@@ -41,7 +41,7 @@ impl<M: RegionMemory> Endpoint<M> {
     /// Adds `n` receive buffers to a queue. An RDMAP session has only [`ddp::MESSAGE_QUEUE`].
     ///
     /// # Errors
-    /// The session is not yet accepted or has ended, or the queue does not exist.
+    /// The session is not yet accepted or has ended, or the queue does not exist or has posted or shared receives.
     pub fn post_buffers(&mut self, session: SessionId, qn: Qn, n: u32) -> Result<(), PostError> {
         self.call_ulp(session, false, |ulp| ulp.post_buffers(qn, n))
     }

@@ -5,10 +5,12 @@
 //! the next SA.
 //!
 //! ```text
-//!   policies or SAs change --> a round over all carriers, a few in a turn --> protected: no action
-//!                                                                        `--> less: ends at its time, unless a later
-//!                                                                             round finds it protected
+//!   policies or SAs change --> round over all carriers --> as required: no action
+//!                                                     `--> less: ends after UNPROTECTED_TIMEOUT, unless a later
+//!                                                          round finds it protected as required
 //! ```
+//!
+//! A round checks at most [`MAX_SLOTS_PER_TURN`] slots per turn.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -16,9 +16,9 @@ impl<M: RegionMemory> Stream<M> {
     /// the receive's spans at arrival and must not be longer. Immediate Data is not placed: an empty list suffices.
     ///
     /// # Errors
-    /// [`PostError::OtherReceiveMode`] on a stream with pooled buffers, [`PostError::Full`], [`PostError::OutOfBounds`]
-    /// if a span is not in its region, [`PostError::Closed`] once receives have been flushed. After
-    /// [`close`](Self::close) receives can be posted until the peer closes.
+    /// [`PostError::OtherReceiveMode`] on a stream without [`ReceiveMode::Posted`]; [`PostError::OutOfBounds`] if a
+    /// span is not in its region; [`PostError::Full`] at the limit of receives; [`PostError::Closed`] once receives
+    /// have been flushed. After [`close`](Self::close) receives can be posted until the peer closes.
     pub fn post_receive(&mut self, receive: Receive<M>) -> Result<(), PostError> {
         self.ddp.post_receive(receive)
     }

@@ -110,7 +110,7 @@ pub struct StagEntry<M> {
     pub memory_offset: u64,
 }
 
-/// Reasons to refuse an insertion or a binding.
+/// Reasons to refuse an insertion, a binding or a change of rights.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StagError {
     /// The STag is in use.
@@ -180,6 +180,10 @@ impl<M: crate::memory::RegionMemory> StagTable<M> {
     }
 
     /// Makes an STag valid for exactly the entry's bytes (RFC 5041 §8.3 (1), (2)).
+    ///
+    /// # Errors
+    /// The STag is in use, TO plus length exceeds 64 bits, the bytes are not all in the memory, or the memory does not
+    /// permit the rights.
     pub fn insert(&mut self, entry: StagEntry<M>) -> Result<(), StagError> {
         let StagEntry { stag, base_to, len, memory_offset: offset, .. } = entry;
         if base_to.0.checked_add(len).is_none() {
@@ -209,6 +213,9 @@ impl<M: crate::memory::RegionMemory> StagTable<M> {
     }
 
     /// Binds an STag to one stream, or with `None` to all streams of its domain (RFC 5041 §8.3 (3)).
+    ///
+    /// # Errors
+    /// [`StagError::Unknown`].
     pub fn bind(&mut self, stag: Stag, stream: Option<StreamId>) -> Result<(), StagError> {
         let slot = self.part_mut(stag).get_mut(&stag).ok_or(StagError::Unknown(stag))?;
         slot.entry.stream = stream;
@@ -216,6 +223,9 @@ impl<M: crate::memory::RegionMemory> StagTable<M> {
     }
 
     /// Changes the rights of peers (RFC 5041 §8.3.1 (5)).
+    ///
+    /// # Errors
+    /// The STag is unknown, or the memory does not permit the rights.
     pub fn set_access(&mut self, stag: Stag, access: Access) -> Result<(), StagError> {
         let slot = self.part_mut(stag).get_mut(&stag).ok_or(StagError::Unknown(stag))?;
         check_access(&slot.entry, access)?;

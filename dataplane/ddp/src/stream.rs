@@ -177,6 +177,9 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
     /// Posts the last message (RFC 5041 §7.1), which is not subject to the bound on posts. Messages that have not begun
     /// are flushed. A begun message is cut after its last sent segment. No message can be posted behind the last
     /// message.
+    ///
+    /// # Errors
+    /// The errors of [`post`](Self::post) except [`PostError::Full`].
     pub fn post_last(&mut self, message: Message<M>) -> Result<(), PostError> {
         self.post_last_after(message, 0)
     }

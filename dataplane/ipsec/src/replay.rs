@@ -74,6 +74,9 @@ impl Window {
     }
 
     /// Returns the 64-bit sequence number for `low` (RFC 4303 appendix A2.2); without ESN `low` itself.
+    ///
+    /// # Errors
+    /// [`ReplayError::Impossible`]: the number would be negative or exceed 64 bits.
     pub fn extend(&self, low: u32, esn: bool) -> Result<u64, ReplayError> {
         if !esn {
             return Ok(u64::from(low));

@@ -252,7 +252,7 @@ pub struct ReadRequestRepr {
 }
 
 impl ReadRequestRepr {
-    /// Parses the header at the start of `bytes`.
+    /// Parses the header at the start of `bytes`. Fails if bytes are missing.
     pub fn parse(bytes: &[u8]) -> Result<ReadRequestRepr, Truncated> {
         let view = ReadRequestHeader::new(bytes)?;
         Ok(ReadRequestRepr {
@@ -427,7 +427,7 @@ pub struct AtomicResponseRepr {
 }
 
 impl AtomicResponseRepr {
-    /// Parses the header at the start of `bytes`.
+    /// Parses the header at the start of `bytes`. Fails if bytes are missing.
     pub fn parse(bytes: &[u8]) -> Result<AtomicResponseRepr, Truncated> {
         check_len(bytes.len(), ATOMIC_RESPONSE_LEN)?;
         let id = be::u32(bytes, field::ORIGINAL_ID);

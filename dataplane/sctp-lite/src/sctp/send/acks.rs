@@ -51,7 +51,10 @@ struct Blocks {
 }
 
 impl Sender {
-    /// Processes a SACK. An outdated SACK has no effect.
+    /// Processes a SACK. A SACK whose cumulative TSN is below an earlier one's has no effect (RFC 9260 §6.2.1 D i).
+    ///
+    /// # Errors
+    /// The SACK acknowledges a TSN that was never sent, or a block is invalid. Nothing is changed but the counters.
     pub fn on_sack(
         &mut self,
         now: Instant,

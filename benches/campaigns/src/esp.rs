@@ -64,7 +64,8 @@ impl Opener {
         Ok(Opener(Inbound::new(&RETURN_SA.parameters(), 4096).context("an SA from the target")?))
     }
 
-    /// Waits for the next in-order segment that arrives inside ESP; see [`RawTcp::next_segment`].
+    /// Waits for the next in-order segment that arrives inside ESP; see [`RawTcp::next_segment`]. `None` if none
+    /// arrives in time.
     pub(crate) fn next_segment(
         &mut self,
         context: &mut AttackContext<'_>,

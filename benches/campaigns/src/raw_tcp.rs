@@ -137,7 +137,7 @@ impl RawTcp {
     }
 
     /// Waits at most `time` for the next in-order segment with data, SYN or FIN, or a RST, as `read` extracts it from
-    /// an answer. Advances RCV.NXT.
+    /// an answer. Advances RCV.NXT. `None` if no such segment arrives in time.
     pub(crate) fn next_segment_by(
         &mut self,
         context: &mut AttackContext<'_>,

@@ -71,7 +71,7 @@ impl Router {
     }
 
     /// Builds a neighbour advertisement with the flags solicited and override, and the target link-layer address option
-    /// (RFC 4861 §4.4).
+    /// (RFC 4861 §4.4). `None` if it cannot be encoded.
     fn build_advertisement(&self, asker: [u8; 6], source: [u8; 16]) -> Option<Vec<u8>> {
         let mut body = ROUTER_V6.octets().to_vec();
         body.extend_from_slice(&[2, 1]);

@@ -24,7 +24,7 @@ pub enum ExplainSubject {
 
 impl ExplainSubject {
     /// Parses an address with or without a port, a stream (16 hexadecimal digits), a job (any other number), or a
-    /// program (`program-` and a number).
+    /// program (`program-` and a number). `None` for any other text.
     pub fn parse(text: &str) -> Option<ExplainSubject> {
         let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
         if let Ok(address) = address::parse(inner.unwrap_or(text)) {

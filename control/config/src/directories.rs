@@ -278,7 +278,7 @@ fn absolute(path: &Path) -> PathBuf {
 }
 
 /// Splits a path at a directory. The directory is the operator's and may contain `..`. The rest must name a file and
-/// must not contain `..`.
+/// must not contain `..`. Otherwise returns `None`.
 fn split_at(directory: &Path, whole: &Path) -> Option<SplitPath> {
     let rest = whole.strip_prefix(directory).ok()?;
     let goes_up = rest.components().any(|part| part == Component::ParentDir);

@@ -474,7 +474,8 @@ pub(super) fn u64_or_string(value: &DeValue<'_>) -> Parsed<u64> {
     }
 }
 
-/// Parses decimal digits, or hexadecimal digits after `0x`, without a sign.
+/// Parses decimal digits, or hexadecimal digits after `0x`, without a sign. `None` for any other text, or a number of
+/// more than 64 bits.
 pub fn parse_u64(text: &str) -> Option<u64> {
     let (digits, radix) = match text.strip_prefix("0x") {
         Some(digits) => (digits, 16),

@@ -266,7 +266,7 @@ impl Env {
         id
     }
 
-    /// Returns the progress of a memory request until its result is taken.
+    /// Returns the progress of a memory request until its result is taken. `None` for an unknown request.
     pub(super) fn watch(&self, id: u64) -> Option<&Arc<Watch>> {
         self.loading.get(&id).map(|(_, watch)| watch)
     }

@@ -188,7 +188,7 @@ impl Server {
     }
 
     /// Returns the time at which [`poll`](Self::poll) is due without a readable descriptor: at a request's deadline, or
-    /// after the back-off.
+    /// after the back-off. `None` without either.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let requests = self.connections.values().filter_map(Connection::request_deadline);
         requests.chain(self.backoff.retry_at()).min()

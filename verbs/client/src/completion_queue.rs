@@ -56,7 +56,9 @@ struct Rings {
 
 impl Session {
     /// Creates a CQ with room for at least `entries` completions of each worker. A CQ that overflows fails with all of
-    /// its QPs. The posts of all its QPs whose completions were not polled yet must therefore not exceed `entries`.
+    /// its QPs. The incomplete posts of its QPs, unsignalled posts included, and the completions that were not polled
+    /// yet must therefore not exceed `entries` together.
+    ///
     /// # Errors
     /// The channel belongs to another session, the appliance refuses the CQ, or the session has ended.
     pub fn create_completion_queue(

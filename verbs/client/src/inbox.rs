@@ -280,6 +280,7 @@ impl AsFd for Inbox {
 
 impl State {
     /// Removes and returns the oldest event of an object. A taken connection request is open until it is answered.
+    /// `None` if there is none.
     fn pop(&mut self, key: Key) -> Option<Event> {
         let (number, event) = self.mailboxes.get_mut(&key)?.events.pop_front()?;
         self.order.remove(&number);

@@ -52,7 +52,7 @@ impl Roles {
     }
 
     /// Returns the highest role of a peer. The overflow user id (65534 by default) never has a role, because it stands
-    /// for every user without an id in this user namespace.
+    /// for every user without an id in this user namespace. `None` without a role.
     pub(super) fn role_of(&self, peer: &Credentials) -> Option<Role> {
         if peer.uid == self.overflow.uid {
             return None;

@@ -267,7 +267,7 @@ impl NeighbourCache {
         }
     }
 
-    /// Probes the neighbour unless it is stale or unresolved. Called when a stream's segments are probably lost.
+    /// Probes the neighbour if its entry is reachable or delayed. Called when a stream's segments are probably lost.
     pub fn suspect(&mut self, address: IpAddr, now: Instant) {
         if let Some(at) = self.find(address) {
             self.suspect_at(at, now);

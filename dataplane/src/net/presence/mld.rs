@@ -72,7 +72,8 @@ pub(super) struct MldState {
 }
 
 impl MldState {
-    /// Requests the unsolicited reports, which [`announce`](Self::announce) sends. Called when the interface comes up.
+    /// Requests the unsolicited reports, which [`announce`](Self::announce) sends. Called when the worker starts and
+    /// when the link comes up.
     pub(super) fn start(&mut self, now: Instant) {
         self.expire(now);
         self.unsolicited_left = ROBUSTNESS;

@@ -91,8 +91,8 @@ pub(in crate::worker) struct WaitingStream {
     max_held: u32,
 }
 
-/// Upper bound of a stream's unread events. The events are counted in two groups. Each group has the number of its
-/// newest event and its size.
+/// Upper bound of a stream's unread events: each takes one credit until the control thread has read it. The events are
+/// counted in two groups. Each group has the number of its newest event and its size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::worker) struct Credit {
     older: (u64, u32),

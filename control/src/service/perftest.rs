@@ -18,7 +18,8 @@
 //!
 //! | traffic | program |
 //! |---|---|
-//! | Writes, or Reads, on the data stream | bandwidth of Writes; bandwidth or latency of Reads: no action |
+//! | Writes on the data stream | bandwidth of Writes: no action |
+//! | Reads on the data stream | bandwidth or latency of Reads: no action |
 //! | Sends, client's address not page-aligned | bandwidth of Sends: the server writes their number there as credit |
 //! | Sends, client's address page-aligned | latency of Sends: the server sends each message back |
 //! | ten control messages, then silence | latency of Writes: the server writes first, then answers each Write |

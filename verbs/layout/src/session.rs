@@ -4,11 +4,12 @@
 //! builds with different layouts do not share memory. The messages of the session give the offset of each structure.
 //!
 //! ```text
-//!  word  0        1         2        3 .. 10                                       11 .. 15   16
-//!       | magic  | version | length | sizes of the structures, as the writer has   | zero    | structures ...
-//!                             bytes   them (see `Size`)                                        each at a multiple
-//!                                                                                               of 128 bytes
+//!  word  0       1         2        3 .. 10               11 .. 15   16 ..
+//!       | magic | version | length | sizes of structures | zero     | structures |
 //! ```
+//!
+//! The length of the area is in bytes. The sizes are those that the writer uses ([`Size`]). The offset of each structure
+//! is a multiple of 128 bytes.
 
 use crate::shared::{LINE_WORDS, Ordering, Word};
 use crate::version::{OLDEST, VERSION};

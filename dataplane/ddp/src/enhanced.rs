@@ -118,9 +118,9 @@ pub enum NegotiationError {
     /// One end accepts fewer RDMA Reads than the other must issue (§9.1, code 6).
     #[error("insufficient IRD: {needed} needed, {offered} offered")]
     InsufficientIrd {
-        /// IRD of the end that accepts them.
+        /// IRD of the end that accepts the Reads.
         offered: u16,
-        /// ORD of the end that issues them.
+        /// ORD of the end that issues the Reads.
         needed: u16,
     },
     /// The ends have no ready-to-receive message or no connection model in common (§9.2, code 7).

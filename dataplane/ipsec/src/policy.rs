@@ -229,9 +229,9 @@ pub enum PolicyError {
     /// The policy matches no packet: an earlier one matches all of its packets.
     #[error("policy {later}: policy {earlier} before it takes all of its packets")]
     Shadowed {
-        /// The policy that matches the packets.
+        /// Number of the policy that matches the packets.
         earlier: usize,
-        /// The policy that matches none.
+        /// Number of the policy that matches none.
         later: usize,
     },
 }

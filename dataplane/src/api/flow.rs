@@ -11,7 +11,7 @@ pub struct FlowInfo {
     pub rtt: Option<Duration>,
     /// Round-trip time variation (RFC 6298 §2); zero before the first measurement.
     pub rttvar: Duration,
-    /// Minimum round-trip time of the last minutes; `None` before the first measurement.
+    /// Minimum round-trip time of the last 1 to 2 minutes; `None` before the first measurement.
     pub min_rtt: Option<Duration>,
     /// Retransmission time-out, including the current back-off.
     pub rto: Duration,

@@ -24,7 +24,7 @@ pub struct Delivery {
     min_rtt: Option<Nanos>,
     /// RACK.fack before this acknowledgement.
     fack: ExtSeq,
-    /// Sequence space newly known to have arrived.
+    /// Bytes newly known to have arrived; in TCP, bytes of sequence space.
     pub bytes: u64,
     /// The latest transmission among the segments that arrived, without ambiguous transmissions (RFC 8985 §6.2
     /// step 2).

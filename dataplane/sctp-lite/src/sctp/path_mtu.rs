@@ -21,7 +21,7 @@ pub(super) struct PathMtu {
     /// Minimum MTU accepted from a report for an IPv4 path, bytes.
     pub(super) min_mtu: u16,
     v6: bool,
-    /// Length of the longest packet with data sent since the last time-out.
+    /// Length of the longest packet with data sent since the last time-out, bytes.
     pub(super) longest_since_timeout: u16,
     pub(super) discovery: Option<Box<MtuDiscovery>>,
 }

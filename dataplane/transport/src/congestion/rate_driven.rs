@@ -46,10 +46,10 @@ struct State {
     phase: Phase,
     /// The highest rate of each of the last rounds, bytes per second; the current round first.
     rates: [u64; ROUNDS],
-    /// A round ends when a sample's `prior_delivered` reaches this.
+    /// Value of a sample's `prior_delivered`, bytes, at which the round ends.
     round_end: u64,
     delivered: u64,
-    /// The highest rate when it last grew by a quarter, and the rounds since.
+    /// Highest rate when it last grew by at least a quarter, bytes per second, and the number of rounds since.
     full_rate: u64,
     full_rounds: u8,
     min_rtt: Option<Nanos>,

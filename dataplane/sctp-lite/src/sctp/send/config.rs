@@ -22,8 +22,8 @@ pub struct SendConfig {
     pub send_window: u64,
     /// True to spread the packets of a congestion window over the round trip, if the round trip is long enough.
     pub pacing: bool,
-    /// Max.Burst (RFC 9260 §16): packets that may be sent at once, in addition to as many as were just acknowledged.
-    /// No effect while pacing spreads packets.
+    /// Max.Burst (RFC 9260 §16): number of packets that may be sent at once, in addition to the packets acknowledged
+    /// since the last transmission. No effect while pacing spreads packets.
     pub max_burst: u32,
     /// True to send a tail loss probe when acknowledgements are overdue (RFC 8985 §7).
     pub tail_loss_probe: bool,

@@ -238,8 +238,8 @@ impl Sender {
         self.board.pipe()
     }
 
-    /// Returns the shortest round-trip time: the minimum of the last minutes, or the SRTT if that is shorter; `None`
-    /// before the first measurement.
+    /// Returns the shortest round-trip time: the minimum over the last 1 to 2 minutes, or the SRTT if that is shorter;
+    /// `None` before the first measurement.
     pub(super) fn base_rtt(&self) -> Option<Nanos> {
         self.recovery.base_rtt()
     }
@@ -254,7 +254,7 @@ impl Sender {
         self.recovery.rtt().rttvar().into()
     }
 
-    /// Returns the shortest round-trip time of the last minutes; `None` before the first measurement.
+    /// Returns the shortest round-trip time of the last 1 to 2 minutes; `None` before the first measurement.
     pub fn min_rtt(&self) -> Option<Duration> {
         self.recovery.min_rtt().map(Duration::from)
     }

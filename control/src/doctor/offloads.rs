@@ -74,7 +74,8 @@ fn check_device(
     );
 }
 
-/// Returns the command that turns off the offloads `on` of the port's own interface. The device may lack the others.
+/// Returns the command that turns off the offloads in `on` at the port's own interface. It names no other offload,
+/// because the device may lack it.
 fn own_command(device: &str, on: &[&str]) -> String {
     let short = |name: &str| match name {
         "generic-receive-offload" => "gro off",

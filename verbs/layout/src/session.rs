@@ -8,8 +8,8 @@
 //!       | magic | version | length | sizes of structures | zero     | structures |
 //! ```
 //!
-//! The length of the area is in bytes. The sizes are those that the writer uses ([`Size`]). The offset of each structure
-//! is a multiple of 128 bytes.
+//! The length of the area is in bytes. The sizes are those that the writer uses ([`Size`]). The offset of each
+//! structure is a multiple of 128 bytes.
 
 use crate::shared::{LINE_WORDS, Ordering, Word};
 use crate::version::{OLDEST, VERSION};

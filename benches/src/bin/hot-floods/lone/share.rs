@@ -36,7 +36,8 @@ pub(crate) const FLOOD_RATIO: usize = 4;
 /// Number of counted segments. With [`FrameMix::Flood`], RSTs are counted in their place.
 pub(crate) const FRAMES: usize = 512;
 
-/// Maximum number of bursts per turn, reached while few of their frames belong to streams.
+/// Maximum number of bursts per turn of the worker. A turn ends earlier after a burst in which many frames belong to
+/// streams or half-open connections.
 const BURSTS_PER_TURN: usize = 4;
 /// Rounds of warm-up, after which the flood has filled the worker's tables.
 const WARM_UP_TURNS: usize = 32;

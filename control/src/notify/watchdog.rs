@@ -40,7 +40,7 @@ pub fn interval_from_env() -> Option<Duration> {
 }
 
 /// Returns the interval from the values of `WATCHDOG_USEC` and `WATCHDOG_PID`. `own` is the ID of this process. `None`
-/// without a watchdog: WATCHDOG_USEC is absent or 0, or WATCHDOG_PID is another process.
+/// if `WATCHDOG_USEC` is absent or 0, or if `WATCHDOG_PID` names another process.
 ///
 /// # Errors
 /// A value is not a number. The error is one sentence.

@@ -123,7 +123,8 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// Creates a sealed ring of `capacity` slots for a region of `region_len` bytes.
+    /// Creates a sealed ring of `capacity` slots for a region of `region_len` bytes. `capacity` is a power of two, 2 to
+    /// [`MAX_CAPACITY`].
     pub fn create(name: &str, capacity: u64, region_len: u64) -> Result<Producer, RingError> {
         if !(2..=MAX_CAPACITY).contains(&capacity) || !capacity.is_power_of_two() {
             return Err(RingError::Capacity(capacity));

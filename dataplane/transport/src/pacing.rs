@@ -113,8 +113,8 @@ impl Pacer {
         self.catching_up = true;
     }
 
-    /// Records that sending pauses for another reason. The pause earns credit only if it is shorter than
-    /// [`MAX_IDLE_CREDIT`].
+    /// Records that sending pauses for a reason other than pacing. After the pause, the flow catches up only if the
+    /// pause was shorter than [`MAX_IDLE_CREDIT`].
     pub fn on_pause(&mut self) {
         self.catching_up = false;
     }

@@ -58,7 +58,7 @@ pub enum CloseReason {
     },
     /// The peer answered the INIT with an ABORT: it has no listener, or its listener refused.
     Refused {
-        /// As in [`PeerAborted`](Self::PeerAborted).
+        /// Code of the first error cause, if there is one (RFC 9260 §3.3.10).
         cause: Option<u16>,
     },
     /// The peer indicates another adaptation than required, or none (RFC 5043 §7.1).
@@ -86,7 +86,7 @@ pub enum Event {
     /// The peer restarted and has lost all earlier state. Unacknowledged messages are dropped without notifying their
     /// source. TSNs and windows start anew.
     Restarted {
-        /// As in [`Up`](Self::Up).
+        /// Number of stream pairs of the restarted association.
         streams: u16,
     },
     /// The peer shuts the association down. The source's remaining messages are sent; no further message is received.

@@ -20,7 +20,7 @@
 //! | `AssociationClosed` | a peer | one per association; no association is accepted while the ring is short of room |
 //! | `LoadDone`, `Done`, `Streams`, `Recordings`, `Neighbours` | commands | no command is read while the ring is short of room |
 //! | `Confirming`, `Sas` | commands | one per command; no command is read while the ring is short of room |
-//! | `Program` | a local program | one for each QP and each CQ |
+//! | `Program` | a local program | two for each QP (failure, window to bind), one for each CQ; for each SRQ the failure, and one for each limit that the program has requested |
 //! | `Drained`, `Stopped`, `Failed` | commands, a defect | one each |
 //!
 //! *Credit.* A stream may always have [`MIN_CREDIT`] unread events. While more than a quarter of the ring is free, the
@@ -35,7 +35,8 @@
 //! *Bound.* Beyond the ring, the queue holds at most:
 //! - for each stream, [`MIN_CREDIT`] events and the events of its beginning and its end;
 //! - `Incoming` events up to the listeners' credits;
-//! - one event for each association, each QP and each CQ;
+//! - one event for each association and each CQ, and two for each QP;
+//! - for each SRQ its failure, and one event for each limit that the program has requested;
 //! - the events of 64 commands;
 //! - `Drained`, `Stopped` and `Failed`.
 //!

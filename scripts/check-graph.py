@@ -23,8 +23,10 @@ MAY_USE = {
     # Independent of the stack: the reference codec, and the conformance test above it.
     "oracle": set(),
     "captures": {"oracle"},
-    "iwspec": {"base", "wire", "oracle", "sctp-lite"},
-    "sim": {"base", "wire", "ddp", "ipsec", "link", "oracle", "tcp-lite", "sctp-lite"},
+    # The format of packet dialogues, which `sim` plays against the stack and `iwspec` against another host.
+    "dialogue": {"oracle"},
+    "iwspec": {"base", "wire", "oracle", "dialogue", "sctp-lite"},
+    "sim": {"base", "wire", "ddp", "dialogue", "ipsec", "link", "oracle", "tcp-lite", "sctp-lite"},
     "ipsec": {"base", "ipsec-mb"},
     "ipsec-mb": set(),
     "dpdk-sys": set(),
@@ -33,8 +35,6 @@ MAY_USE = {
         "base", "reasons", "wire", "ddp", "link", "tcp-lite", "sctp-lite", "port-kind", "dpdk", "ipsec",
         "verbs-layout",
     },
-    # Plays dialogues against another host. It uses sim for parsing and encoding, not for the stack under test.
-    "script": {"base", "wire", "sim", "dataplane", "dpdk"},
     "unix-users": set(),
     "xfrm": {"base", "ipsec"},
     "config": {"base", "ddp", "ipsec", "port-kind", "tcp-lite", "unix-users"},

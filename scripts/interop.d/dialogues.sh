@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 #
 #   namespace A                           namespace B
-#   ddp-script on veth A (af_packet)      kernel.toml: the kernel's TCP, a listener that takes any bytes
+#   iwspec script on veth A               kernel.toml: the kernel's TCP, a listener that takes any bytes
 #   10.78.0.2, no address of the kernel   serve-kernel.toml: ddpctl serve-kernel over the kernel's sockets
 #                                         ddpd.toml: ddpd on af_packet, no address of the kernel
 #
@@ -135,14 +135,14 @@ END
 
 # The tested appliance is the release build.
 build_programs
-campaign_program ddp-script
+campaign_program iwspec
 
 testers=()
 for i in "${!hosts[@]}"; do
     make_net "$i"
     "start_${hosts[i]}" "$i"
     # A busy machine may cause delays, so a dialogue fails only after five attempts.
-    ip netns exec "${tag}a$i" "$program" --port af_packet:v --address 10.78.0.2 --to 10.78.0.1 \
+    ip netns exec "${tag}a$i" "$program" script --raw v,10.78.0.2 --to 10.78.0.1 \
         --host "$dialogues/${hosts[i]}.toml" --attempts 5 --tolerance "${INTEROP_TOLERANCE:-20%+100ms}" \
         ${INTEROP_VERBOSE:+--verbose} "$dialogues" \
         >"$work/${hosts[i]}.table" 2>"$work/${hosts[i]}.log" &

@@ -3,7 +3,7 @@
 # shellcheck disable=SC2154 # repo, ddpd, program and launched come from scripts/lib.sh
 #
 #   namespace A                            namespace B
-#   ddpd on af_packet, 10.77.0.1           iwspec over kernel sockets, 10.77.0.2
+#   ddpd on af_packet, 10.77.0.1           iwspec over kernel sockets, 10.77.0.2, and on its raw port, 10.77.0.9
 
 [ "$(id -u)" -eq 0 ] || die "iwspec: needs root, to make network namespaces"
 
@@ -88,15 +88,16 @@ started 60 "$work/ddpd" '^ready' || die "ddpd did not start"
 
 failed=0
 for target in 7471:region 7472:region 7473:region 7474:region 7475:echo 7476:sink 7174:rping 18515:perftest \
-    7481:region:sctp 7485:echo:sctp 7486:sink:sctp; do
+    7471:region:raw 7472:region:raw 7475:echo:raw 7481:region:sctp 7485:echo:sctp 7486:sink:sctp; do
     IFS=: read -r port service transport <<<"$target"
-    runs=(1) jobs=()
+    runs=(1) jobs=() way=(--transport "${transport:-tcp}")
+    [ "$transport" != raw ] || way=(--raw "$dev_b,10.77.0.9")
     # The default of one job is for the rping program. ddpd's rping service accepts connections in parallel.
     [ "$service" != rping ] || jobs=(--jobs 8)
-    [ "$port" != 7471 ] || runs=(1 2)
+    [ "$port${transport:-tcp}" != 7471tcp ] || runs=(1 2)
     for run in "${runs[@]}"; do
         code=0
-        ip netns exec "$net_b" "$program" "10.77.0.1:$port" --service "$service" --transport "${transport:-tcp}" "${jobs[@]}" --json >"$work/$run.json" || code=$?
+        ip netns exec "$net_b" "$program" "10.77.0.1:$port" --service "$service" "${way[@]}" "${jobs[@]}" --json >"$work/$run.json" || code=$?
         [ "$code" -le 1 ] || die "iwspec ended with code $code at port $port"
         jq '[.cases[] | {id, verdict}]' "$work/$run.json" >"$work/$run.verdicts"
         jq -r '.cases[] | select(.verdict == "fail" or .verdict == "inconclusive") | "    \(.id) \(.verdict): \(.reason)"' "$work/$run.json"
@@ -109,7 +110,7 @@ for target in 7471:region 7472:region 7473:region 7474:region 7475:echo 7476:sin
         result="$result; TWO RUNS DIFFER"
         failed=$((failed + 1))
     fi
-    printf '%-6s %-9s %s\n' "$port" "$service" "$result"
+    printf '%-6s %-9s %-5s %s\n' "$port" "$service" "${transport:-tcp}" "$result"
 done
 [ "$failed" -eq 0 ] || die "iwspec: $failed runs have failures"
 say "no failure after $SECONDS s"

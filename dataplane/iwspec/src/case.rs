@@ -21,7 +21,11 @@ pub const CAPABILITIES: &[(&str, &str)] = &[
     ("receive", "receives of known length ($receive.len) and number ($receive.count)"),
     ("asks", "the device sends a Read Request and waits for the Response ($asks.stag: its sink)"),
     ("alive", "the device answers RDMA Reads of no bytes"),
+    (SEGMENTS, "the test decides on the TCP segments, and sees those of the device: --raw"),
 ];
+
+/// Capability of the raw port.
+pub const SEGMENTS: &str = "segments";
 
 /// Strength of a requirement, by the words of its specification.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize)]
@@ -144,6 +148,16 @@ pub enum Action {
     Flush,
     /// Sizes in bytes of the writes of the next flush. The last size repeats.
     Cut(Vec<usize>),
+    /// Order of the segments of the next flush, on the raw port.
+    Order(Order),
+    /// Sends the segments that `order` holds.
+    Release,
+    /// Sends the bytes of the last flush again, in segments of these sizes.
+    Repeat(Vec<usize>),
+    /// Drops the next segments of the device that have payload.
+    Lose(usize),
+    /// Limits the MTU of the device's path, bytes.
+    Path(usize),
     /// Flushes, and waits.
     Wait(Duration),
     /// Receives the next message, which must match an alternative.
@@ -156,6 +170,33 @@ pub enum Action {
     Shutdown,
     /// Resets the connection (RST), or aborts the SCTP association.
     Reset,
+}
+
+impl Action {
+    /// True for the steps of the raw port.
+    fn is_raw(&self) -> bool {
+        match self {
+            Action::Order(_)
+            | Action::Release
+            | Action::Repeat(_)
+            | Action::Lose(_)
+            | Action::Path(_) => true,
+            Action::Start(arguments) => arguments.get("timestamps").is_some(),
+            Action::Expect(alternatives) => {
+                alternatives.iter().any(|e| e.conditions.get("aligned").is_some())
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Order of segments.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// These, counted from 0. The others are held.
+    Indices(Vec<usize>),
+    /// All, the last one first.
+    Reverse,
 }
 
 /// One alternative of an `expect` line.
@@ -320,6 +361,12 @@ impl Block {
             });
             return Ok(());
         }
+        // A kernel decides itself on segments.
+        if self.steps.iter().any(|s| s.action.is_raw())
+            && !self.needs.iter().any(|n| n.capability == SEGMENTS)
+        {
+            return Err(at("needs `segments`"));
+        }
         if !self
             .steps
             .iter()
@@ -390,7 +437,16 @@ fn action(word: &str, rest: &str) -> Result<Action, String> {
         "start" => {
             let arguments = arguments()?;
             arguments.check(&[
-                "rev", "markers", "crc", "ird", "ord", "enhanced", "flags", "draft", "mss",
+                "rev",
+                "markers",
+                "crc",
+                "ird",
+                "ord",
+                "enhanced",
+                "flags",
+                "draft",
+                "mss",
+                "timestamps",
                 "streams",
             ])?;
             Ok(Action::Start(arguments))
@@ -416,13 +472,16 @@ fn action(word: &str, rest: &str) -> Result<Action, String> {
             };
             rest.split('|').map(alternative).collect::<Result<_, String>>().map(Action::Expect)
         }
-        "cut" => {
-            let size = |word: &str| match word.trim().parse() {
-                Ok(n) if n > 0 => Ok(n),
-                _ => Err(format!("`{word}` is not a number of bytes")),
-            };
-            rest.split(',').map(size).collect::<Result<_, _>>().map(Action::Cut)
+        "cut" => sizes(rest).map(Action::Cut),
+        "order" if rest == "reverse" => Ok(Action::Order(Order::Reverse)),
+        "order" => {
+            let numbers = sizes(rest)?;
+            Ok(Action::Order(Order::Indices(numbers.into_iter().map(|n| n - 1).collect())))
         }
+        "release" => alone(Action::Release),
+        "repeat" => sizes(rest).map(Action::Repeat),
+        "lose" => size(rest).map(Action::Lose),
+        "path" => size(rest).map(Action::Path),
         "wait" => match rest.parse::<f64>() {
             Ok(seconds) if (0.0..=10.0).contains(&seconds) => {
                 Ok(Action::Wait(Duration::from_secs_f64(seconds)))
@@ -430,6 +489,18 @@ fn action(word: &str, rest: &str) -> Result<Action, String> {
             _ => Err(format!("`{rest}` is not a time of 0 to 10 seconds")),
         },
         other => Err(format!("`{other}` is not a step")),
+    }
+}
+
+/// Parses numbers above 0, separated by commas.
+fn sizes(text: &str) -> Result<Vec<usize>, String> {
+    text.split(',').map(size).collect()
+}
+
+fn size(word: &str) -> Result<usize, String> {
+    match word.trim().parse() {
+        Ok(n) if n > 0 => Ok(n),
+        _ => Err(format!("`{word}` is not a number above 0")),
     }
 }
 
@@ -511,6 +582,9 @@ mod tests {
             "wait 11",
             "open now",
             "device x",
+            "order 0",
+            "repeat x",
+            "lose",
         ] {
             wrong(line);
         }
@@ -525,6 +599,14 @@ mod tests {
                 .expect_err("no reason")
                 .contains("because")
         );
+        for step in
+            ["order 2,1", "release", "repeat 5", "lose 1", "path 600", "start timestamps=on"]
+        {
+            let text = format!("case a/1 MUST\nsection s\ntext t\n{step}\nexpect close\n");
+            assert!(parse("g", &text).expect_err(step).contains("needs `segments`"));
+            let text = text.replace("text t", "text t\nneeds segments");
+            assert!(parse("g", &text).is_ok(), "{step}");
+        }
     }
 
     proptest! {

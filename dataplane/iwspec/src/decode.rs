@@ -3,6 +3,8 @@
 //! The bytes come from a possibly hostile device: every buffer here is bounded, and a stream that cannot be decoded is
 //! an error of the device.
 
+use std::collections::VecDeque;
+
 use oracle::StartFrame;
 use oracle::framing::{Deframer, Fpdu, start_frame};
 use oracle::segment::{Model, READ_HEADER, ReadRequest, Segment, Terminate};
@@ -22,6 +24,42 @@ pub struct Decoder {
     bytes: Vec<u8>,
     operation: Option<Operation>,
     partial: Vec<Partial>,
+    boundaries: Option<Boundaries>,
+}
+
+/// Boundaries of the TCP segments that the bytes came in.
+#[derive(Debug, Default)]
+struct Boundaries {
+    /// Position of the first byte that is not decoded.
+    position: u64,
+    /// Start and end of the segments with such bytes.
+    segments: VecDeque<(u64, u64)>,
+    /// Start of the last segment that begins with a frame.
+    aligned: Option<u64>,
+}
+
+impl Boundaries {
+    fn push(&mut self, length: usize) {
+        let start = self.segments.back().map_or(self.position, |&(_, end)| end);
+        self.segments.push_back((start, start + length as u64));
+    }
+
+    /// Removes a frame. True if it is within one segment, which begins with a frame.
+    fn take(&mut self, length: usize) -> bool {
+        let end = self.position + length as u64;
+        let first = self.segments.front().copied();
+        let aligned = first.is_some_and(|(start, segment_end)| {
+            if start == self.position {
+                self.aligned = Some(start);
+            }
+            self.aligned == Some(start) && end <= segment_end
+        });
+        self.position = end;
+        while self.segments.front().is_some_and(|&(_, segment_end)| segment_end <= end) {
+            self.segments.pop_front();
+        }
+        aligned
+    }
 }
 
 #[derive(Debug)]
@@ -51,12 +89,26 @@ struct Framing {
     marker_count: u64,
     marker_reserved: u64,
     pad: u64,
+    /// `None` if the segments are not known.
+    aligned: Option<bool>,
 }
 
 impl Decoder {
     /// Appends bytes received from the device.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend(bytes);
+    }
+
+    /// Appends the bytes of one TCP segment.
+    pub fn push_segment(&mut self, bytes: &[u8]) {
+        self.boundaries.get_or_insert_default().push(bytes.len());
+        self.push(bytes);
+    }
+
+    /// Removes the bytes of a frame. True if it is aligned; `None` if the segments are not known.
+    fn take(&mut self, length: usize) -> (Vec<u8>, Option<bool>) {
+        let aligned = self.boundaries.as_mut().map(|boundaries| boundaries.take(length));
+        (self.bytes.drain(..length).collect(), aligned)
     }
 
     /// Returns the bytes that are not part of a decoded frame.
@@ -92,7 +144,7 @@ impl Decoder {
             crc: 0,
             computed_crc: 0,
         };
-        self.assemble(fpdu, true)
+        self.assemble(fpdu, true, None)
     }
 
     /// Decodes the next frame or message. `None` if more bytes are needed.
@@ -105,9 +157,9 @@ impl Decoder {
         }
         while let Some(operation) = &mut self.operation {
             let Some(fpdu) = operation.deframer.next(&self.bytes) else { break };
-            self.bytes.drain(..fpdu.raw.len());
             let crc = !operation.crc || fpdu.crc == fpdu.computed_crc;
-            if let Some(message) = self.assemble(fpdu, crc)? {
+            let (_, aligned) = self.take(fpdu.raw.len());
+            if let Some(message) = self.assemble(fpdu, crc, aligned)? {
                 return Ok(Some(message));
             }
         }
@@ -116,7 +168,7 @@ impl Decoder {
 
     fn next_start_frame(&mut self) -> Option<Message> {
         if self.bytes.len() >= 16 && self.bytes.starts_with(START_KEY) {
-            let raw: Vec<u8> = self.bytes.drain(..16).collect();
+            let (raw, _) = self.take(16);
             let flags = raw[15];
             let bit = |n: u8| u64::from(flags >> n & 1);
             let fields = vec![
@@ -128,12 +180,17 @@ impl Decoder {
             return Some(Message { kind: Kind::StartKey, fields, data: vec![], raw });
         }
         let (frame, length) = start_frame(&self.bytes)?;
-        let raw: Vec<u8> = self.bytes.drain(..length).collect();
+        let (raw, _) = self.take(length);
         Some(start_message(&frame, raw))
     }
 
-    fn assemble(&mut self, fpdu: Fpdu, crc: bool) -> Result<Option<Message>, String> {
-        let framing = Framing::of(&fpdu, crc);
+    fn assemble(
+        &mut self,
+        fpdu: Fpdu,
+        crc: bool,
+        aligned: Option<bool>,
+    ) -> Result<Option<Message>, String> {
+        let framing = Framing { aligned, ..Framing::of(&fpdu, crc) };
         let Some(segment) = Segment::parse(&fpdu.ulpdu) else {
             let mut fields = vec![("len", fpdu.ulpdu.len() as u64), ("segments", 1)];
             framing.report(&mut fields);
@@ -199,6 +256,7 @@ impl Framing {
                 .iter()
                 .fold(0, |all, m| all | u64::from(m.reserved | m.pointer & 3)),
             pad: fpdu.pad.iter().fold(0, |all, &b| all | u64::from(b)),
+            aligned: None,
         }
     }
 
@@ -209,6 +267,7 @@ impl Framing {
         self.marker_count += other.marker_count;
         self.marker_reserved |= other.marker_reserved;
         self.pad |= other.pad;
+        self.aligned = self.aligned.zip(other.aligned).map(|(a, b)| a && b);
     }
 
     fn report(&self, fields: &mut Vec<(&'static str, u64)>) {
@@ -218,6 +277,7 @@ impl Framing {
         fields.push(("marker-count", self.marker_count));
         fields.push(("marker-reserved", self.marker_reserved));
         fields.push(("pad", self.pad));
+        fields.extend(self.aligned.map(|aligned| ("aligned", u64::from(aligned))));
     }
 }
 
@@ -371,6 +431,35 @@ mod tests {
         assert_eq!((response.data.len(), response.field("segments")), (600, Some(2)));
         assert_eq!((response.field("order"), response.field("markers")), (Some(1), Some(1)));
         assert!(!d.within_message());
+    }
+
+    #[test]
+    fn fpdus_that_do_not_fill_segments_are_not_aligned() {
+        let mut s = Stream::new(true, true);
+        for to in 0..3 {
+            s.fpdu(&oracle::tagged(1, true, 0x42, 7, to, &[1; 100]), Flaw::None);
+        }
+        let bytes = s.bytes().to_vec();
+        let aligned = |sizes: &[usize]| {
+            let mut d = operating(true);
+            let mut rest = &bytes[..];
+            for size in sizes {
+                let (segment, tail) = rest.split_at(*size);
+                d.push_segment(segment);
+                rest = tail;
+            }
+            d.push_segment(rest);
+            let mut found = vec![];
+            while let Some(m) = d.decode().expect("bounded") {
+                found.push(m.field("aligned") == Some(1));
+            }
+            found
+        };
+        let first = bytes.len() - 2 * 120;
+        assert_eq!(aligned(&[first, 120]), [true, true, true]);
+        assert_eq!(aligned(&[first + 120]), [true, true, true], "a segment may have several");
+        assert_eq!(aligned(&[first + 60]), [true, false, false], "the second begins inside");
+        assert_eq!(aligned(&[60, first - 60]), [false, true, true]);
     }
 
     #[test]

@@ -91,8 +91,8 @@ impl Setup {
     /// Returns the role of the device.
     pub fn role(&self) -> Role {
         match *self.target {
-            Target::Connect(_) | Target::Sctp { .. } => Role::Responder,
-            Target::Listen(_) => Role::Initiator,
+            Target::Connect(_) | Target::Raw(..) | Target::Sctp { .. } => Role::Responder,
+            Target::Listen(_) | Target::RawListen(..) => Role::Initiator,
         }
     }
 }

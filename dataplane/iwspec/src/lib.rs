@@ -9,8 +9,10 @@
 //! | cases: text format, list, selection | [`case`], [`catalogue`], files below `cases/` |
 //! | numbers, payloads, arguments of a step | [`value`] |
 //! | frames to send, received messages | [`encode`], [`decode`], [`message`] |
-//! | connection with deadlines, transcript | [`link`] |
+//! | connection with deadlines, transcript | [`link`], [`stream`] |
 //! | SCTP in UDP | [`sctp`] |
+//! | TCP segments of the test's own, on an AF_PACKET socket | [`raw`] |
+//! | packet dialogues with another host | [`play`] |
 //! | the device: address, service, times | [`device`] |
 //! | one case: steps, expectations, facts about the device | [`session`], [`startup`], [`run`] |
 //! | programs on the device | [`service`] |
@@ -27,12 +29,15 @@ pub mod encode;
 pub mod link;
 pub mod message;
 pub mod peer;
+pub mod play;
 pub mod profile;
+pub mod raw;
 pub mod report;
 pub mod run;
 pub mod sctp;
 pub mod service;
 pub mod session;
 pub mod startup;
+pub mod stream;
 pub mod suite;
 pub mod value;

@@ -1,15 +1,18 @@
 //! Connection to the device with deadlines (TCP or an SCTP association), and its transcript.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::case::Transport;
+use crate::raw::Raw;
+use crate::raw::stream::{self, RawStream};
+use crate::raw::tcp::Settings;
 use crate::sctp::association::{Arrival, Association, Direction, Options};
 use crate::sctp::{Chunk, Ended};
+use crate::stream::{Input, Stream};
 
 /// Pause between two attempts to connect or accept.
 const RETRY: Duration = Duration::from_millis(20);
@@ -58,6 +61,8 @@ pub enum What {
     Packet(Vec<u8>),
     /// Bytes of one write or read.
     Bytes(Vec<u8>),
+    /// IP packet of the raw port.
+    Segment(Vec<u8>),
     /// A decoded message, or a remark.
     Note(String),
     /// FIN sent or received.
@@ -83,7 +88,7 @@ impl Transcript {
     /// Appends an event. Drops it if the transcript would exceed its limit.
     pub fn add(&mut self, from: Side, what: What) {
         let size = match &what {
-            What::Bytes(bytes) | What::Packet(bytes) => bytes.len(),
+            What::Bytes(bytes) | What::Packet(bytes) | What::Segment(bytes) => bytes.len(),
             _ => 100,
         };
         if self.bytes + size <= MAX_TRANSCRIPT {
@@ -100,6 +105,10 @@ pub enum Target {
     Connect(SocketAddr),
     /// The device connects to this listener.
     Listen(Mutex<TcpListener>),
+    /// The device accepts connections of the raw port at this address.
+    Raw(Raw, SocketAddr),
+    /// The device connects to this TCP port of the raw port.
+    RawListen(Raw, u16),
     /// The device accepts SCTP associations in UDP (RFC 6951).
     Sctp {
         /// IP address and SCTP port.
@@ -113,9 +122,16 @@ impl Target {
     /// Returns the transport to the device.
     pub fn transport(&self) -> Transport {
         match self {
-            Target::Connect(_) | Target::Listen(_) => Transport::Tcp,
+            Target::Connect(_) | Target::Listen(_) | Target::Raw(..) | Target::RawListen(..) => {
+                Transport::Tcp
+            }
             Target::Sctp { .. } => Transport::Sctp,
         }
+    }
+
+    /// True if the test decides which bytes each TCP segment has.
+    pub fn is_raw(&self) -> bool {
+        matches!(self, Target::Raw(..) | Target::RawListen(..))
     }
 }
 
@@ -124,6 +140,8 @@ impl Target {
 pub enum Received {
     /// Bytes of the TCP stream.
     Bytes(Vec<u8>),
+    /// Payload of one TCP segment, on the raw port.
+    Segment(Vec<u8>),
     /// User message of the SCTP association.
     Chunk(Chunk),
     /// FIN of the device.
@@ -134,14 +152,18 @@ pub enum Received {
     Reset,
     /// The deadline has passed.
     Nothing,
+    /// The raw port has failed, with the reason.
+    Failed(String),
 }
 
 /// TCP connection or SCTP association with the device.
 #[derive(Debug)]
 pub struct Link {
-    stream: Option<TcpStream>,
+    stream: Option<Stream>,
     /// TCP maximum segment size to announce, bytes. `None`: default of the kernel.
     pub mss: Option<u32>,
+    /// True to offer timestamps (RFC 7323) on the raw port.
+    pub timestamps: bool,
     association: Option<Box<Association>>,
     /// Events since the start of the case.
     pub transcript: Transcript,
@@ -153,6 +175,7 @@ impl Default for Link {
         Link {
             stream: None,
             mss: None,
+            timestamps: false,
             association: None,
             transcript: Transcript::new(),
             ended: None,
@@ -168,18 +191,66 @@ impl Link {
     pub fn open(&mut self, target: &Target, deadline: Instant) -> Result<(), String> {
         let stream = match target {
             Target::Sctp { .. } => return self.associate(target, Options::default(), deadline),
-            Target::Connect(address) => connect(*address, self.mss, deadline)?,
-            Target::Listen(listener) => accept(listener, deadline)?,
+            Target::Connect(address) => kernel(connect(*address, self.mss, deadline)?)?,
+            Target::Listen(listener) => kernel(accept(listener, deadline)?)?,
+            Target::Raw(raw, device) => {
+                Stream::Raw(Box::new(connect_raw(raw, *device, self.settings(raw), deadline)?))
+            }
+            Target::RawListen(raw, port) => {
+                let settings = self.settings(raw);
+                Stream::Raw(Box::new(RawStream::accept(raw, *port, settings, deadline)?))
+            }
         };
-        let addresses = || Ok::<_, std::io::Error>((stream.local_addr()?, stream.peer_addr()?));
         let (local, peer) =
-            addresses().map_err(|e| format!("the connection has no addresses: {e}"))?;
-        // TCP_NODELAY: each write becomes a separate segment, unless the kernel coalesces it.
-        stream.set_nodelay(true).map_err(|e| format!("cannot set TCP_NODELAY: {e}"))?;
-        self.transcript.add(Side::Tester, What::Opened { local, peer });
+            stream.addresses().map_err(|e| format!("the connection has no addresses: {e}"))?;
+        if let Stream::Kernel(_) = stream {
+            self.transcript.add(Side::Tester, What::Opened { local, peer });
+        }
         self.stream = Some(stream);
         self.ended = None;
+        self.note_packets();
         Ok(())
+    }
+
+    fn settings(&self, raw: &Raw) -> Settings {
+        let headers = if raw.address.is_ipv4() { 40 } else { 60 };
+        let mss = self.mss.map_or(raw.mtu.saturating_sub(headers), |mss| mss as u16);
+        Settings { mss, timestamps: self.timestamps, ..Settings::default() }
+    }
+
+    /// The connection, if it is one of the raw port.
+    pub fn raw(&mut self) -> Option<&mut RawStream> {
+        match &mut self.stream {
+            Some(Stream::Raw(stream)) => Some(stream),
+            Some(Stream::Kernel(_)) | None => None,
+        }
+    }
+
+    /// Appends bytes to the stream of the raw port without sending them. Returns their position.
+    pub fn reserve(&mut self, length: usize) -> u64 {
+        self.raw().map_or(0, |stream| stream.reserve(length))
+    }
+
+    /// Drops the next segments of the device that have payload, on the raw port.
+    pub fn lose(&mut self, segments: usize) {
+        if let Some(stream) = self.raw() {
+            stream.lose(segments);
+        }
+    }
+
+    /// Limits the MTU of the device's path, on the raw port.
+    pub fn limit_path(&mut self, mtu: usize) {
+        if let Some(stream) = self.raw() {
+            stream.limit_path(mtu);
+        }
+    }
+
+    /// Sends a segment of the raw port.
+    pub fn send_segment(&mut self, position: u64, bytes: &[u8]) {
+        if let Some(stream) = self.raw() {
+            stream.send(position, bytes);
+        }
+        self.note_packets();
     }
 
     /// Opens an SCTP association, and closes any previous one. If the device refuses the association, the next receive
@@ -225,11 +296,12 @@ impl Link {
         self.note_packets();
     }
 
-    /// Waits for `time`. An SCTP association continues to send acknowledgements.
+    /// Waits for `time`. An SCTP association and a connection of the raw port continue to send acknowledgements.
     pub fn wait(&mut self, time: Duration) {
-        match &mut self.association {
-            Some(association) => association.wait(time),
-            None => std::thread::sleep(time),
+        match (&mut self.association, &mut self.stream) {
+            (Some(association), _) => association.wait(time),
+            (None, Some(Stream::Raw(stream))) => stream.wait(Instant::now() + time),
+            (None, _) => std::thread::sleep(time),
         }
         self.note_packets();
     }
@@ -250,8 +322,16 @@ impl Link {
         self.association = None;
     }
 
-    /// Moves the packets of the association to the transcript.
+    /// Moves the packets of the association or of the raw port to the transcript.
     fn note_packets(&mut self) {
+        let packets = self.raw().map(|stream| stream.take_packets()).unwrap_or_default();
+        for (direction, packet) in packets {
+            let from = match direction {
+                stream::Direction::Out => Side::Tester,
+                stream::Direction::In => Side::Device,
+            };
+            self.transcript.add(from, What::Segment(packet));
+        }
         let log = self.association.as_mut().map(|a| a.take_log()).unwrap_or_default();
         for (direction, bytes) in log {
             let from = match direction {
@@ -284,9 +364,11 @@ impl Link {
     /// Sends bytes. Does not report a connection error: the next `receive` does.
     pub fn send(&mut self, bytes: &[u8], deadline: Instant) {
         let Some(stream) = &mut self.stream else { return };
-        let time = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        let sent = stream.set_write_timeout(Some(time)).and_then(|()| stream.write_all(bytes));
-        self.transcript.add(Side::Tester, What::Bytes(bytes.to_vec()));
+        let sent = stream.send(bytes, deadline);
+        if let Stream::Kernel(_) = stream {
+            self.transcript.add(Side::Tester, What::Bytes(bytes.to_vec()));
+        }
+        self.note_packets();
         if let Err(e) = sent {
             self.transcript.add(Side::Tester, What::Note(format!("the write failed: {e}")));
         }
@@ -298,25 +380,18 @@ impl Link {
             return end.clone();
         }
         let Some(stream) = &mut self.stream else { return self.receive_chunk(deadline) };
-        let mut buffer = vec![0; 65536];
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || stream.set_read_timeout(Some(left)).is_err() {
-                return Received::Nothing;
+        let input = stream.receive(deadline);
+        self.note_packets();
+        match input {
+            Input::Bytes(bytes) => {
+                self.transcript.add(Side::Device, What::Bytes(bytes.clone()));
+                Received::Bytes(bytes)
             }
-            return match stream.read(&mut buffer) {
-                Ok(0) => self.end(Received::Fin, What::Fin),
-                Ok(n) => {
-                    buffer.truncate(n);
-                    self.transcript.add(Side::Device, What::Bytes(buffer.clone()));
-                    Received::Bytes(buffer)
-                }
-                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                    Received::Nothing
-                }
-                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
-                Err(_) => self.end(Received::Reset, What::Reset),
-            };
+            Input::Segment(bytes) => Received::Segment(bytes),
+            Input::Fin => self.end(Received::Fin, What::Fin),
+            Input::Reset => self.end(Received::Reset, What::Reset),
+            Input::Nothing => Received::Nothing,
+            Input::Failed(why) => Received::Failed(why),
         }
     }
 
@@ -328,11 +403,11 @@ impl Link {
 
     /// Half-closes the connection.
     pub fn finish(&mut self) {
-        if let Some(stream) = &self.stream {
-            // Fails only if the connection has ended.
-            let _ = stream.shutdown(Shutdown::Write);
+        if let Some(stream) = &mut self.stream {
+            stream.finish();
             self.transcript.add(Side::Tester, What::Fin);
         }
+        self.note_packets();
     }
 
     /// Resets the TCP connection, or aborts the SCTP association.
@@ -341,11 +416,16 @@ impl Link {
             self.close_association();
         }
         if let Some(stream) = self.stream.take() {
-            // Closing with a linger time of zero sends RST.
-            let _ = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+            stream.reset();
             self.transcript.add(Side::Tester, What::Reset);
         }
     }
+}
+
+/// Sets TCP_NODELAY: each write becomes a separate segment, unless the kernel coalesces it.
+fn kernel(stream: TcpStream) -> Result<Stream, String> {
+    stream.set_nodelay(true).map_err(|e| format!("cannot set TCP_NODELAY: {e}"))?;
+    Ok(Stream::Kernel(stream))
 }
 
 fn connect(address: SocketAddr, mss: Option<u32>, deadline: Instant) -> Result<TcpStream, String> {
@@ -356,6 +436,21 @@ fn connect(address: SocketAddr, mss: Option<u32>, deadline: Instant) -> Result<T
             // Retries: a server of a single connection, such as ib_write_bw, may be restarting.
             Err(_) if Instant::now() + RETRY < deadline => std::thread::sleep(RETRY),
             Err(e) => return Err(format!("no connection to {address}: {e}")),
+        }
+    }
+}
+
+fn connect_raw(
+    raw: &Raw,
+    device: SocketAddr,
+    settings: Settings,
+    deadline: Instant,
+) -> Result<RawStream, String> {
+    loop {
+        match RawStream::connect(raw, device, settings, deadline) {
+            // As in `connect`.
+            Err(_) if Instant::now() + RETRY < deadline => std::thread::sleep(RETRY),
+            result => return result,
         }
     }
 }

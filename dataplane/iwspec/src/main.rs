@@ -2,19 +2,22 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
-use std::path::PathBuf;
+mod script;
+
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use iwspec::case::{CAPABILITIES, Transport};
 use iwspec::catalogue::Catalogue;
 use iwspec::device::{Permits, Service, Setup};
 use iwspec::link::Target;
 use iwspec::profile::Profile;
-use iwspec::report::{About, Summary, html, json, junit, pcapng, terminal};
+use iwspec::raw::Raw;
+use iwspec::report::{Subject, Summary, html, json, junit, pcapng, terminal};
 use iwspec::run::Verdict;
 use iwspec::startup;
 use iwspec::suite;
@@ -24,8 +27,10 @@ use iwspec::suite;
 /// The exit code is 0 without a new failure, 1 with one, 2 if the arguments are wrong, and 3 if the device cannot be
 /// tested (or, with --strict, if a case is inconclusive).
 #[derive(Debug, Parser)]
-#[command(name = "iwspec", version, max_term_width = 100)]
+#[command(name = "iwspec", version, max_term_width = 100, args_conflicts_with_subcommands = true)]
 struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// Address of the device, which accepts connections
     #[arg(value_name = "HOST:PORT")]
     device: Option<String>,
@@ -44,6 +49,8 @@ struct Cli {
     /// UDP port of the device for SCTP in UDP (RFC 6951)
     #[arg(long, value_name = "PORT", default_value = "9899")]
     udp_port: u16,
+    #[command(flatten)]
+    raw: RawArgs,
     /// Shows a case and ends
     #[arg(long, value_name = "ID")]
     show: Option<String>,
@@ -88,6 +95,43 @@ struct Cli {
     pcapng: Option<PathBuf>,
 }
 
+#[derive(Debug, Subcommand)]
+enum Command {
+    Script(Box<script::ScriptArgs>),
+    /// Writes the man pages to a directory
+    #[command(hide = true)]
+    Man {
+        /// Directory
+        directory: PathBuf,
+    },
+}
+
+/// The raw port.
+#[derive(Debug, Args)]
+struct RawArgs {
+    /// Raw port: an interface of this host, and an address that no host of its link has. The test then decides on the
+    /// bytes of each TCP segment. It needs CAP_NET_RAW
+    #[arg(long, value_name = "INTERFACE,ADDRESS")]
+    raw: Option<Raw>,
+    /// Router to the device from the raw port, if the device is on another link
+    #[arg(long, value_name = "IP", requires = "raw")]
+    via: Option<IpAddr>,
+    /// Longest IP packet of the raw port
+    #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(576..))]
+    mtu: u16,
+}
+
+impl RawArgs {
+    /// Returns the settings of the raw port; `None` without `--raw`.
+    fn port(&self) -> Result<Option<Raw>, String> {
+        let Some(raw) = &self.raw else { return Ok(None) };
+        if self.via.is_some_and(|via| via.is_ipv4() != raw.address.is_ipv4()) {
+            return Err("--raw and --via have addresses of different families".into());
+        }
+        Ok(Some(Raw { via: self.via, mtu: self.mtu, ..raw.clone() }))
+    }
+}
+
 /// Exit code and reason of an end without result.
 type Refusal = (u8, String);
 
@@ -103,6 +147,13 @@ fn main() -> ExitCode {
 
 fn run(mut cli: Cli) -> Result<ExitCode, Refusal> {
     let usage = |message: String| (2, message);
+    match cli.command.take() {
+        Some(Command::Script(arguments)) => {
+            return arguments.run(&mut std::io::stdout()).map_err(usage);
+        }
+        Some(Command::Man { directory }) => return man(&directory).map_err(usage),
+        None => {}
+    }
     let mut catalogue = Catalogue::built_in().map_err(usage)?;
     for file in &cli.add {
         catalogue.add_file(file).map_err(usage)?;
@@ -127,6 +178,15 @@ fn run(mut cli: Cli) -> Result<ExitCode, Refusal> {
         cli.profile.as_deref().map_or(Ok(Profile::default()), Profile::read).map_err(usage)?;
     profile.check(all.cases.iter().map(|c| c.id.as_str())).map_err(usage)?;
     test(&cli, &catalogue, &profile)
+}
+
+/// Writes the man pages of the program and of its commands.
+fn man(directory: &Path) -> Result<ExitCode, String> {
+    let command = Cli::command().disable_help_subcommand(true);
+    std::fs::create_dir_all(directory)
+        .and_then(|()| clap_mangen::generate_to(command, directory))
+        .map(|()| ExitCode::SUCCESS)
+        .map_err(|e| format!("{}: {e}", directory.display()))
 }
 
 fn show(catalogue: &Catalogue, id: &str) -> Result<ExitCode, String> {
@@ -191,7 +251,7 @@ fn test(cli: &Cli, catalogue: &Catalogue, profile: &Profile) -> Result<ExitCode,
     }
     suite::control(&setup).map_err(|e| (3, format!("the device cannot be tested: {e}")))?;
     startup::probe(&mut setup);
-    let about = About {
+    let subject = Subject {
         device,
         service: format!("{:?}", cli.service).to_lowercase(),
         role: setup.role().name().into(),
@@ -206,11 +266,11 @@ fn test(cli: &Cli, catalogue: &Catalogue, profile: &Profile) -> Result<ExitCode,
     let reports = suite::run(&catalogue.cases, &setup, jobs, profile, &mut progress);
     let summary = Summary::of(&reports);
     if cli.json {
-        println!("{}", json::document(&about, &reports, &catalogue.unseen).map_err(|e| (3, e))?);
+        println!("{}", json::document(&subject, &reports, &catalogue.unseen).map_err(|e| (3, e))?);
     } else {
         print!("{}", terminal::summary(&summary));
     }
-    write_files(cli, catalogue, &about, &reports).map_err(|e| (2, e))?;
+    write_files(cli, catalogue, &subject, &reports).map_err(|e| (2, e))?;
     Ok(match summary {
         Summary { fail: 1.., .. } => ExitCode::from(1),
         Summary { inconclusive: 1.., .. } if cli.strict => ExitCode::from(3),
@@ -219,43 +279,61 @@ fn test(cli: &Cli, catalogue: &Catalogue, profile: &Profile) -> Result<ExitCode,
 }
 
 fn target(cli: &Cli) -> Result<(Target, String), String> {
-    if let (Some(_), Transport::Sctp) = (cli.listen, cli.transport) {
-        return Err("over SCTP the device accepts associations: --listen is for TCP".into());
+    let raw = cli.raw.port()?;
+    if (cli.listen.is_some() || raw.is_some()) && cli.transport == Transport::Sctp {
+        return Err(
+            "over SCTP the device accepts associations: --listen and --raw are for TCP".into()
+        );
     }
     if let Some(address) = cli.listen {
-        let listener =
-            TcpListener::bind(address).map_err(|e| format!("cannot listen at {address}: {e}"))?;
-        listener.set_nonblocking(true).map_err(|e| e.to_string())?;
-        return Ok((Target::Listen(Mutex::new(listener)), format!("listening at {address}")));
+        return listen(address, raw);
     }
     let device =
         cli.device.as_deref().ok_or("name a device (HOST:PORT), or --listen ADDRESS:PORT")?;
     let mut addresses =
         device.to_socket_addrs().map_err(|e| format!("`{device}` is not HOST:PORT: {e}"))?;
     let address = addresses.next().ok_or(format!("{device} has no address"))?;
-    Ok(match cli.transport {
-        Transport::Tcp => (Target::Connect(address), device.into()),
-        Transport::Sctp => {
+    Ok(match (cli.transport, raw) {
+        (Transport::Tcp, None) => (Target::Connect(address), device.into()),
+        (Transport::Tcp, Some(raw)) => {
+            let name = format!("{device} (raw port {})", raw.address);
+            (Target::Raw(raw, address), name)
+        }
+        (Transport::Sctp, _) => {
             let udp_port = cli.udp_port;
             (Target::Sctp { address, udp_port }, format!("{device} (SCTP in UDP port {udp_port})"))
         }
     })
 }
 
+fn listen(address: SocketAddr, raw: Option<Raw>) -> Result<(Target, String), String> {
+    let name = format!("listening at {address}");
+    let Some(raw) = raw else {
+        let listener =
+            TcpListener::bind(address).map_err(|e| format!("cannot listen at {address}: {e}"))?;
+        listener.set_nonblocking(true).map_err(|e| e.to_string())?;
+        return Ok((Target::Listen(Mutex::new(listener)), name));
+    };
+    match address.ip() == raw.address {
+        true => Ok((Target::RawListen(raw, address.port()), name)),
+        false => Err(format!("--listen must have the address of --raw, {}", raw.address)),
+    }
+}
+
 fn write_files(
     cli: &Cli,
     catalogue: &Catalogue,
-    about: &About,
+    subject: &Subject,
     reports: &[suite::Report],
 ) -> Result<(), String> {
     let write = |path: &PathBuf, text: String| {
         std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
     };
     if let Some(path) = &cli.junit {
-        write(path, junit::document(about, reports)?)?;
+        write(path, junit::document(subject, reports)?)?;
     }
     if let Some(path) = &cli.html {
-        write(path, html::document(about, reports, &catalogue.unseen)?)?;
+        write(path, html::document(subject, reports, &catalogue.unseen)?)?;
     }
     if let Some(directory) = &cli.pcapng {
         std::fs::create_dir_all(directory).map_err(|e| format!("{}: {e}", directory.display()))?;

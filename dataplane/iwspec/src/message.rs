@@ -292,6 +292,7 @@ pub fn received_keys(kind: Kind) -> &'static [&'static str] {
             "marker-count",
             "marker-reserved",
             "pad",
+            "aligned",
             "largest",
             "ver",
             "ddp-reserved",

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::case::{Action, Case, Step};
+use crate::case::{Action, Case, SEGMENTS, Step};
 use crate::device::Setup;
 use crate::link::{Link, Side, Transcript, What};
 use crate::session::{Failure, Session, Stop};
@@ -79,6 +79,9 @@ pub fn execute(case: &Case, setup: &Setup) -> Outcome {
         verdict = Verdict::NotApplicable(format!("the transport is {}", transport.name()));
     } else if case.role.is_some_and(|role| role != setup.role()) {
         verdict = Verdict::NotApplicable(format!("the device is the {}", setup.role().name()));
+    } else if case.needs.iter().any(|n| n.capability == SEGMENTS) && !setup.target.is_raw() {
+        let why = "the case needs TCP segments of its own: --raw INTERFACE,ADDRESS".into();
+        verdict = Verdict::NotApplicable(why);
     } else {
         for step in &case.steps {
             if let Err(stop) = perform(step, case, &mut session) {
@@ -115,6 +118,26 @@ fn perform(step: &Step, case: &Case, session: &mut Session<'_>) -> Result<(), St
         Action::Cut(sizes) => {
             session.flush();
             session.cut(sizes);
+            Ok(())
+        }
+        Action::Order(order) => {
+            session.order(order);
+            Ok(())
+        }
+        Action::Release => {
+            session.release();
+            Ok(())
+        }
+        Action::Repeat(sizes) => {
+            session.repeat(sizes);
+            Ok(())
+        }
+        Action::Lose(segments) => {
+            session.link.lose(*segments);
+            Ok(())
+        }
+        Action::Path(mtu) => {
+            session.link.limit_path(*mtu);
             Ok(())
         }
         Action::Wait(time) => {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use oracle::Stream;
 
-use crate::case::{Expected, Role};
+use crate::case::{Expected, Order, Role};
 use crate::decode::Decoder;
 use crate::device::Setup;
 use crate::encode::{self, Frame, Numbers};
@@ -52,6 +52,12 @@ pub struct Session<'a> {
     output: Stream,
     sent: usize,
     cut: Vec<usize>,
+    /// Order of the segments of the next flush, on the raw port.
+    order: Option<Order>,
+    /// Segments that the last flush did not send.
+    held: Vec<(u64, Vec<u8>)>,
+    /// Position and bytes of the last flush.
+    last: (u64, Vec<u8>),
     decoder: Decoder,
     numbers: Numbers,
     /// ULPDU that a Terminate should quote: the last segment, or the segment marked by `bad=on`.
@@ -75,6 +81,9 @@ impl<'a> Session<'a> {
             output: Stream::new(false, true),
             sent: 0,
             cut: vec![],
+            order: None,
+            held: vec![],
+            last: (0, vec![]),
             decoder: Decoder::default(),
             numbers: Numbers::default(),
             bad: vec![],
@@ -133,6 +142,7 @@ impl<'a> Session<'a> {
         }
         self.output = Stream::new(false, true);
         self.sent = 0;
+        self.held.clear();
         self.decoder = Decoder::default();
         self.numbers = Numbers::default();
         let deadline = self.deadline(self.setup.timing.connect);
@@ -245,6 +255,11 @@ impl<'a> Session<'a> {
         self.cut = sizes.to_vec();
     }
 
+    /// Sets the order of the next segments.
+    pub fn order(&mut self, order: &Order) {
+        self.order = Some(order.clone());
+    }
+
     /// Sends the output in one write, or in writes of the sizes set by `cut`.
     pub fn flush(&mut self) {
         if self.is_over_sctp() {
@@ -253,6 +268,9 @@ impl<'a> Session<'a> {
         let bytes = self.output.bytes()[self.sent..].to_vec();
         self.sent = self.output.len();
         let cut = std::mem::take(&mut self.cut);
+        if self.link.raw().is_some() {
+            return self.flush_segments(bytes, &cut);
+        }
         let deadline = self.deadline(self.setup.timing.step);
         for (index, piece) in pieces(&bytes, &cut).into_iter().enumerate() {
             if index > 0 {
@@ -261,6 +279,45 @@ impl<'a> Session<'a> {
             }
             self.link.send(piece, deadline);
         }
+    }
+
+    /// Sends the output in the segments of `cut`, in the order of `order`, and holds the other ones.
+    fn flush_segments(&mut self, bytes: Vec<u8>, cut: &[usize]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let start = self.link.reserve(bytes.len());
+        let segments = positions(start, &bytes, cut);
+        let indices: Vec<usize> = match self.order.take() {
+            None => (0..segments.len()).collect(),
+            Some(Order::Reverse) => (0..segments.len()).rev().collect(),
+            Some(Order::Indices(indices)) => indices,
+        };
+        for (position, piece) in indices.iter().filter_map(|&index| segments.get(index)) {
+            self.link.send_segment(*position, piece);
+        }
+        let is_held = |(index, _): &(usize, _)| !indices.contains(index);
+        let held = segments.into_iter().enumerate().filter(is_held).map(|(_, segment)| segment);
+        self.held.extend(held);
+        self.last = (start, bytes);
+    }
+
+    /// Sends the held segments.
+    pub fn release(&mut self) {
+        self.flush();
+        for (position, piece) in std::mem::take(&mut self.held) {
+            self.link.send_segment(position, &piece);
+        }
+    }
+
+    /// Sends the bytes of the last flush again, in segments of other sizes. They contain the held segments.
+    pub fn repeat(&mut self, sizes: &[usize]) {
+        self.flush();
+        let (start, bytes) = self.last.clone();
+        for (position, piece) in positions(start, &bytes, sizes) {
+            self.link.send_segment(position, &piece);
+        }
+        self.held.clear();
     }
 
     /// Receives the next message or event within `within`, or within the default time. Returns `None` on time-out.
@@ -284,6 +341,8 @@ impl<'a> Session<'a> {
             }
             match self.link.receive(deadline) {
                 Received::Bytes(bytes) => self.decoder.push(&bytes),
+                Received::Segment(bytes) => self.decoder.push_segment(&bytes),
+                Received::Failed(why) => return Err(Stop::Inconclusive(why)),
                 Received::Fin => return Ok(Some(Message::event(Kind::Fin))),
                 Received::Reset => return Ok(Some(Message::event(Kind::Reset))),
                 Received::Nothing => return Ok(None),
@@ -448,6 +507,17 @@ fn pieces<'b>(bytes: &'b [u8], sizes: &[usize]) -> Vec<&'b [u8]> {
         rest = tail;
     }
     out
+}
+
+/// Splits `bytes` at `start` of the stream into segments with their positions.
+fn positions(start: u64, bytes: &[u8], sizes: &[usize]) -> Vec<(u64, Vec<u8>)> {
+    let mut position = start;
+    let mut segments = vec![];
+    for piece in pieces(bytes, sizes) {
+        segments.push((position, piece.to_vec()));
+        position += piece.len() as u64;
+    }
+    segments
 }
 
 /// Returns the alternatives as text.

@@ -44,13 +44,14 @@ fn connect(session: &mut Session<'_>, arguments: &Arguments) -> Result<(), Stop>
         return start_session(session, arguments);
     }
     if arguments.get("mss").is_some() {
-        if session.role() == Role::Initiator {
+        if session.role() == Role::Initiator && !session.setup().target.is_raw() {
             return Err(Stop::NotApplicable(
                 "the MSS is only set for connections to the device".into(),
             ));
         }
         session.link.mss = Some(session.number(arguments, "mss", 0)? as u32);
     }
+    session.link.timestamps = session.number(arguments, "timestamps", 0)? != 0;
     session.open()?;
     if arguments.get("draft").is_some() {
         return start_draft(session, arguments);

@@ -1,15 +1,17 @@
 //! Each case passes against a correct peer, and fails against a peer with any of its flaws.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use iwspec::case::{Case, Role, Transport};
+use iwspec::case::{Case, Role, SEGMENTS, Transport};
 use iwspec::catalogue::Catalogue;
 use iwspec::device::{Permits, Service, Setup, Timing};
 use iwspec::link::Target;
 use iwspec::peer::flaws::Flaws;
-use iwspec::peer::{Config, Peer, initiate, sctp, serve};
+use iwspec::peer::{Config, Peer, initiate, initiate_raw, sctp, serve, serve_raw};
+use iwspec::raw::Raw;
+use iwspec::raw::port::{Hub, Medium};
 use iwspec::run::{Verdict, execute};
 
 /// Flags M and C, MPA revision of the initiator, and its flags A to D.
@@ -23,8 +25,28 @@ const VARIANTS: [(bool, bool, u8, u8); 5] = [
 
 const ANY: &str = "127.0.0.1:0";
 
+/// Way to a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Path {
+    /// TCP of the kernel
+    Tcp,
+    /// TCP of the raw port, on a link in memory
+    Raw,
+    /// SCTP in UDP
+    Sctp,
+}
+
+impl Path {
+    fn transport(self) -> Transport {
+        match self {
+            Path::Tcp | Path::Raw => Transport::Tcp,
+            Path::Sctp => Transport::Sctp,
+        }
+    }
+}
+
 /// Returns the peers to which a case may apply.
-fn variants() -> Vec<(Transport, Role, Config)> {
+fn variants() -> Vec<(Path, Role, Config)> {
     let mut all = vec![];
     for role in [Role::Responder, Role::Initiator] {
         for service in [
@@ -45,25 +67,31 @@ fn variants() -> Vec<(Transport, Role, Config)> {
                 if role == Role::Responder && revision == 2 {
                     continue;
                 }
-                all.push((
-                    Transport::Tcp,
-                    role,
-                    Config { service, markers, crc, revision, ready, flaws: Flaws::default() },
-                ));
+                let flaws = Flaws::default();
+                let config = Config { service, markers, crc, revision, ready, flaws };
+                // The raw peer has one connection at a time, perftest two.
+                if service != Service::Perftest {
+                    all.push((Path::Raw, role, config.clone()));
+                }
+                all.push((Path::Tcp, role, config));
             }
         }
     }
     for service in [Service::Region, Service::Echo, Service::Sink] {
         let flaws = Flaws::default();
         let config = Config { service, markers: false, crc: true, revision: 1, ready: 0, flaws };
-        all.push((Transport::Sctp, Role::Responder, config));
+        all.push((Path::Sctp, Role::Responder, config));
     }
     all
 }
 
 /// Executes a case against a new peer.
-fn verdict(case: &Case, transport: Transport, role: Role, config: &Config) -> Verdict {
-    if case.transport.is_some_and(|t| t != transport) {
+fn verdict(case: &Case, path: Path, role: Role, config: &Config) -> Verdict {
+    // Other cases are the same on the raw port, which is slower.
+    let needs_segments = case.needs.iter().any(|need| need.capability == SEGMENTS);
+    if case.transport.is_some_and(|t| t != path.transport())
+        || needs_segments != (path == Path::Raw)
+    {
         return Verdict::NotApplicable(String::new());
     }
     let mut timing = Timing::default();
@@ -73,24 +101,7 @@ fn verdict(case: &Case, transport: Transport, role: Role, config: &Config) -> Ve
         timing.connect *= 4;
         timing.case *= 2;
     }
-    let any: SocketAddr = ANY.parse().expect("an address");
-    let (target, peer): (Target, Peer) = match role {
-        Role::Responder if transport == Transport::Sctp => {
-            let peer = sctp::serve(config.clone(), any).expect("a free port");
-            let address = SocketAddr::new(peer.address.ip(), 7471);
-            (Target::Sctp { address, udp_port: peer.address.port() }, peer)
-        }
-        Role::Responder => {
-            let peer = serve(config.clone(), any).expect("a free port");
-            (Target::Connect(peer.address), peer)
-        }
-        Role::Initiator => {
-            let listener = TcpListener::bind(any).expect("a free port");
-            listener.set_nonblocking(true).expect("a socket");
-            let address = listener.local_addr().expect("bound");
-            (Target::Listen(Mutex::new(listener)), initiate(config.clone(), address))
-        }
-    };
+    let (target, peer) = start(path, role, config);
     let setup = Setup {
         target: Arc::new(target),
         service: config.service,
@@ -104,26 +115,72 @@ fn verdict(case: &Case, transport: Transport, role: Role, config: &Config) -> Ve
     outcome.verdict
 }
 
+/// Starts a peer.
+fn start(path: Path, role: Role, config: &Config) -> (Target, Peer) {
+    let any: SocketAddr = ANY.parse().expect("an address");
+    match (role, path) {
+        (_, Path::Raw) => start_raw(role, config),
+        (Role::Responder, Path::Sctp) => {
+            let peer = sctp::serve(config.clone(), any).expect("a free port");
+            let address = SocketAddr::new(peer.address.ip(), 7471);
+            (Target::Sctp { address, udp_port: peer.address.port() }, peer)
+        }
+        (Role::Responder, Path::Tcp) => {
+            let peer = serve(config.clone(), any).expect("a free port");
+            (Target::Connect(peer.address), peer)
+        }
+        (Role::Initiator, Path::Tcp | Path::Sctp) => {
+            let listener = TcpListener::bind(any).expect("a free port");
+            listener.set_nonblocking(true).expect("a socket");
+            let address = listener.local_addr().expect("bound");
+            (Target::Listen(Mutex::new(listener)), initiate(config.clone(), address))
+        }
+    }
+}
+
+/// Starts a peer on a link in memory.
+fn start_raw(role: Role, config: &Config) -> (Target, Peer) {
+    let hub = Hub::default();
+    let end = |last: u8| Raw {
+        medium: Medium::Memory(hub.clone()),
+        address: Ipv4Addr::new(192, 0, 2, last).into(),
+        via: None,
+        mtu: 1500,
+    };
+    let (tester, device) = (end(1), end(2));
+    let address = SocketAddr::new(tester.address, 7471);
+    match role {
+        Role::Responder => {
+            let peer = serve_raw(config.clone(), device, 7471);
+            (Target::Raw(tester, peer.address), peer)
+        }
+        Role::Initiator => {
+            let peer = initiate_raw(config.clone(), device, address);
+            (Target::RawListen(tester, address.port()), peer)
+        }
+    }
+}
+
 /// Returns the errors of a case, as sentences.
 fn judge(case: &Case) -> Vec<String> {
     let mut wrong = vec![];
     let mut applicable = vec![];
-    let verdicts: Vec<(Transport, Role, Config, Verdict)> = std::thread::scope(|scope| {
-        let run = |(transport, role, config): (Transport, Role, Config)| {
+    let verdicts: Vec<(Path, Role, Config, Verdict)> = std::thread::scope(|scope| {
+        let run = |(path, role, config): (Path, Role, Config)| {
             scope.spawn(move || {
-                let verdict = verdict(case, transport, role, &config);
-                (transport, role, config, verdict)
+                let verdict = verdict(case, path, role, &config);
+                (path, role, config, verdict)
             })
         };
         let threads: Vec<_> = variants().into_iter().map(run).collect();
         threads.into_iter().map(|t| t.join().expect("no panic")).collect()
     });
-    for (transport, role, config, verdict) in verdicts {
+    for (path, role, config, verdict) in verdicts {
         match verdict {
             Verdict::NotApplicable(_) => {}
-            Verdict::Pass => applicable.push((transport, role, config)),
+            Verdict::Pass => applicable.push((path, role, config)),
             other => wrong.push(format!(
-                "{} {transport:?} {role:?} {config:?}: a right peer has {other:?}",
+                "{} {path:?} {role:?} {config:?}: a right peer has {other:?}",
                 case.id
             )),
         }
@@ -142,9 +199,9 @@ fn judge(case: &Case) -> Vec<String> {
                 continue;
             }
         };
-        let detected = applicable.iter().any(|(transport, role, config)| {
+        let detected = applicable.iter().any(|(path, role, config)| {
             let config = Config { flaws: flaws.clone(), ..config.clone() };
-            matches!(verdict(case, *transport, *role, &config), Verdict::Fail(_))
+            matches!(verdict(case, *path, *role, &config), Verdict::Fail(_))
         });
         if !detected && !applicable.is_empty() {
             wrong.push(format!("{} does not detect `{flaw}`", case.id));

@@ -29,6 +29,7 @@
 //! configured independently. A [`pair::Pair`] is two hosts, two paths and the clock.
 #![forbid(unsafe_code)]
 
+pub use ::dialogue::segment;
 pub use oracle;
 
 pub mod dialogue;
@@ -42,7 +43,6 @@ pub mod pair;
 pub mod path;
 pub mod scenario;
 pub mod sctp;
-pub mod segment;
 pub mod snapshot;
 pub mod stretch_ack;
 pub mod transfer;

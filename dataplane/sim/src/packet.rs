@@ -2,22 +2,12 @@
 
 use link::Frame;
 
+pub use ::dialogue::segment::Ecn;
+
 /// Length of an IPv4 header, bytes; counts against the MTU.
 pub const IP_HEADER: usize = 20;
 /// Bytes that Ethernet adds on the wire: header, check sequence, preamble and gap.
 pub const ETHERNET: usize = 14 + 4 + 8 + 12;
-
-/// ECN field of an IP header (RFC 3168 §5).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub enum Ecn {
-    /// Not ECN-capable.
-    #[default]
-    NotEct,
-    /// ECN-capable transport: ECT(0) or ECT(1), which are equivalent.
-    Ect,
-    /// Congestion experienced.
-    Ce,
-}
 
 /// Transport protocol of the packets of a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -18,10 +18,10 @@ use sctp_lite::sctp::{self, DropReason, Ends, Listener, ListenerResult, Secrets}
 use wire::sctp::{COMMON_HEADER_LEN as FIRST_CHUNK, Packet as SctpPacket, chunk_type};
 
 use crate::dialogue::Batch;
-use crate::dialogue::chunks;
 use crate::end::{End, REGION, Setup, Totals};
 use crate::host::{LAST_MESSAGE_COOKIE, QUEUE};
 use crate::packet::{IP_HEADER, Packet, Protocol};
+use ::dialogue::chunks;
 
 /// Number of buffers posted to each session's untagged queue. They must suffice for all messages in flight, because
 /// bare DDP has no credits.

@@ -1,14 +1,12 @@
 //! One connection of the reference peer: start-up, FPDUs in both directions, and the end.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use oracle::StartFrame;
 use oracle::framing::{Deframer, start_frame};
 use oracle::segment::Terminate;
-use oracle::{StartFrame, Stream};
 
 use super::Config;
 use super::memory::{BUFFER, Bytes, Queues, REGIONS};
@@ -16,10 +14,15 @@ use crate::device::Service;
 use crate::encode::{self, Frame, Numbers};
 use crate::message::Kind;
 use crate::service::advertisement;
+use crate::stream::{Input, Stream};
 use crate::value::{Arguments, Variables};
 
 /// Limit for the start-up (RFC 5044 §7.1.2 (10)).
 const STARTUP: Duration = Duration::from_secs(3);
+/// Time in which the tester takes what is sent.
+const WRITE: Duration = Duration::from_secs(30);
+/// Segments of a peer that does not align FPDUs, bytes.
+const SPLIT: usize = 100;
 /// IRD and ORD that the initiator requests.
 const DEPTH: u16 = 4;
 /// Maximum length of private data (RFC 5044 §7.1.1), bytes.
@@ -38,13 +41,17 @@ pub(super) enum End {
 #[derive(Debug)]
 pub(super) struct Connection<'a> {
     /// TCP connection; `None` over SCTP, where `segments` holds the segments to send.
-    pub(super) stream: Option<TcpStream>,
+    pub(super) stream: Option<Stream>,
     pub(super) segments: Vec<Vec<u8>>,
     pub(super) config: &'a Config,
     pub(super) stopped: &'a AtomicBool,
     pub(super) input: Vec<u8>,
-    output: Stream,
+    /// EMSS when the connection was opened.
+    pub(super) first_emss: usize,
+    output: oracle::Stream,
     sent: usize,
+    /// Lengths of the frames behind `sent`: the segments of the raw port.
+    frames: Vec<usize>,
     numbers: Numbers,
     pub(super) deframer: Deframer,
     pub(super) crc: bool,
@@ -59,19 +66,21 @@ pub(super) struct Connection<'a> {
 
 impl<'a> Connection<'a> {
     pub(super) fn new(
-        stream: Option<TcpStream>,
+        stream: Option<Stream>,
         config: &'a Config,
         stopped: &'a AtomicBool,
         memory: &'a Mutex<Bytes>,
     ) -> Connection<'a> {
         Connection {
+            first_emss: stream.as_ref().map_or(0, Stream::emss),
             stream,
             segments: vec![],
             config,
             stopped,
             input: vec![],
-            output: Stream::new(false, true),
+            output: oracle::Stream::new(false, true),
             sent: 0,
+            frames: vec![],
             numbers: Numbers::default(),
             deframer: Deframer::default(),
             crc: true,
@@ -291,27 +300,18 @@ impl<'a> Connection<'a> {
     }
 
     pub(super) fn read(&mut self, limit: Instant) -> Result<(), End> {
-        let mut buffer = vec![0; 16384];
         loop {
             if self.stopped.load(Ordering::Relaxed) || Instant::now() >= limit {
                 return Err(End::Error);
             }
             let Some(stream) = &mut self.stream else { return Err(End::Closed) };
-            if stream.set_read_timeout(Some(Duration::from_millis(50))).is_err() {
-                return Err(End::Closed);
-            }
-            match stream.read(&mut buffer) {
-                Ok(0) => return Err(End::Closed),
-                Ok(n) => {
-                    self.input.extend(&buffer[..n]);
+            match stream.receive(Instant::now() + Duration::from_millis(50)) {
+                Input::Bytes(bytes) | Input::Segment(bytes) => {
+                    self.input.extend(bytes);
                     return Ok(());
                 }
-                Err(e)
-                    if matches!(
-                        e.kind(),
-                        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
-                    ) => {}
-                Err(_) => return Err(End::Closed),
+                Input::Nothing => {}
+                Input::Fin | Input::Reset | Input::Failed(_) => return Err(End::Closed),
             }
         }
     }
@@ -388,16 +388,33 @@ impl<'a> Connection<'a> {
         if let Ok(frame) = encode::frame(kind, &arguments, &Variables::new(), &mut self.numbers) {
             match (frame, &self.stream) {
                 (Frame::Fpdu(ulpdu, _), None) => self.segments.push(ulpdu),
-                (frame, _) => frame.append(&mut self.output),
+                (frame, _) => {
+                    let before = self.output.len();
+                    frame.append(&mut self.output);
+                    self.frames.push(self.output.len() - before);
+                }
             }
         }
     }
 
     pub(super) fn flush(&mut self) -> Result<(), End> {
+        let splits = self.behaves("split-fpdus");
         let Some(stream) = &mut self.stream else { return Ok(()) };
-        let written = stream.write_all(&self.output.bytes()[self.sent..]);
+        let mut rest = &self.output.bytes()[self.sent..];
+        let frames = std::mem::take(&mut self.frames);
+        let segments = match stream {
+            Stream::Kernel(_) => vec![rest.len()],
+            Stream::Raw(_) if splits => vec![SPLIT; rest.len().div_ceil(SPLIT)],
+            Stream::Raw(_) => frames,
+        };
+        let deadline = Instant::now() + WRITE;
+        for length in segments {
+            let (segment, tail) = rest.split_at(length.min(rest.len()));
+            stream.send(segment, deadline).map_err(|_| End::Closed)?;
+            rest = tail;
+        }
         self.sent = self.output.len();
-        written.map_err(|_| End::Closed)
+        Ok(())
     }
 
     fn idle(&mut self) -> Result<(), End> {

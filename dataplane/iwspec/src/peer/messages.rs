@@ -8,6 +8,7 @@ use super::connection::{Connection, End};
 use super::memory::{BUFFER, REGIONS};
 use crate::device::Service;
 use crate::message::Kind;
+use crate::stream::Stream;
 
 /// Maximum payload of an untagged segment, bytes. Longer messages have several segments.
 const MULPDU: usize = 1024;
@@ -15,6 +16,14 @@ const MULPDU: usize = 1024;
 const PING: u64 = 64;
 /// Maximum MO at which the peer places data, even if a flaw disables the check.
 const MAX_OFFSET: usize = 1 << 20;
+
+/// Bytes of the timestamps option (RFC 7323 §3.2, appendix A).
+const TIMESTAMPS: usize = 12;
+
+/// RFC 5044 §4.5, with markers.
+fn mulpdu(emss: usize) -> usize {
+    emss.saturating_sub(6 + 4 * emss.div_ceil(512) + emss % 4).clamp(128, MULPDU)
+}
 
 impl Connection<'_> {
     /// Processes the segment in `current`.
@@ -232,13 +241,13 @@ impl Connection<'_> {
 
     /// Returns the maximum payload of a tagged segment, bytes: MULPDU (RFC 5044 §4.5) minus the header.
     fn payload_room(&self) -> usize {
-        let tcp = self.stream.as_ref().map(socket2::SockRef::from);
-        let emss = tcp.and_then(|s| s.tcp_mss().ok()).unwrap_or(1460) as usize;
+        let emss = self.stream.as_ref().map_or(MULPDU, Stream::emss);
         let mulpdu = match (self.behaves("big-fpdus"), self.behaves("tiny-fpdus")) {
             (true, _) => MULPDU,
             (_, true) => 64,
-            // Room for length, CRC, pad, markers and TCP options.
-            _ => emss.saturating_sub(32).clamp(128, MULPDU),
+            _ if self.behaves("options-are-free") => mulpdu(emss + TIMESTAMPS),
+            _ if self.behaves("first-emss") => mulpdu(self.first_emss),
+            _ => mulpdu(emss),
         };
         mulpdu - TAGGED_HEADER
     }

@@ -15,9 +15,13 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::device::Service;
+use crate::raw::Raw;
+use crate::raw::stream::RawStream;
+use crate::raw::tcp::Settings;
+use crate::stream::Stream;
 use connection::Connection;
 use flaws::Flaws;
 use memory::initial_memory;
@@ -81,7 +85,7 @@ pub fn serve(config: Config, address: SocketAddr) -> std::io::Result<Peer> {
             let (config, stopped, memory) =
                 (config.clone(), Arc::clone(&stopped), Arc::clone(&memory));
             connections.push(std::thread::spawn(move || {
-                Connection::new(Some(stream), &config, &stopped, &memory).respond()
+                Connection::new(Some(Stream::Kernel(stream)), &config, &stopped, &memory).respond();
             }));
         }
         for connection in connections {
@@ -96,11 +100,57 @@ pub fn initiate(config: Config, address: SocketAddr) -> Peer {
         let memory = Mutex::new(initial_memory());
         while !stopped.load(Ordering::Relaxed) {
             match TcpStream::connect(address) {
-                Ok(stream) => Connection::new(Some(stream), &config, &stopped, &memory).initiate(),
+                Ok(stream) => {
+                    Connection::new(Some(Stream::Kernel(stream)), &config, &stopped, &memory)
+                        .initiate();
+                }
                 Err(_) => std::thread::sleep(Duration::from_millis(5)),
             }
         }
     })
+}
+
+/// Starts a responder on a raw port, with one connection at a time.
+pub fn serve_raw(config: Config, raw: Raw, port: u16) -> Peer {
+    start(SocketAddr::new(raw.address, port), move |stopped| {
+        let memory = Mutex::new(initial_memory());
+        let settings = settings(&config);
+        while !stopped.load(Ordering::Relaxed) {
+            // Without a connection in this time, the flag is tested again.
+            let deadline = Instant::now() + Duration::from_millis(50);
+            if let Ok(stream) = RawStream::accept(&raw, port, settings, deadline) {
+                let stream = Some(Stream::Raw(Box::new(stream)));
+                Connection::new(stream, &config, &stopped, &memory).respond();
+            }
+        }
+    })
+}
+
+/// Starts an initiator on a raw port that connects to `address` again and again.
+pub fn initiate_raw(config: Config, raw: Raw, address: SocketAddr) -> Peer {
+    start(address, move |stopped| {
+        let memory = Mutex::new(initial_memory());
+        let settings = settings(&config);
+        while !stopped.load(Ordering::Relaxed) {
+            let deadline = Instant::now() + Duration::from_millis(200);
+            if let Ok(stream) = RawStream::connect(&raw, address, settings, deadline) {
+                let stream = Some(Stream::Raw(Box::new(stream)));
+                Connection::new(stream, &config, &stopped, &memory).initiate();
+            }
+        }
+    })
+}
+
+/// Returns the settings of TCP with the flaws of the peer.
+fn settings(config: &Config) -> Settings {
+    let flaws = &config.flaws;
+    Settings {
+        timestamps: true,
+        ignores_holes: flaws.behaves("ignore-holes"),
+        takes_repeats: flaws.behaves("take-repeats"),
+        resegments: flaws.behaves("retransmit-elsewhere").then_some(97),
+        ..Settings::default()
+    }
 }
 
 fn start(address: SocketAddr, run: impl FnOnce(Arc<AtomicBool>) + Send + 'static) -> Peer {

@@ -1,6 +1,5 @@
 //! Main loop of a connection: start-up, FPDUs, and the end.
 
-use std::net::Shutdown;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -84,13 +83,13 @@ impl Connection<'_> {
             }
         }
         if self.behaves("reset") {
-            if let Some(stream) = &self.stream {
-                let _ = socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO));
+            if let Some(stream) = self.stream.take() {
+                stream.reset();
             }
             return;
         }
-        if let Some(stream) = &self.stream {
-            let _ = stream.shutdown(Shutdown::Write);
+        if let Some(stream) = &mut self.stream {
+            stream.finish();
         }
         if result == Err(End::Error) {
             // Reads until the tester closes: closing with unread bytes would reset the connection and lose the

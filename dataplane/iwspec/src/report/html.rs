@@ -3,7 +3,7 @@
 use minijinja::{Environment, context};
 use serde::Serialize;
 
-use super::{About, Summary, hex_dump, reason};
+use super::{Subject, Summary, hex_dump, reason};
 use crate::case::Unseen;
 use crate::link::{Side, What};
 use crate::run::Verdict;
@@ -52,7 +52,11 @@ struct Section {
 ///
 /// # Errors
 /// The template fails.
-pub fn document(about: &About, reports: &[Report], unseen: &[Unseen]) -> Result<String, String> {
+pub fn document(
+    subject: &Subject,
+    reports: &[Report],
+    unseen: &[Unseen],
+) -> Result<String, String> {
     let mut sections: Vec<Section> = vec![];
     for r in reports {
         // Groups the requirements by specification.
@@ -70,7 +74,7 @@ pub fn document(about: &About, reports: &[Report], unseen: &[Unseen]) -> Result<
         .map_err(|e| e.to_string())?;
     let template = environment.get_template("report.html").map_err(|e| e.to_string())?;
     let summary = Summary::of(reports);
-    template.render(context! { about, summary, sections, unseen }).map_err(|e| e.to_string())
+    template.render(context! { subject, summary, sections, unseen }).map_err(|e| e.to_string())
 }
 
 fn row(r: &Report) -> Row {
@@ -111,6 +115,7 @@ fn events(r: &Report) -> Vec<Line> {
             What::Opened { local, peer } => format!("connection from {local} to {peer}"),
             What::Bound { local, peer } => format!("SCTP in UDP from {local} to {peer}"),
             What::Packet(bytes) => format!("SCTP packet of {} bytes", bytes.len()),
+            What::Segment(bytes) => format!("IP packet of {} bytes", bytes.len()),
             What::Note(text) => text.clone(),
             What::Bytes(bytes) => format!("{} bytes", bytes.len()),
             What::Fin => "FIN".into(),

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{About, Summary, reason};
+use super::{Subject, Summary, reason};
 use crate::case::{Level, Unseen};
 use crate::profile::Deviation;
 use crate::run::Verdict;
@@ -11,7 +11,7 @@ use crate::suite::Report;
 
 #[derive(Serialize)]
 struct Document<'a> {
-    about: &'a About,
+    subject: &'a Subject,
     summary: Summary,
     cases: Vec<Entry<'a>>,
     unseen: &'a [Unseen],
@@ -40,9 +40,13 @@ struct Entry<'a> {
 ///
 /// # Errors
 /// The document cannot be serialised.
-pub fn document(about: &About, reports: &[Report], unseen: &[Unseen]) -> Result<String, String> {
+pub fn document(
+    subject: &Subject,
+    reports: &[Report],
+    unseen: &[Unseen],
+) -> Result<String, String> {
     let document = Document {
-        about,
+        subject,
         summary: Summary::of(reports),
         cases: reports.iter().map(entry).collect(),
         unseen,

@@ -2,7 +2,7 @@
 
 use quick_junit::{NonSuccessKind, Report as Junit, TestCase, TestCaseStatus, TestSuite};
 
-use super::{About, reason};
+use super::{Subject, reason};
 use crate::run::Verdict;
 use crate::suite::Report;
 
@@ -10,8 +10,8 @@ use crate::suite::Report;
 ///
 /// # Errors
 /// The document cannot be serialised.
-pub fn document(about: &About, reports: &[Report]) -> Result<String, String> {
-    let mut junit = Junit::new(format!("iwspec {} {}", about.service, about.device));
+pub fn document(subject: &Subject, reports: &[Report]) -> Result<String, String> {
+    let mut junit = Junit::new(format!("iwspec {} {}", subject.service, subject.device));
     let mut groups: Vec<&str> = vec![];
     for r in reports {
         if !groups.contains(&r.case.group.as_str()) {

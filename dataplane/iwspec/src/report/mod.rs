@@ -11,7 +11,7 @@ use crate::suite::Report;
 
 /// The tested device and its service, for the heading of each report.
 #[derive(Clone, Debug, serde::Serialize)]
-pub struct About {
+pub struct Subject {
     /// Address of the device, or of the tester's listener.
     pub device: String,
     /// Name of the service on the device.

@@ -1,29 +1,27 @@
 //! The packets of a case in a pcapng file. A TCP socket does not show segments, so each write and read becomes one or
-//! more segments with plausible headers, which a dissector can reassemble.
+//! more segments with plausible headers, which a dissector can reassemble. Packets of the raw port are real.
 
 use std::borrow::Cow;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use dialogue::segment::{Flags, Segment};
 use pcap_file::DataLink;
 use pcap_file::pcapng::PcapNgWriter;
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
 use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionBlock;
 
+use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::wire::{IpProtocol, TcpPacket, UdpPacket, UdpRepr};
+
 use crate::link::{Side, Transcript, What};
+use crate::raw::station::ip_packet;
 use crate::suite::Report;
 
 /// Maximum payload of a segment, bytes.
 const SEGMENT: usize = 1400;
-const FIN: u8 = 1;
-const SYN: u8 = 2;
-const RST: u8 = 4;
-const PSH: u8 = 8;
-const ACK: u8 = 16;
-/// IP protocol numbers of TCP and UDP.
-const TCP: u8 = 6;
-const UDP: u8 = 17;
+const PSH_ACK: Flags = Flags::PSH.with(Flags::ACK);
 
 /// Writes `DIRECTORY/ID.pcapng`, with `/` in the id replaced by `_`.
 ///
@@ -67,23 +65,27 @@ fn packets(transcript: &Transcript) -> Vec<(Duration, Vec<u8>)> {
         }
         if let What::Opened { local, peer } = event.what {
             let mut e = Ends { tester: (local, 1000), device: (peer, 2000) };
-            out.push((at, e.packet(Side::Tester, SYN, &[])));
-            out.push((at, e.packet(Side::Device, SYN | ACK, &[])));
-            out.push((at, e.packet(Side::Tester, ACK, &[])));
+            out.push((at, e.packet(Side::Tester, Flags::SYN, &[])));
+            out.push((at, e.packet(Side::Device, Flags::SYN.with(Flags::ACK), &[])));
+            out.push((at, e.packet(Side::Tester, Flags::ACK, &[])));
             ends = Some(e);
+            continue;
+        }
+        if let What::Segment(packet) = &event.what {
+            out.push((at, packet.clone()));
             continue;
         }
         let Some(e) = &mut ends else { continue };
         match &event.what {
             What::Bytes(bytes) => {
                 out.extend(
-                    bytes.chunks(SEGMENT).map(|chunk| (at, e.packet(event.from, PSH | ACK, chunk))),
+                    bytes.chunks(SEGMENT).map(|chunk| (at, e.packet(event.from, PSH_ACK, chunk))),
                 );
             }
             What::Packet(bytes) => out.push((at, e.datagram(event.from, bytes))),
-            What::Fin => out.push((at, e.packet(event.from, FIN | ACK, &[]))),
-            What::Reset => out.push((at, e.packet(event.from, RST | ACK, &[]))),
-            What::Note(_) | What::Opened { .. } | What::Bound { .. } => {}
+            What::Fin => out.push((at, e.packet(event.from, Flags::FIN.with(Flags::ACK), &[]))),
+            What::Reset => out.push((at, e.packet(event.from, Flags::RST.with(Flags::ACK), &[]))),
+            What::Note(_) | What::Opened { .. } | What::Bound { .. } | What::Segment(_) => {}
         }
     }
     out
@@ -96,93 +98,67 @@ impl Ends {
             Side::Tester => (self.tester.0, self.device.0),
             Side::Device => (self.device.0, self.tester.0),
         };
-        let mut udp = source.port().to_be_bytes().to_vec();
-        udp.extend(sink.port().to_be_bytes());
-        udp.extend(((8 + payload.len()) as u16).to_be_bytes());
-        udp.extend([0, 0]);
-        udp.extend(payload);
-        ip(source.ip(), sink.ip(), UDP, udp)
+        let repr = UdpRepr { src_port: source.port(), dst_port: sink.port() };
+        let mut udp = vec![0; repr.header_len() + payload.len()];
+        repr.emit(
+            &mut UdpPacket::new_unchecked(&mut udp),
+            &source.ip().into(),
+            &sink.ip().into(),
+            payload.len(),
+            |buffer| buffer.copy_from_slice(payload),
+            &ChecksumCapabilities::default(),
+        );
+        ip_packet(source.ip(), sink.ip(), IpProtocol::Udp, 0, &udp).unwrap_or_default()
     }
 
-    fn packet(&mut self, from: Side, flags: u8, payload: &[u8]) -> Vec<u8> {
+    fn packet(&mut self, from: Side, flags: Flags, payload: &[u8]) -> Vec<u8> {
         let (source, sink) = match from {
             Side::Tester => (&mut self.tester, &mut self.device),
             Side::Device => (&mut self.device, &mut self.tester),
         };
-        let mut tcp = source.0.port().to_be_bytes().to_vec();
-        tcp.extend(sink.0.port().to_be_bytes());
-        tcp.extend(source.1.to_be_bytes());
-        tcp.extend(if flags & ACK != 0 { sink.1 } else { 0 }.to_be_bytes());
-        tcp.extend([0x50, flags, 0xff, 0xff, 0, 0, 0, 0]);
-        tcp.extend(payload);
-        let ends = u32::from(flags & SYN != 0) + u32::from(flags & FIN != 0);
-        source.1 = source.1.wrapping_add(payload.len() as u32 + ends);
-        ip(source.0.ip(), sink.0.ip(), TCP, tcp)
+        let segment = Segment {
+            src_port: source.0.port(),
+            dst_port: sink.0.port(),
+            seq: source.1,
+            ack: if flags.has(Flags::ACK) { sink.1 } else { 0 },
+            flags,
+            window: u16::MAX,
+            payload: payload.to_vec(),
+            ..Segment::default()
+        };
+        source.1 = source.1.wrapping_add(segment.sequence_len());
+        let mut tcp = segment.emit();
+        let (source, sink) = (source.0.ip(), sink.0.ip());
+        TcpPacket::new_unchecked(&mut tcp).fill_checksum(&source.into(), &sink.into());
+        ip_packet(source, sink, IpProtocol::Tcp, 0, &tcp).unwrap_or_default()
     }
-}
-
-/// Prepends an IP header to a TCP segment or UDP datagram, and computes both checksums.
-fn ip(source: IpAddr, sink: IpAddr, protocol: u8, mut body: Vec<u8>) -> Vec<u8> {
-    let mut pseudo = match (source, sink) {
-        (IpAddr::V4(a), IpAddr::V4(b)) => [a.octets(), b.octets()].concat(),
-        (IpAddr::V6(a), IpAddr::V6(b)) => [a.octets(), b.octets()].concat(),
-        _ => vec![0; 8],
-    };
-    let addresses = pseudo.clone();
-    pseudo.extend([0, protocol]);
-    pseudo.extend((body.len() as u16).to_be_bytes());
-    pseudo.extend(&body);
-    let sum = checksum(&pseudo).to_be_bytes();
-    let at = if protocol == TCP { 16 } else { 6 };
-    body[at..at + 2].copy_from_slice(&sum);
-    let mut out = if addresses.len() == 32 {
-        let mut h = vec![0x60, 0, 0, 0];
-        h.extend((body.len() as u16).to_be_bytes());
-        h.extend([protocol, 64]);
-        h
-    } else {
-        let mut h = vec![0x45, 0];
-        h.extend((20 + body.len() as u16).to_be_bytes());
-        h.extend([0, 0, 0x40, 0, 64, protocol, 0, 0]);
-        let sum = checksum(&[&h[..], &addresses].concat()).to_be_bytes();
-        h[10..12].copy_from_slice(&sum);
-        h
-    };
-    out.extend(addresses);
-    out.extend(body);
-    out
-}
-
-/// Computes the Internet checksum (RFC 1071).
-fn checksum(bytes: &[u8]) -> u16 {
-    let mut sum: u32 = bytes
-        .chunks(2)
-        .map(|c| u32::from(c[0]) << 8 | u32::from(c.get(1).copied().unwrap_or(0)))
-        .sum();
-    while sum >> 16 != 0 {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !(sum as u16)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use smoltcp::wire::{IpAddress, Ipv4Packet, Ipv6Packet};
 
     #[test]
     fn checksums_of_packets_are_right() {
         let a = |text: &str| text.parse::<SocketAddr>().expect("address");
         for (x, y) in [("192.0.2.1:5", "192.0.2.2:6"), ("[fd00::1]:5", "[fd00::2]:6")] {
             let mut ends = Ends { tester: (a(x), 7), device: (a(y), 9) };
-            let packet = ends.packet(Side::Tester, PSH | ACK, b"abc");
-            let header = if x.starts_with('[') { 40 } else { 20 };
-            if header == 20 {
-                assert_eq!(checksum(&packet[..20]), 0);
-            }
-            let addresses = &packet[if header == 20 { 12..20 } else { 8..40 }];
-            let tcp = &packet[header..];
-            let pseudo = [addresses, &[0, 6], &(tcp.len() as u16).to_be_bytes(), tcp].concat();
-            assert_eq!(checksum(&pseudo), 0);
+            let (from, to): (IpAddress, IpAddress) = (a(x).ip().into(), a(y).ip().into());
+            let segment = ends.packet(Side::Tester, PSH_ACK, b"abc");
+            let datagram = ends.datagram(Side::Device, b"odd");
+            let (tcp, udp) = match from {
+                IpAddress::Ipv4(_) => {
+                    assert!(Ipv4Packet::new_checked(&segment).expect("whole").verify_checksum());
+                    (&segment[20..], &datagram[20..])
+                }
+                IpAddress::Ipv6(_) => {
+                    assert_eq!(Ipv6Packet::new_checked(&segment).expect("whole").hop_limit(), 255);
+                    (&segment[40..], &datagram[40..])
+                }
+            };
+            assert!(TcpPacket::new_checked(tcp).expect("whole").verify_checksum(&from, &to));
+            assert!(UdpPacket::new_checked(udp).expect("whole").verify_checksum(&to, &from));
             assert_eq!(ends.tester.1, 10);
         }
     }

@@ -9,7 +9,7 @@ mod rping;
 
 use std::time::Duration;
 
-use crate::case::{CAPABILITIES, Need, Role};
+use crate::case::{CAPABILITIES, Need, Role, SEGMENTS};
 use crate::device::Service;
 use crate::message::Kind;
 use crate::session::{Failure, Session, Stop};
@@ -52,6 +52,7 @@ impl Service {
         let variables = &session.variables;
         let has = match name {
             "alive" => session.setup().permits.empty_reads,
+            SEGMENTS => session.setup().target.is_raw(),
             // Other programs may advertise only a part of a registered region, as `ddpctl ping` does.
             "exact" | "shared" => matches!(self, Service::Region | Service::Peer),
             "send" => matches!(self, Service::Sink | Service::Echo | Service::Peer),

@@ -171,7 +171,8 @@ impl Session<'_> {
                     None => return Ok(None),
                 },
                 // Only over TCP.
-                Received::Bytes(_) | Received::Fin => {}
+                Received::Bytes(_) | Received::Segment(_) | Received::Fin | Received::Failed(_) => {
+                }
             }
         }
     }

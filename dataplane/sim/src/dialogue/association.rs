@@ -16,12 +16,12 @@ use sctp_lite::endpoint::{
 use sctp_lite::sctp::{self, Ends, Listener, ListenerResult as Outcome, Secrets};
 use wire::sctp::Packet;
 
-use super::chunks::Conversation;
-use super::received_packet::ReceivedPacket;
 use super::run::{Batch, DialogueProtocol, Settings, play_with};
-use super::script::{Action, Args, Script, ScriptError, number, switch};
 use super::segments::{LOCAL_PORT, PEER_PORT};
-use super::streams::{parse_bytes, pattern, pattern_bytes};
+use ::dialogue::chunks::Conversation;
+use ::dialogue::received_packet::ReceivedPacket;
+use ::dialogue::script::{Action, Args, Script, ScriptError, number, switch};
+use ::dialogue::streams::{parse_bytes, pattern, pattern_bytes};
 
 const PD: PdId = PdId(1);
 /// Limit of untagged buffers in use, bytes.
@@ -366,7 +366,8 @@ impl DialogueProtocol for Association {
         self.now = now;
         self.last_drop = "none".into();
         let bytes = self.conversation.build_packet(line)?;
-        let words = super::chunks::summarize(&bytes).unwrap_or_else(|| format!("{bytes:02x?}"));
+        let words =
+            ::dialogue::chunks::summarize(&bytes).unwrap_or_else(|| format!("{bytes:02x?}"));
         self.input(&bytes, tx);
         Ok(words)
     }

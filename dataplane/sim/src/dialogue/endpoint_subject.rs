@@ -15,10 +15,10 @@ use tcp_lite::mpa::{BadCrcPolicy, HoldBudget, Peer, Revision, Revisions, RtrSet}
 use tcp_lite::tcp::{self, SeqNumber};
 
 use super::run::{Batch, Settings};
-use super::script::{Args, ScriptError, number, switch};
 use super::segments::Subject;
-use super::streams::{Streams, parse_bytes, pattern, pattern_bytes};
 use super::tcp_subject::{tcp_setting, too_big, tuple, without_ecn};
+use ::dialogue::script::{Args, ScriptError, number, switch};
+use ::dialogue::streams::{Streams, parse_bytes, pattern, pattern_bytes};
 
 const PD: PdId = PdId(1);
 /// Limit of untagged buffers in use, bytes.

@@ -2,22 +2,14 @@
 //! `dialogues/README.md` describes the format.
 
 mod association;
-pub mod chunks;
 mod endpoint_subject;
-pub mod exchange;
-mod messages;
-pub mod received_packet;
 mod run;
-pub mod script;
 mod segments;
-pub mod streams;
 mod tcp_subject;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use ::dialogue::script::{Script, ScriptError};
 
-use script::{Script, ScriptError};
-
+pub use ::dialogue::files;
 pub use run::Batch;
 
 /// Reads and plays the dialogue in `text`.
@@ -36,22 +28,4 @@ pub fn play(text: &str) -> Result<(), ScriptError> {
             message: format!("`set stack` is {other:?}, none of tcp, mpa, sctp"),
         }),
     }
-}
-
-/// Returns all `*.script` files below `directory`, sorted.
-///
-/// # Errors
-/// A directory cannot be read.
-pub fn files(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
-        if path.is_dir() {
-            found.extend(files(&path)?);
-        } else if path.extension().is_some_and(|e| e == "script") {
-            found.push(path);
-        }
-    }
-    found.sort();
-    Ok(found)
 }

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use base::Instant;
 use tcp_lite::seam::TxBatch;
 
-use super::script::{Action, Args, Script, ScriptError, Step, StepTime};
+use ::dialogue::script::{Action, Args, Script, ScriptError, Step, StepTime};
 
 /// Maximum difference between the time of a segment and that of its line.
 const TOLERANCE: Duration = Duration::from_millis(1);

@@ -3,11 +3,11 @@
 use base::Instant;
 use tcp_lite::tcp;
 
-use super::exchange::{Exchange, Ranges, Strictness};
 use super::run::{Batch, DialogueProtocol, Settings, play_with};
-use super::script::{Action, Args, Script, ScriptError, number};
-use super::streams::Streams;
 use crate::segment::Segment;
+use ::dialogue::exchange::{Exchange, Ranges, Strictness};
+use ::dialogue::script::{Action, Args, Script, ScriptError, number};
+use ::dialogue::streams::Streams;
 
 /// Port of the stack under test.
 pub(super) const LOCAL_PORT: u16 = 7174;

@@ -11,9 +11,9 @@ use tcp_lite::seam::{SegmentSource, SpanOutcome, SpanSink};
 use tcp_lite::tcp::{self, Config, Connection, FourTuple, Keepalive, SeqNumber};
 
 use super::run::{Batch, Settings};
-use super::script::{Args, ScriptError, number, switch};
 use super::segments::{LOCAL_PORT, PEER_PORT, Subject};
-use super::streams::Streams;
+use ::dialogue::script::{Args, ScriptError, number, switch};
+use ::dialogue::streams::Streams;
 
 /// A bare TCP connection and the upper layer of the test.
 pub(super) struct TcpSubject {

@@ -10,12 +10,12 @@
 //! - another delay, at most half a second, of a SACK that the script expects after a delay (RFC 9260 §6.2);
 //! - retransmissions of DATA, at any time.
 
-use sim::dialogue::chunks::{Conversation, summarize};
-use sim::dialogue::received_packet::ReceivedPacket;
-use sim::dialogue::script::{Action, ChunkLine, PacketLine, Script, ScriptError, number};
+use dialogue::chunks::{Conversation, summarize};
+use dialogue::received_packet::ReceivedPacket;
+use dialogue::script::{Action, ChunkLine, PacketLine, Script, ScriptError, number};
 
 use super::{DialogueCodec, ExtraPacket, SCRIPT_STAG, first_region};
-use crate::frames::TransportPacket;
+use crate::raw::station::TransportPacket;
 
 /// Default initial TSN of the tester.
 const FIRST_TSN: u32 = 7_000;

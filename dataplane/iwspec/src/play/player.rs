@@ -14,9 +14,9 @@ use std::collections::VecDeque;
 use std::fmt::{Debug, Write as _};
 
 use base::Instant;
-use sim::dialogue::script::{Action, Script, ScriptError, StepTime};
+use dialogue::script::{Action, Script, ScriptError, StepTime};
 
-use crate::frames::TransportPacket;
+use crate::raw::station::TransportPacket;
 
 /// Maximum delay of an acknowledgement (RFC 9293 §3.8.6.3 MUST-40, RFC 9260 §6.2).
 const LONGEST_DELAYED_ACK: Duration = Duration::from_millis(500);

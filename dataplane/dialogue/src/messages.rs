@@ -1,8 +1,7 @@
 //! User data of DATA chunks in dialogues: messages of RFC 5043, encoded from the text of the RFC.
 
-use super::script::{Args, number};
-use super::streams::{parse_bytes, pattern_bytes};
-use crate::oracle;
+use crate::script::{Args, number};
+use crate::streams::{parse_bytes, pattern_bytes};
 
 /// Function codes by name (RFC 5043 §5.2.3, RFC 6581 §7).
 const FUNCTIONS: [(&str, u16); 7] = [
@@ -17,7 +16,7 @@ const FUNCTIONS: [(&str, u16); 7] = [
 
 /// Returns the flags of a DATA chunk from the letters of `flags=`: `U`, `B`, `E`, `I`. Default: `UBE`, unordered and
 /// unfragmented.
-pub(super) fn data_flags(args: &Args) -> Result<u8, String> {
+pub(crate) fn data_flags(args: &Args) -> Result<u8, String> {
     let letters = args.get("flags").unwrap_or("UBE");
     let bit = |c| match c {
         'E' => Ok(1),
@@ -30,7 +29,7 @@ pub(super) fn data_flags(args: &Args) -> Result<u8, String> {
     letters.chars().try_fold(0, |flags, c| Ok(flags | bit(c)?))
 }
 
-pub(super) fn message_kind(args: &Args) -> Option<&str> {
+pub(crate) fn message_kind(args: &Args) -> Option<&str> {
     let known = |argument: &str| {
         matches!(argument, "tagged" | "untagged" | "function")
             || FUNCTIONS.iter().any(|(name, _)| *name == argument)
@@ -38,7 +37,7 @@ pub(super) fn message_kind(args: &Args) -> Option<&str> {
     args.positional(0).filter(|word| known(word))
 }
 
-pub(super) fn ppid(args: &Args) -> u64 {
+pub(crate) fn ppid(args: &Args) -> u64 {
     match message_kind(args) {
         Some("tagged" | "untagged") | None => 16,
         Some(_) => 17,
@@ -47,7 +46,7 @@ pub(super) fn ppid(args: &Args) -> u64 {
 
 /// Encodes the user message of a line (RFC 5043 §5.2): the DDP-SSN, then the content. Without a message kind, `hex=` or
 /// `len=` gives the whole user data, without a DDP-SSN. `None` if the line gives no content.
-pub(super) fn user_message(args: &Args) -> Result<Option<Vec<u8>>, String> {
+pub(crate) fn user_message(args: &Args) -> Result<Option<Vec<u8>>, String> {
     args.check_known_keys(&[
         "tsn",
         "sid",

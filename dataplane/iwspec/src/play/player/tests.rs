@@ -2,7 +2,7 @@
 
 mod sctp;
 
-use sim::segment::{Flags, Segment};
+use dialogue::segment::{Flags, Segment};
 
 use super::segments::TcpCodec;
 use super::*;

@@ -6,11 +6,10 @@
 
 use std::fmt::Write as _;
 
-use super::messages::{data_flags, message_kind, ppid, user_message};
-use super::received_packet::{COMMON_HEADER_LEN, Chunk, ReceivedPacket, be16, be32};
-use super::script::{Args, ChunkLine, PacketLine, number};
-use super::streams::parse_bytes;
-use crate::oracle;
+use crate::messages::{data_flags, message_kind, ppid, user_message};
+use crate::received_packet::{COMMON_HEADER_LEN, Chunk, ReceivedPacket, be16, be32};
+use crate::script::{Args, ChunkLine, PacketLine, number};
+use crate::streams::parse_bytes;
 
 /// Chunk types by their names in scripts (RFC 9260 §3.2).
 const KINDS: [(&str, u8); 15] = [

@@ -1,9 +1,9 @@
 //! Sequence numbers of both sides in a dialogue. Builds the segment of a `<` line, and compares a segment with a `>`
 //! line. All players of dialogues use this module. Times are handled elsewhere.
 
-use super::script::{Args, SegmentLine, number};
-use super::streams::Streams;
+use crate::script::{Args, SegmentLine, number};
 use crate::segment::{Flags, Segment};
+use crate::streams::Streams;
 
 /// Strictness of the comparison between a segment and its line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,7 +112,7 @@ impl Exchange {
             options.sack = self.blocks(text, self.iss)?;
         }
         if let Some(text) = line.args.get("opt") {
-            options.raw = super::streams::parse_bytes(&format!("hex:{text}"))?;
+            options.raw = crate::streams::parse_bytes(&format!("hex:{text}"))?;
         }
         Ok(segment)
     }

@@ -6,7 +6,6 @@
 
 use core::fmt;
 
-use crate::packet::Ecn;
 use smoltcp::wire::{IpAddress, Ipv4Address, TcpOption, TcpPacket, TcpSeqNumber};
 
 /// Length of a TCP header without options, bytes.
@@ -17,6 +16,18 @@ const ADDRESSES: (IpAddress, IpAddress) = (
     IpAddress::Ipv4(Ipv4Address::new(192, 0, 2, 1)),
     IpAddress::Ipv4(Ipv4Address::new(192, 0, 2, 2)),
 );
+
+/// ECN field of an IP header (RFC 3168 §5).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum Ecn {
+    /// Not ECN-capable.
+    #[default]
+    NotEct,
+    /// ECN-capable transport: ECT(0) or ECT(1), which are equivalent.
+    Ect,
+    /// Congestion experienced.
+    Ce,
+}
 
 /// Control bits of a segment (RFC 9293 §3.1), with the values that they have in byte 13 of the header.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Hash)]

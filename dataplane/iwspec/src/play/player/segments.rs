@@ -13,14 +13,14 @@
 //! - any window and window scale;
 //! - retransmissions of data, SYN or FIN, at any time.
 
-use sim::dialogue::exchange::{Exchange, Strictness};
-use sim::dialogue::script::{Action, Direction, Script, ScriptError, SegmentLine, number};
-use sim::dialogue::streams::Streams;
-use sim::packet::Ecn;
-use sim::segment::{Flags, Segment};
+use dialogue::exchange::{Exchange, Strictness};
+use dialogue::script::{Action, Direction, Script, ScriptError, SegmentLine, number};
+use dialogue::segment::Ecn;
+use dialogue::segment::{Flags, Segment};
+use dialogue::streams::Streams;
 
 use super::{DialogueCodec, ExtraPacket, SCRIPT_STAG, first_region};
-use crate::frames::TransportPacket;
+use crate::raw::station::TransportPacket;
 
 /// State of the TCP connection on both sides.
 #[derive(Debug)]

@@ -1,16 +1,14 @@
 //! Parser for the SCTP packets of the stack in a dialogue, written from the text of RFC 9260 §3.
 
-use crate::oracle;
-
 /// Length of the common header, bytes.
-pub(super) const COMMON_HEADER_LEN: usize = 12;
+pub(crate) const COMMON_HEADER_LEN: usize = 12;
 
 /// A chunk of the stack under test, not parsed further.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Chunk {
-    pub(super) kind: u8,
-    pub(super) flags: u8,
-    pub(super) value: Vec<u8>,
+    pub(crate) kind: u8,
+    pub(crate) flags: u8,
+    pub(crate) value: Vec<u8>,
 }
 
 /// A packet of the stack under test, split into chunks.
@@ -18,8 +16,8 @@ pub struct Chunk {
 pub struct ReceivedPacket {
     /// Source and destination port.
     pub ports: (u16, u16),
-    pub(super) tag: u32,
-    pub(super) chunks: Vec<Chunk>,
+    pub(crate) tag: u32,
+    pub(crate) chunks: Vec<Chunk>,
 }
 
 impl ReceivedPacket {
@@ -79,10 +77,10 @@ impl ReceivedPacket {
     }
 }
 
-pub(super) fn be16(bytes: &[u8]) -> u16 {
+pub(crate) fn be16(bytes: &[u8]) -> u16 {
     u16::from_be_bytes([bytes[0], bytes[1]])
 }
 
-pub(super) fn be32(bytes: &[u8]) -> u32 {
+pub(crate) fn be32(bytes: &[u8]) -> u32 {
     u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use dialogue::script::{Action, ChunkLine, Direction, Script, StepTime};
+use dialogue::segment::Flags;
 use serde::Deserialize;
-use sim::dialogue::script::{Action, ChunkLine, Direction, Script, StepTime};
-use sim::segment::Flags;
 
-use crate::session::is_sctp;
+use super::is_sctp;
 
 /// Contents of a description file (TOML) of a tested host.
 #[derive(Clone, Debug, Default, Deserialize)]

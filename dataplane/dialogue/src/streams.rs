@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::script::{Args, Direction, Piece, Script, ScriptError, Slice, number, switch};
-use crate::oracle::{self, Flaw, StartFrame, Stream};
+use crate::script::{Args, Direction, Piece, Script, ScriptError, Slice, number, switch};
 use crate::segment::Segment;
+use oracle::{Flaw, StartFrame, Stream};
 
 /// Both byte streams of a dialogue, and the position of each piece in its stream.
 #[derive(Clone, Debug, Default)]
@@ -279,7 +279,7 @@ fn parse_flaw(args: &Args) -> Result<Flaw, String> {
 }
 
 /// Parses `hex:00ff`, `text:hello` or `zeros:12`.
-pub(super) fn parse_bytes(text: &str) -> Result<Vec<u8>, String> {
+pub fn parse_bytes(text: &str) -> Result<Vec<u8>, String> {
     match text.split_once(':') {
         Some(("hex", digits)) => parse_hex(digits),
         Some(("text", word)) => Ok(word.as_bytes().to_vec()),

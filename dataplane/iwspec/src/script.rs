@@ -1,4 +1,4 @@
-//! `ddp-script`: plays packet dialogues against another host.
+//! `iwspec script`: plays packet dialogues against another host.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -6,43 +6,34 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{CommandFactory, Parser};
-use dataplane::port::{ChecksumMode, MemifRole, PortConfig, PortKind};
-use dpdk::LogLevel;
-use script::host::{Host, Service, ServiceProtocol, duration};
-use script::player::{PlaySummary, Tolerance};
-use script::session::{Addresses, PlayError, Session};
-use sim::dialogue;
-use sim::dialogue::script::Script;
+use clap::Args;
+use dialogue::script::Script;
+use iwspec::play::host::{Host, Service, ServiceProtocol, duration};
+use iwspec::play::player::{PlaySummary, Tolerance};
+use iwspec::play::{PlayError, Session};
 
-/// Play packet dialogues against another host, through a port. The tester sends the packets of a script to the host.
+use crate::RawArgs;
+
+/// Plays packet dialogues against another host, on the raw port. The tester sends the packets of a script to the host.
 /// The host must send the packets that the script expects, in time.
 ///
 /// Scripts that require an action of the host itself (connect, write, close), or settings that the host does not have,
 /// are skipped, with the reason. dataplane/sim/dialogues/README.md describes the format of scripts.
-#[derive(Debug, Parser)]
+#[derive(Debug, Args)]
 #[command(
-    name = "ddp-script",
-    version,
-    after_help = "Exit codes: 0 no script failed, 1 a script failed, 2 the command line, a file or the port \
-                  is invalid.\nThe tester's address must not be an address of the kernel, which would reset the \
-                  connections.\n\nExample with the host behind a veth whose end vs has no address:\n  \
-                  ddp-script --port af_packet:vs --address 192.0.2.2 --to 192.0.2.1:7 --takes bytes \
-                  dataplane/sim/dialogues/rfc5961-attacks"
+    after_help = "Exit codes: 0 no script failed, 1 a script failed, 2 the command line, a file or the raw port \
+                        is invalid.\n\nExample:\n  iwspec script --raw vs,192.0.2.2 --to 192.0.2.1:7 --takes bytes \
+                        dataplane/sim/dialogues/rfc5961-attacks"
 )]
-struct Args {
+pub(crate) struct ScriptArgs {
     /// Scripts, or directories of scripts
-    #[arg(required_unless_present = "man", value_name = "FILE")]
+    #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Port to use: af_packet:DEVICE, af_xdp:DEVICE, tap:DEVICE, pci:ADDRESS or memif:SOCKET (client)
-    #[arg(long, value_name = "KIND:WHERE", required_unless_present = "man", value_parser = parse_port_kind)]
-    port: Option<PortKind>,
-    /// Address of the tester, unused on the port's link
-    #[arg(long, value_name = "IP", required_unless_present = "man")]
-    address: Option<IpAddr>,
+    #[command(flatten)]
+    raw: RawArgs,
     /// Host to test; with a port number, the only service to test
-    #[arg(long, value_name = "HOST[:PORT]", required_unless_present = "man", value_parser = parse_target)]
-    to: Option<(IpAddr, Option<u16>)>,
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = parse_target)]
+    to: (IpAddr, Option<u16>),
     /// Protocol of the service at --to: "bytes" reads any bytes and keeps the connection open, "mpa" is an MPA
     /// responder, "sctp" accepts sessions of RFC 5043, "nothing" does not listen
     #[arg(long, default_value = "bytes", conflicts_with = "host")]
@@ -53,15 +44,6 @@ struct Args {
     /// File that describes the host (TOML): its services, their settings, and known deviations
     #[arg(long, value_name = "FILE")]
     host: Option<PathBuf>,
-    /// Router to the host, if the host is on another link
-    #[arg(long, value_name = "IP")]
-    via: Option<IpAddr>,
-    /// Hardware address of the port
-    #[arg(long, value_name = "MAC", value_parser = parse_mac)]
-    mac: Option<[u8; 6]>,
-    /// Largest IP packet of the link, bytes
-    #[arg(long, default_value_t = 1500)]
-    mtu: u16,
     /// Tolerance of times: a share of the time since the previous line, plus a constant
     #[arg(long, value_name = "N%+Nms", default_value = "20%+20ms")]
     tolerance: Tolerance,
@@ -77,39 +59,16 @@ struct Args {
     /// Print all packets of every script played
     #[arg(long, short)]
     verbose: bool,
-    /// Write the man page to this directory, and do nothing else
-    #[arg(long, value_name = "DIRECTORY")]
-    man: Option<PathBuf>,
 }
 
-fn main() -> ExitCode {
-    let run = Args::parse().run(&mut std::io::stdout());
-    run.unwrap_or_else(|sentence| {
-        // Standard error may be closed; the exit code still reports the failure.
-        let _ = writeln!(std::io::stderr(), "ddp-script: {sentence}");
-        ExitCode::from(2)
-    })
-}
-
-impl Args {
-    fn run(self, out: &mut dyn Write) -> Result<ExitCode, String> {
-        if let Some(directory) = &self.man {
-            let made = std::fs::create_dir_all(directory)
-                .and_then(|()| clap_mangen::generate_to(Args::command(), directory));
-            return made
-                .map(|()| ExitCode::SUCCESS)
-                .map_err(|e| format!("{}: {e}", directory.display()));
-        }
-        let (Some(kind), Some(address), Some((host, port))) =
-            (self.port.clone(), self.address, self.to)
-        else {
-            return Err("--port, --address and --to are needed".into());
-        };
-        if address.is_ipv4() != host.is_ipv4()
-            || self.via.is_some_and(|v| v.is_ipv4() != host.is_ipv4())
-        {
-            return Err("--address, --to and --via are of different families".into());
-        }
+impl ScriptArgs {
+    /// Plays the scripts, and prints a table of the results.
+    ///
+    /// # Errors
+    /// One sentence: an argument, a file or the raw port is invalid.
+    pub(crate) fn run(self, out: &mut dyn Write) -> Result<ExitCode, String> {
+        let (host, port) = self.to;
+        let raw = self.raw.port()?.ok_or("`script` needs --raw INTERFACE,ADDRESS")?;
         let mut known = self.load_host(port)?;
         // The address family is not a setting of the host: scripts for IPv6 run if the host's address is IPv6.
         let family = if host.is_ipv6() { "6" } else { "4" };
@@ -117,16 +76,7 @@ impl Args {
             service.settings.entry("ip".into()).or_insert_with(|| family.into());
         }
         let scripts = read_scripts(&self.files)?;
-        let config = PortConfig {
-            mtu: self.mtu,
-            mac: self.mac,
-            checksum: ChecksumMode::Software,
-            rx_descriptors: 256,
-            tx_descriptors: 256,
-            ..PortConfig::new("tester", kind)
-        };
-        let ends = Addresses { address, host, via: self.via };
-        let session = Session::open(&config, ends, log).map_err(|error| error.to_string())?;
+        let session = Session::open(&raw, host)?;
         let failed = |error: std::io::Error| format!("cannot write to standard output: {error}");
         Runner::new(&self, known, session, out).play(scripts).map_err(failed)
     }
@@ -188,7 +138,7 @@ fn script_name(path: &Path) -> String {
 
 /// Plays the scripts, and counts the results.
 struct Runner<'a> {
-    args: &'a Args,
+    args: &'a ScriptArgs,
     host: Host,
     session: Session,
     out: &'a mut dyn Write,
@@ -199,7 +149,7 @@ struct Runner<'a> {
 }
 
 impl<'a> Runner<'a> {
-    fn new(args: &'a Args, known: Host, session: Session, out: &'a mut dyn Write) -> Self {
+    fn new(args: &'a ScriptArgs, known: Host, session: Session, out: &'a mut dyn Write) -> Self {
         Runner { args, host: known, session, out, ok: 0, differs: 0, skipped: 0, failed: 0 }
     }
 
@@ -295,28 +245,6 @@ fn format_remarks(played: &PlaySummary, attempt: u32, expected_to_differ: bool) 
     remarks.join(", ")
 }
 
-fn log(level: LogLevel, line: &str) {
-    let _ = writeln!(std::io::stderr(), "dpdk {level:?}: {line}");
-}
-
-fn parse_port_kind(text: &str) -> Result<PortKind, String> {
-    let (kind, place) = text.split_once(':').ok_or("write KIND:WHERE, such as af_packet:eth1")?;
-    let place = place.to_owned();
-    match kind {
-        "af_packet" => Ok(PortKind::AfPacket { device: place }),
-        "af_xdp" => Ok(PortKind::AfXdp { device: place, first_queue: 0, force_copy: false }),
-        "tap" => Ok(PortKind::Tap { device: place }),
-        "pci" => Ok(PortKind::Pci { address: place, devargs: String::new() }),
-        "memif" => Ok(PortKind::Memif {
-            socket: place.into(),
-            role: MemifRole::Client,
-            id: 0,
-            secret: None,
-        }),
-        _ => Err("the kinds are af_packet, af_xdp, tap, pci and memif".into()),
-    }
-}
-
 fn parse_target(text: &str) -> Result<(IpAddr, Option<u16>), String> {
     if let Ok(address) = text.parse() {
         return Ok((address, None));
@@ -329,13 +257,4 @@ fn parse_target(text: &str) -> Result<(IpAddr, Option<u16>), String> {
 fn parse_setting(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("write KEY=VALUE, such as markers=off")?;
     Ok((key.to_owned(), value.to_owned()))
-}
-
-fn parse_mac(text: &str) -> Result<[u8; 6], String> {
-    let bytes: Vec<u8> = text
-        .split(':')
-        .map(|part| u8::from_str_radix(part, 16))
-        .collect::<Result<_, _>>()
-        .map_err(|_| "write six bytes, such as 02:00:00:00:00:01")?;
-    bytes.try_into().map_err(|_| "write six bytes, such as 02:00:00:00:00:01".into())
 }

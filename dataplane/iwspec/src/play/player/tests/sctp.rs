@@ -1,8 +1,8 @@
 //! SCTP dialogues in virtual time. The test acts as the host. The encoder for scripts builds the host's packets.
 
-use sim::dialogue::chunks::Conversation;
-use sim::dialogue::received_packet::ReceivedPacket;
-use sim::dialogue::script::{Action, Script};
+use dialogue::chunks::Conversation;
+use dialogue::received_packet::ReceivedPacket;
+use dialogue::script::{Action, Script};
 
 use super::super::chunks::SctpCodec;
 use super::super::*;

@@ -6,12 +6,11 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use sim::packet::Ecn;
-use sim::segment::Segment;
+use dialogue::segment::{Ecn, Segment};
 use smoltcp::wire::{
     ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol,
-    EthernetRepr, Icmpv6Packet, IpProtocol, Ipv4Packet, Ipv6Packet, NdiscNeighborFlags, NdiscRepr,
-    TcpPacket,
+    EthernetRepr, Icmpv4Packet, Icmpv6Packet, IpProtocol, Ipv4Packet, Ipv6Packet,
+    NdiscNeighborFlags, NdiscRepr, TcpPacket,
 };
 
 /// Length of an Ethernet header.
@@ -19,6 +18,8 @@ pub const ETHERNET: usize = 14;
 const IPV4: usize = 20;
 const IPV6: usize = 40;
 const SCTP: IpProtocol = IpProtocol::Unknown(132);
+/// Bytes of a packet that an ICMP report quotes, at most.
+const QUOTED: usize = 500;
 /// Hop limit of sent packets; RFC 4861 §7.1 requires 255 for neighbour discovery.
 const HOP_LIMIT: u8 = 255;
 
@@ -55,6 +56,8 @@ pub enum ReceivedFrame {
     AddressRequest(Vec<u8>),
     /// The reply that resolved the next hop's hardware address.
     Resolved,
+    /// An ICMP report of the tested host that packets to it are longer than this MTU, bytes.
+    TooBig(u16),
     /// A packet of the tested host that is truncated or has a wrong checksum. Contains the reason.
     Damaged(&'static str),
     /// Any other frame.
@@ -109,7 +112,7 @@ impl Station {
             }
             TransportPacket::Sctp(bytes) => (SCTP, 0, bytes.clone()),
         };
-        let packet = self.ip(self.address, self.host, protocol, ecn, &bytes)?;
+        let packet = ip_packet(self.address, self.host, protocol, ecn, &bytes)?;
         Some(self.ethernet(self.next_mac?, ether_type(self.host), &packet))
     }
 
@@ -126,6 +129,43 @@ impl Station {
             EthernetProtocol::Ipv6 => self.ipv6_input(ethernet.payload()),
             _ => ReceivedFrame::Other,
         }
+    }
+
+    /// Returns the IP and hardware address of the sender of an IP packet to the tester; `None` for other frames.
+    pub fn sender(&self, frame: &[u8]) -> Option<(IpAddr, EthernetAddress)> {
+        let ethernet = EthernetFrame::new_checked(frame).ok()?;
+        let (source, destination) = match ethernet.ethertype() {
+            EthernetProtocol::Ipv4 => {
+                let packet = Ipv4Packet::new_checked(ethernet.payload()).ok()?;
+                (IpAddr::V4(packet.src_addr()), IpAddr::V4(packet.dst_addr()))
+            }
+            EthernetProtocol::Ipv6 => {
+                let packet = Ipv6Packet::new_checked(ethernet.payload()).ok()?;
+                (IpAddr::V6(packet.src_addr()), IpAddr::V6(packet.dst_addr()))
+            }
+            _ => return None,
+        };
+        let is_for_tester = destination == self.address && ethernet.src_addr() != self.mac;
+        is_for_tester.then_some((source, ethernet.src_addr()))
+    }
+
+    /// Returns the frame of an ICMP report that `packet` of the host, an IP packet, is longer than `mtu` (RFC 1191 §4,
+    /// RFC 4443 §3.2); `None` before the next hop's hardware address is resolved.
+    pub fn packet_too_big(&self, packet: &[u8], mtu: u16) -> Option<Vec<u8>> {
+        let quoted = &packet[..packet.len().min(QUOTED)];
+        let (protocol, head) = match self.host {
+            IpAddr::V4(_) => (IpProtocol::Icmp, [3, 4, 0, 0, 0, 0]),
+            IpAddr::V6(_) => (IpProtocol::Icmpv6, [2, 0, 0, 0, 0, 0]),
+        };
+        let mut bytes = [&head[..], &mtu.to_be_bytes(), quoted].concat();
+        match (self.address, self.host) {
+            (IpAddr::V6(from), IpAddr::V6(to)) => {
+                Icmpv6Packet::new_unchecked(&mut bytes).fill_checksum(&from, &to);
+            }
+            _ => Icmpv4Packet::new_unchecked(&mut bytes).fill_checksum(),
+        }
+        let packet = ip_packet(self.address, self.host, protocol, 0, &bytes)?;
+        Some(self.ethernet(self.next_mac?, ether_type(self.host), &packet))
     }
 
     fn arp_input(&mut self, bytes: &[u8]) -> ReceivedFrame {
@@ -160,7 +200,8 @@ impl Station {
         let Ok(packet) = Ipv4Packet::new_checked(bytes) else { return ReceivedFrame::Other };
         let ends = (IpAddr::V4(packet.src_addr()), IpAddr::V4(packet.dst_addr()));
         let protocol = packet.next_header();
-        if !matches!(protocol, IpProtocol::Tcp | SCTP) || ends != (self.host, self.address) {
+        let known = matches!(protocol, IpProtocol::Tcp | IpProtocol::Icmp | SCTP);
+        if !known || ends != (self.host, self.address) {
             return ReceivedFrame::Other;
         }
         if !packet.verify_checksum() {
@@ -168,6 +209,7 @@ impl Station {
         }
         match protocol {
             SCTP => ReceivedFrame::Transport(TransportPacket::Sctp(packet.payload().to_vec())),
+            IpProtocol::Icmp => too_big([3, 4], packet.payload()),
             _ => self.segment(packet.payload(), packet.ecn()),
         }
     }
@@ -181,6 +223,9 @@ impl Station {
             }
             SCTP if (source, destination) == both(self.host, self.address) => {
                 ReceivedFrame::Transport(TransportPacket::Sctp(packet.payload().to_vec()))
+            }
+            IpProtocol::Icmpv6 if packet.payload().first() == Some(&2) => {
+                too_big([2, 0], packet.payload())
             }
             IpProtocol::Icmpv6 if packet.hop_limit() == HOP_LIMIT => {
                 self.nd_input(source, packet.payload())
@@ -264,52 +309,8 @@ impl Station {
         let mut message = Icmpv6Packet::new_unchecked(&mut bytes);
         repr.emit(&mut message);
         message.fill_checksum(&from, &to);
-        let packet = self.ip(from.into(), to.into(), IpProtocol::Icmpv6, 0, &bytes);
+        let packet = ip_packet(from.into(), to.into(), IpProtocol::Icmpv6, 0, &bytes);
         self.ethernet(mac, EthernetProtocol::Ipv6, &packet.unwrap_or_default())
-    }
-
-    /// Returns an IP packet; `None` if the two addresses have different families.
-    fn ip(
-        &self,
-        from: IpAddr,
-        to: IpAddr,
-        protocol: IpProtocol,
-        ecn: u8,
-        payload: &[u8],
-    ) -> Option<Vec<u8>> {
-        let mut bytes;
-        match (from, to) {
-            (IpAddr::V4(from), IpAddr::V4(to)) => {
-                bytes = vec![0; IPV4 + payload.len()];
-                bytes[IPV4..].copy_from_slice(payload);
-                let len = bytes.len() as u16;
-                let mut packet = Ipv4Packet::new_unchecked(&mut bytes);
-                packet.set_version(4);
-                packet.set_header_len(IPV4 as u8);
-                packet.set_ecn(ecn);
-                packet.set_total_len(len);
-                packet.set_dont_frag(true);
-                packet.set_hop_limit(HOP_LIMIT);
-                packet.set_next_header(protocol);
-                packet.set_src_addr(from);
-                packet.set_dst_addr(to);
-                packet.fill_checksum();
-            }
-            (IpAddr::V6(from), IpAddr::V6(to)) => {
-                bytes = vec![0; IPV6 + payload.len()];
-                bytes[IPV6..].copy_from_slice(payload);
-                let mut packet = Ipv6Packet::new_unchecked(&mut bytes);
-                packet.set_version(6);
-                packet.set_traffic_class(ecn);
-                packet.set_payload_len(payload.len() as u16);
-                packet.set_next_header(protocol);
-                packet.set_hop_limit(HOP_LIMIT);
-                packet.set_src_addr(from);
-                packet.set_dst_addr(to);
-            }
-            _ => return None,
-        }
-        Some(bytes)
     }
 
     fn ethernet(
@@ -324,6 +325,59 @@ impl Station {
         repr.emit(&mut EthernetFrame::new_unchecked(&mut bytes));
         bytes
     }
+}
+
+/// Reads an ICMP message that may be a report of a packet that is too big. `kind` is its type and code.
+fn too_big(kind: [u8; 2], message: &[u8]) -> ReceivedFrame {
+    match message.get(..8) {
+        Some(&[a, b, _, _, _, _, high, low]) if [a, b] == kind => {
+            ReceivedFrame::TooBig(u16::from_be_bytes([high, low]))
+        }
+        _ => ReceivedFrame::Other,
+    }
+}
+
+/// Returns an IP packet; `None` if the two addresses have different families. `ecn` is the ECN field.
+pub fn ip_packet(
+    from: IpAddr,
+    to: IpAddr,
+    protocol: IpProtocol,
+    ecn: u8,
+    payload: &[u8],
+) -> Option<Vec<u8>> {
+    let mut bytes;
+    match (from, to) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            bytes = vec![0; IPV4 + payload.len()];
+            bytes[IPV4..].copy_from_slice(payload);
+            let len = bytes.len() as u16;
+            let mut packet = Ipv4Packet::new_unchecked(&mut bytes);
+            packet.set_version(4);
+            packet.set_header_len(IPV4 as u8);
+            packet.set_ecn(ecn);
+            packet.set_total_len(len);
+            packet.set_dont_frag(true);
+            packet.set_hop_limit(HOP_LIMIT);
+            packet.set_next_header(protocol);
+            packet.set_src_addr(from);
+            packet.set_dst_addr(to);
+            packet.fill_checksum();
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            bytes = vec![0; IPV6 + payload.len()];
+            bytes[IPV6..].copy_from_slice(payload);
+            let mut packet = Ipv6Packet::new_unchecked(&mut bytes);
+            packet.set_version(6);
+            packet.set_traffic_class(ecn);
+            packet.set_payload_len(payload.len() as u16);
+            packet.set_next_header(protocol);
+            packet.set_hop_limit(HOP_LIMIT);
+            packet.set_src_addr(from);
+            packet.set_dst_addr(to);
+        }
+        _ => return None,
+    }
+    Some(bytes)
 }
 
 fn ether_type(address: IpAddr) -> EthernetProtocol {
@@ -341,7 +395,7 @@ fn both(a: IpAddr, b: IpAddr) -> (Ipv6Addr, Ipv6Addr) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sim::segment::Flags;
+    use dialogue::segment::Flags;
 
     fn stations(a: &str, b: &str) -> (Station, Station) {
         let (a, b): (IpAddr, IpAddr) = (a.parse().expect("address"), b.parse().expect("address"));
@@ -385,6 +439,36 @@ mod tests {
             assert_eq!(other.input(&frame), ReceivedFrame::Transport(packet));
             // The port may receive frames that the tester sent.
             assert_eq!(one.input(&one.next_hop_request()), ReceivedFrame::Other);
+        }
+    }
+
+    #[test]
+    fn too_long_packets_are_reported_to_their_sender() {
+        for (a, b) in [("192.0.2.1", "192.0.2.2"), ("2001:db8::1", "2001:db8::2")] {
+            let (mut one, mut other) = stations(a, b);
+            assert_eq!(one.packet_too_big(&[0; 60], 600), None, "no next hop");
+            let ReceivedFrame::AddressRequest(answer) = other.input(&one.next_hop_request()) else {
+                panic!("{a}")
+            };
+            one.input(&answer);
+            let report = one.packet_too_big(&[7; 600], 1234).expect("resolved");
+            assert_eq!(other.sender(&report), Some((one.address, one.mac)));
+            assert_eq!(one.sender(&report), None, "it is for the other host");
+            assert_eq!(other.input(&report), ReceivedFrame::TooBig(1234));
+            let icmp = &report[ETHERNET + if one.address.is_ipv4() { IPV4 } else { IPV6 }..];
+            assert_eq!(icmp[6..8], 1234u16.to_be_bytes());
+            assert_eq!(icmp[8..], [7; QUOTED]);
+            match (one.address, one.host) {
+                (IpAddr::V6(from), IpAddr::V6(to)) => {
+                    let packet = Icmpv6Packet::new_checked(icmp).expect("whole");
+                    assert_eq!(icmp[..2], [2, 0]);
+                    assert!(packet.verify_checksum(&from, &to));
+                }
+                _ => {
+                    assert_eq!(icmp[..2], [3, 4]);
+                    assert!(Icmpv4Packet::new_checked(icmp).expect("whole").verify_checksum());
+                }
+            }
         }
     }
 

@@ -1,0 +1,198 @@
+//! The raw port: an address of its own on a link of this host, without the kernel's TCP.
+//!
+//! Cases with it decide which bytes of the stream each TCP segment has, and see the device's segments.
+//!
+//! | part | module |
+//! |---|---|
+//! | frames on the link: an AF_PACKET socket; a link in memory for tests | [`port`] |
+//! | Ethernet, ARP, ND and IP for one address | [`station`] |
+//! | TCP, sans-IO | [`tcp`] |
+//! | a connection on a port | [`stream`] |
+//!
+//! The address must not be one of the kernel's, which would reset connections that it did not open.
+
+pub mod port;
+pub mod station;
+pub mod stream;
+pub mod tcp;
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use port::{Medium, Port};
+use station::{ReceivedFrame, Station, TransportPacket};
+
+/// Time between two requests for the next hop's hardware address.
+const ADDRESS_WAIT: Duration = Duration::from_millis(500);
+
+/// Settings of the raw port.
+#[derive(Clone, Debug)]
+pub struct Raw {
+    /// Link
+    pub medium: Medium,
+    /// The tester's address, unused on the link.
+    pub address: IpAddr,
+    /// Router to the device; `None`: the device is on the link.
+    pub via: Option<IpAddr>,
+    /// Longest IP packet, bytes.
+    pub mtu: u16,
+}
+
+impl std::str::FromStr for Raw {
+    type Err = String;
+
+    /// Parses `INTERFACE,ADDRESS`.
+    fn from_str(text: &str) -> Result<Raw, String> {
+        let (interface, address) =
+            text.split_once(',').ok_or("write INTERFACE,ADDRESS, such as eth1,192.0.2.9")?;
+        let address = address.parse().map_err(|_| format!("`{address}` is not an IP address"))?;
+        Ok(Raw { medium: Medium::Interface(interface.into()), address, via: None, mtu: 1500 })
+    }
+}
+
+/// A received packet for the tester's address, and the frame that it came in.
+pub type Packet = (ReceivedFrame, Vec<u8>);
+
+/// The tester on an open port, with the next hop resolved.
+#[derive(Debug)]
+pub struct Host {
+    /// Addresses
+    pub station: Station,
+    port: Port,
+    mtu: usize,
+}
+
+impl Host {
+    /// Opens the port towards `device`, and resolves the next hop until `deadline`.
+    ///
+    /// # Errors
+    /// One sentence: the port does not open, or the next hop does not answer.
+    pub fn open(raw: &Raw, device: IpAddr, deadline: Instant) -> Result<Host, String> {
+        if raw.address.is_ipv4() != device.is_ipv4()
+            || raw.via.is_some_and(|via| via.is_ipv4() != device.is_ipv4())
+        {
+            return Err(
+                "the addresses of the raw port and the device are of different families".into()
+            );
+        }
+        let mut host = Host::unresolved(raw, device)?;
+        while Instant::now() < deadline {
+            let request = host.station.next_hop_request();
+            host.port.send(&request)?;
+            let until = (Instant::now() + ADDRESS_WAIT).min(deadline);
+            while Instant::now() < until {
+                host.receive(until)?;
+                if host.station.next_mac.is_some() {
+                    return Ok(host);
+                }
+            }
+        }
+        let protocol = if device.is_ipv4() { "ARP" } else { "neighbour solicitations" };
+        Err(format!(
+            "{} does not answer {protocol}: is it on this link, and {} in its network?",
+            host.station.next_hop, raw.address
+        ))
+    }
+
+    /// Opens the port. The next hop is that of the first received packet.
+    fn unresolved(raw: &Raw, device: IpAddr) -> Result<Host, String> {
+        let port = raw.medium.open()?;
+        let station = Station {
+            mac: port.mac(),
+            address: raw.address,
+            host: device,
+            next_hop: raw.via.unwrap_or(device),
+            next_mac: None,
+        };
+        Ok(Host { station, port, mtu: usize::from(raw.mtu) })
+    }
+
+    /// Longest IP packet, bytes.
+    pub fn mtu(&self) -> usize {
+        self.mtu
+    }
+
+    /// Returns the length of a packet to the device with its IP header, bytes.
+    pub fn packet_length(&self, packet: &TransportPacket) -> usize {
+        self.station.wrap(packet).map_or(0, |frame| frame.len() - station::ETHERNET)
+    }
+
+    /// Sends a packet to the device.
+    ///
+    /// # Errors
+    /// One sentence: the packet is too long, or the port fails.
+    pub fn send(&mut self, packet: &TransportPacket) -> Result<Vec<u8>, String> {
+        let frame = self.station.wrap(packet).ok_or("the next hop is not resolved")?;
+        let length = frame.len() - station::ETHERNET;
+        if length > self.mtu {
+            return Err(format!("an IP packet of {length} bytes is longer than the MTU"));
+        }
+        self.port.send(&frame)?;
+        Ok(frame)
+    }
+
+    /// Sends a frame.
+    ///
+    /// # Errors
+    /// One sentence: the port fails.
+    pub fn send_frame(&mut self, frame: &[u8]) -> Result<(), String> {
+        self.port.send(frame)
+    }
+
+    /// Returns the next packet for the tester until `until`, from any host, which becomes the device.
+    ///
+    /// # Errors
+    /// One sentence: the port fails.
+    pub fn receive_from_any(&mut self, until: Instant) -> Result<Option<Packet>, String> {
+        while let Some(frame) = self.port.receive(until)? {
+            if let Some((address, mac)) = self.station.sender(&frame) {
+                self.station.host = address;
+                self.station.next_hop = address;
+                self.station.next_mac = Some(mac);
+            }
+            match self.station.input(&frame) {
+                ReceivedFrame::AddressRequest(answer) => self.port.send(&answer)?,
+                ReceivedFrame::Other | ReceivedFrame::Resolved => {}
+                received => return Ok(Some((received, frame))),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the next packet of the device until `until`. Answers ARP requests and neighbour solicitations.
+    ///
+    /// # Errors
+    /// One sentence: the port fails.
+    pub fn receive(&mut self, until: Instant) -> Result<Option<Packet>, String> {
+        while let Some(frame) = self.port.receive(until)? {
+            match self.station.input(&frame) {
+                ReceivedFrame::Other => {}
+                ReceivedFrame::AddressRequest(answer) => self.port.send(&answer)?,
+                ReceivedFrame::Resolved => return Ok(None),
+                received => {
+                    // A joined segment has lost the boundaries that the device chose.
+                    let joined = frame.len() > self.mtu + station::ETHERNET;
+                    let received = if joined { ReceivedFrame::Damaged(JOINED) } else { received };
+                    return Ok(Some((received, frame)));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+const JOINED: &str = "it is longer than the MTU: segments were joined on the way (ethtool -K INTERFACE gro off lro off, \
+                      and tso off gso off on a virtual interface's other end)";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn raw_port_is_an_interface_and_an_address() {
+        let raw: Raw = "eth1,192.0.2.9".parse().expect("good");
+        assert!(matches!(raw.medium, Medium::Interface(name) if name == "eth1"));
+        assert_eq!(raw.address.to_string(), "192.0.2.9");
+        assert!("eth1".parse::<Raw>().is_err() && "eth1,x".parse::<Raw>().is_err());
+    }
+}

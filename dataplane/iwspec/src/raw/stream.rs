@@ -1,0 +1,294 @@
+//! A TCP connection on the raw port, with deadlines.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant as Clock};
+
+use base::Instant;
+use dialogue::segment::{Flags, Segment};
+
+use super::station::{ETHERNET, ReceivedFrame, TransportPacket};
+use super::tcp::{Arrival, Settings, Tcp};
+use super::{Host, Raw};
+
+/// First port of the dynamic range (RFC 6335 §6), and the number of them.
+const DYNAMIC: (u16, u16) = (49_152, 16_384);
+
+/// Time for the handshake of a connection that the device has opened.
+const HANDSHAKE: Duration = Duration::from_secs(3);
+
+/// Direction of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    /// Sent
+    Out,
+    /// Received
+    In,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct RawStream {
+    host: Host,
+    tcp: Tcp,
+    began: Clock,
+    /// Position behind the bytes of the stream that the user has named.
+    end: u64,
+    /// MTU of a simulated router on the device's path.
+    path: Option<usize>,
+    /// IP packets since the last [`Self::take_packets`].
+    packets: Vec<(Direction, Vec<u8>)>,
+    /// Own and device's address.
+    addresses: (SocketAddr, SocketAddr),
+    failure: Option<String>,
+}
+
+impl RawStream {
+    /// Opens a connection to the device until `deadline`.
+    ///
+    /// # Errors
+    /// One sentence with the reason why there is no connection.
+    pub fn connect(
+        raw: &Raw,
+        device: SocketAddr,
+        settings: Settings,
+        deadline: Clock,
+    ) -> Result<RawStream, String> {
+        let host = Host::open(raw, device.ip(), deadline)?;
+        let port = DYNAMIC.0 + (random()? % u32::from(DYNAMIC.1)) as u16;
+        let tcp = Tcp::connect(settings, (port, device.port()), random()?, Instant::ZERO);
+        let addresses = (SocketAddr::new(raw.address, port), device);
+        RawStream::new(host, tcp, addresses).established(deadline)
+    }
+
+    /// Accepts a connection that the device opens to `port` until `deadline`.
+    ///
+    /// # Errors
+    /// One sentence with the reason why there is no connection.
+    pub fn accept(
+        raw: &Raw,
+        port: u16,
+        settings: Settings,
+        deadline: Clock,
+    ) -> Result<RawStream, String> {
+        let mut host = Host::unresolved(raw, raw.address)?;
+        loop {
+            let Some((received, frame)) = host.receive_from_any(deadline)? else {
+                return Err("the device has opened no connection".into());
+            };
+            let ReceivedFrame::Transport(TransportPacket::Tcp(syn)) = received else { continue };
+            let opens = syn.flags.has(Flags::SYN) && !syn.flags.has(Flags::ACK);
+            if !opens || syn.dst_port != port {
+                continue;
+            }
+            let device = SocketAddr::new(host.station.host, syn.src_port);
+            let tcp = Tcp::accept(settings, &syn, random()?, Instant::ZERO);
+            let addresses = (SocketAddr::new(raw.address, port), device);
+            let mut stream = RawStream::new(host, tcp, addresses);
+            stream.record(Direction::In, &frame);
+            return stream.established(deadline.max(Clock::now() + HANDSHAKE));
+        }
+    }
+
+    fn new(host: Host, tcp: Tcp, addresses: (SocketAddr, SocketAddr)) -> RawStream {
+        RawStream {
+            host,
+            tcp,
+            began: Clock::now(),
+            end: 0,
+            path: None,
+            packets: vec![],
+            addresses,
+            failure: None,
+        }
+    }
+
+    fn established(mut self, deadline: Clock) -> Result<RawStream, String> {
+        while !self.tcp.is_open() {
+            if self.tcp.is_closed() {
+                return Err(format!("{} refuses the connection", self.addresses.1));
+            }
+            if let Some(failure) = self.failure.take() {
+                return Err(failure);
+            }
+            if Clock::now() >= deadline {
+                return Err(format!("{} does not answer a SYN", self.addresses.1));
+            }
+            self.step(deadline);
+        }
+        self.flush();
+        Ok(self)
+    }
+
+    /// Own and device's address.
+    pub fn addresses(&self) -> (SocketAddr, SocketAddr) {
+        self.addresses
+    }
+
+    /// Longest payload of a segment to the device, bytes.
+    pub fn emss(&self) -> usize {
+        self.tcp.emss()
+    }
+
+    /// Appends `length` bytes to the stream without sending them. Returns their position.
+    pub fn reserve(&mut self, length: usize) -> u64 {
+        let position = self.end;
+        self.end += length as u64;
+        position
+    }
+
+    /// Sends bytes at a position of the stream, as one segment if they fit.
+    pub fn send(&mut self, position: u64, bytes: &[u8]) {
+        self.tcp.handle_timeout(self.now());
+        if !self.tcp.send(position, bytes) {
+            self.failure = Some("too many segments wait for the device's acknowledgements".into());
+        }
+        self.flush();
+    }
+
+    /// Drops the next segments of the device that have payload.
+    pub fn lose(&mut self, segments: usize) {
+        self.tcp.lose(segments);
+    }
+
+    /// From now on, drops longer IP packets of the device and reports this MTU by ICMP, as a router does.
+    pub fn limit_path(&mut self, mtu: usize) {
+        self.path = Some(mtu);
+    }
+
+    /// Sends FIN behind all bytes.
+    pub fn finish(&mut self) {
+        self.tcp.handle_timeout(self.now());
+        self.tcp.finish(self.end);
+        self.flush();
+    }
+
+    /// Resets the connection.
+    pub fn reset(&mut self) {
+        if !self.tcp.is_closed() {
+            self.tcp.reset();
+            self.flush();
+        }
+    }
+
+    /// Returns the next event until `deadline`; `None` after it.
+    ///
+    /// # Errors
+    /// One sentence: the port has failed, or a packet of the device is damaged.
+    pub fn receive(&mut self, deadline: Clock) -> Result<Option<Arrival>, String> {
+        loop {
+            if let Some(arrival) = self.tcp.poll_arrival() {
+                return Ok(Some(arrival));
+            }
+            if let Some(failure) = self.failure.clone() {
+                return Err(failure);
+            }
+            if Clock::now() >= deadline {
+                return Ok(None);
+            }
+            self.step(deadline);
+        }
+    }
+
+    /// Acknowledges and retransmits until `deadline`, and keeps what arrives.
+    pub fn wait(&mut self, deadline: Clock) {
+        while self.failure.is_none() && Clock::now() < deadline {
+            self.step(deadline);
+        }
+    }
+
+    /// Removes and returns the IP packets so far.
+    pub fn take_packets(&mut self) -> Vec<(Direction, Vec<u8>)> {
+        std::mem::take(&mut self.packets)
+    }
+
+    /// Waits for one packet, until the next time-out of TCP or `deadline`, and transmits.
+    fn step(&mut self, deadline: Clock) {
+        self.flush();
+        let until = match self.tcp.poll_timeout() {
+            Some(time) => (self.began + time.saturating_since(Instant::ZERO)).min(deadline),
+            None => deadline,
+        };
+        match self.host.receive(until) {
+            Ok(Some((received, frame))) => self.input(received, &frame),
+            Ok(None) => {}
+            Err(failure) => self.failure = Some(failure),
+        }
+        self.tcp.handle_timeout(self.now());
+        self.flush();
+    }
+
+    fn input(&mut self, received: ReceivedFrame, frame: &[u8]) {
+        match received {
+            ReceivedFrame::Transport(TransportPacket::Tcp(segment)) => {
+                let ports = (self.addresses.0.port(), self.addresses.1.port());
+                if (segment.dst_port, segment.src_port) != ports {
+                    return;
+                }
+                self.record(Direction::In, frame);
+                if self.path.is_some_and(|mtu| self.refuse(&segment, frame, mtu)) {
+                    return;
+                }
+                self.tcp.input(self.now(), &segment);
+            }
+            ReceivedFrame::TooBig(mtu) => {
+                self.record(Direction::In, frame);
+                let headers = if self.addresses.0.is_ipv4() { 40 } else { 60 };
+                self.tcp.lower_mss(mtu.saturating_sub(headers));
+            }
+            ReceivedFrame::Damaged(what) => {
+                self.failure = Some(format!("a packet of the device is damaged: {what}"));
+            }
+            _ => {}
+        }
+    }
+
+    /// Reports a packet that is longer than `mtu`, as a router does. False if it is not.
+    fn refuse(&mut self, segment: &Segment, frame: &[u8], mtu: usize) -> bool {
+        let packet = &frame[ETHERNET..];
+        let too_long = packet.len() > mtu && !segment.payload.is_empty();
+        if too_long && let Some(report) = self.host.station.packet_too_big(packet, mtu as u16) {
+            self.record(Direction::Out, &report);
+            if let Err(failure) = self.host.send_frame(&report) {
+                self.failure = Some(failure);
+            }
+        }
+        too_long
+    }
+
+    fn flush(&mut self) {
+        while let Some(segment) = self.tcp.poll_transmit() {
+            self.transmit(segment);
+        }
+    }
+
+    fn transmit(&mut self, segment: Segment) {
+        match self.host.send(&TransportPacket::Tcp(segment)) {
+            Ok(frame) => self.record(Direction::Out, &frame),
+            Err(failure) => self.failure = Some(failure),
+        }
+    }
+
+    fn record(&mut self, direction: Direction, frame: &[u8]) {
+        /// Packets that are kept for the transcript, at most.
+        const MAX_PACKETS: usize = 4096;
+        if self.packets.len() < MAX_PACKETS {
+            self.packets.push((direction, frame.get(ETHERNET..).unwrap_or_default().to_vec()));
+        }
+    }
+
+    fn now(&self) -> Instant {
+        Instant::from_nanos(self.began.elapsed().as_nanos() as u64)
+    }
+}
+
+impl Drop for RawStream {
+    /// Ends the device's connection.
+    fn drop(&mut self) {
+        self.flush();
+        self.reset();
+    }
+}
+
+fn random() -> Result<u32, String> {
+    getrandom::u32().map_err(|e| format!("no random numbers: {e}"))
+}

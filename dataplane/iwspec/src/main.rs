@@ -40,8 +40,13 @@ struct Cli {
     /// Accepts connections of the device at this address
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// Program on the device
-    #[arg(long, value_enum, default_value = "rping")]
+    /// Program on the device. Default with --transport sctp: region
+    #[arg(
+        long,
+        value_enum,
+        default_value = "rping",
+        default_value_if("transport", "sctp", "region")
+    )]
     service: Service,
     /// Lower layer of DDP
     #[arg(long, value_enum, default_value = "tcp")]

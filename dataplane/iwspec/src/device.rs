@@ -108,7 +108,7 @@ pub struct Timing {
     pub scale: u32,
     /// Limit for a whole case.
     pub case: Duration,
-    /// Pause between the device's Reply and the tester's first FPDU.
+    /// Pause behind the TCP handshake, and between the device's Reply and the tester's first FPDU.
     pub settle: Duration,
 }
 

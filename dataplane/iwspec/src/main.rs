@@ -77,7 +77,7 @@ struct Cli {
     /// Factor on all times, for slow devices
     #[arg(long, value_name = "FACTOR", default_value = "1")]
     slow: f64,
-    /// Pause before the first FPDU, for devices that lose one that follows their Reply at once
+    /// Pause behind the TCP handshake and before the first FPDU, for devices that lose what comes at once
     #[arg(long, value_name = "MILLISECONDS", default_value = "0", value_parser = clap::value_parser!(u64).range(0..=2000))]
     settle: u64,
     /// Prints passed and inapplicable cases, too

@@ -95,7 +95,7 @@ pub fn execute(case: &Case, setup: &Setup) -> Outcome {
             }
         }
     }
-    session.flush();
+    session.end();
     Outcome {
         verdict,
         step: decisive,

@@ -66,6 +66,8 @@ pub struct Session<'a> {
     limit: Instant,
     /// True if the case needs the exact bounds of the device's memory.
     exact: bool,
+    /// True if the device waits for the tester's ready-to-receive message (RFC 6581 §9.2).
+    owes_ready: bool,
     /// Streams of the SCTP association.
     sctp: sctp::Streams,
 }
@@ -90,6 +92,7 @@ impl<'a> Session<'a> {
             bad_is_marked: false,
             limit: Instant::now() + setup.timing.case * setup.timing.scale,
             exact: false,
+            owes_ready: false,
             sctp: sctp::Streams::default(),
         }
     }
@@ -145,8 +148,14 @@ impl<'a> Session<'a> {
         self.held.clear();
         self.decoder = Decoder::default();
         self.numbers = Numbers::default();
+        self.owes_ready = false;
         let deadline = self.deadline(self.setup.timing.connect);
-        self.link.open(&self.setup.target, deadline).map_err(Stop::Inconclusive)
+        self.link.open(&self.setup.target, deadline).map_err(Stop::Inconclusive)?;
+        if self.role() == Role::Responder {
+            // siw closes its listener if a connection ends before siw has accepted it.
+            std::thread::sleep(self.setup.timing.settle);
+        }
+        Ok(())
     }
 
     fn deadline(&self, time: Duration) -> Instant {
@@ -188,6 +197,7 @@ impl<'a> Session<'a> {
             })?;
         self.note(kind, arguments);
         if let Frame::Fpdu(ulpdu, _) = &frame {
+            self.owes_ready = false;
             self.note_bad(ulpdu, arguments);
         }
         frame.append(&mut self.output);
@@ -222,9 +232,26 @@ impl<'a> Session<'a> {
         if self.is_over_sctp() {
             self.send_text(Kind::End, "")?;
         }
+        self.owes_ready = false;
         self.flush();
         self.link.finish();
         Ok(())
+    }
+
+    /// Ends the case. A device that waits for the ready-to-receive message receives it first: siw's kernel stops if a
+    /// connection ends without it.
+    pub fn end(&mut self) {
+        if self.owes_ready {
+            let offered = |name: &str| self.variables.get(name) == Some(&1);
+            let (kind, words) = match (offered("peer.c"), offered("peer.d")) {
+                (true, _) => (Kind::Write, "stag=1 to=0 len=0"),
+                (false, true) => (Kind::Read, "sink=1 sink-to=0 stag=1 to=0 len=0"),
+                (false, false) => (Kind::Send, "len=0"),
+            };
+            // The verdict is known: an error changes nothing.
+            let _ = self.send_text(kind, words);
+        }
+        self.flush();
     }
 
     /// Records the markers and CRC that the tester's start frame requests.
@@ -359,6 +386,7 @@ impl<'a> Session<'a> {
                 self.peer_facts(message);
                 if self.role() == Role::Responder {
                     self.operate();
+                    self.owes_ready = message.field("flags").unwrap_or(0) & 8 != 0;
                 }
             }
             Kind::Terminate => self.quotation(message),

@@ -24,6 +24,7 @@ pub fn start(session: &mut Session<'_>, arguments: &Arguments, needs: &[Need]) -
     if service == Service::Perftest && session.role() == Role::Responder {
         let mut control = Session::new(session.setup());
         connect(&mut control, &Arguments::default())?;
+        std::thread::sleep(session.setup().timing.settle);
         begin_perftest(&mut control)?;
         session.companion = Some(Box::new(control));
     }

@@ -68,8 +68,8 @@ struct Cli {
     /// Only cases of this level
     #[arg(long, value_name = "LEVEL", value_parser = ["MUST", "must", "SHOULD", "MAY"])]
     level: Vec<String>,
-    /// Known deviations of the device
-    #[arg(long, value_name = "FILE")]
+    /// Known deviations of the device: a file, or the name of a profile of the package (siw)
+    #[arg(long, value_name = "PROFILE")]
     profile: Option<PathBuf>,
     /// Cases at a time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -180,7 +180,7 @@ fn run(mut cli: Cli) -> Result<ExitCode, Refusal> {
         return Ok(ExitCode::SUCCESS);
     }
     let profile =
-        cli.profile.as_deref().map_or(Ok(Profile::default()), Profile::read).map_err(usage)?;
+        cli.profile.as_deref().map_or(Ok(Profile::default()), Profile::find).map_err(usage)?;
     profile.check(all.cases.iter().map(|c| c.id.as_str())).map_err(usage)?;
     test(&cli, &catalogue, &profile)
 }

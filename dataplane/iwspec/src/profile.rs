@@ -1,6 +1,6 @@
 //! Known deviations of a device, from a TOML file. A known failure does not change the exit code.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
@@ -31,7 +31,19 @@ pub struct Deviation {
     pub skip: bool,
 }
 
+/// Profiles of the package, relative to the directory of the program.
+const PACKAGED: &str = "../share/iwspec/profiles";
+
 impl Profile {
+    /// Reads the profile in file `name`, or the one that the package has under this name.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn find(name: &Path) -> Result<Profile, String> {
+        let program = std::env::current_exe().unwrap_or_default();
+        Profile::read(&locate(name, &program))
+    }
+
     /// Reads and checks a profile file.
     ///
     /// # Errors
@@ -73,9 +85,28 @@ impl Profile {
     }
 }
 
+/// Returns `name` if it is a path or a file, otherwise the path that the package of `program` has for this name.
+fn locate(name: &Path, program: &Path) -> PathBuf {
+    if name.components().count() > 1 || name.is_file() {
+        return name.into();
+    }
+    let directory = program.parent().unwrap_or(Path::new("/")).join(PACKAGED);
+    directory.join(name).with_extension("toml")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn profile_without_directory_is_that_of_the_package() {
+        let program = Path::new("/usr/bin/iwspec");
+        let packaged = Path::new("/usr/bin/../share/iwspec/profiles/siw.toml");
+        assert_eq!(locate(Path::new("siw"), program), packaged);
+        assert_eq!(locate(Path::new("./siw"), program), Path::new("./siw"));
+        // A file of the current directory, which is that of the crate.
+        assert_eq!(locate(Path::new("Cargo.toml"), program), Path::new("Cargo.toml"));
+    }
 
     const GOOD: &str =
         "name = \"x\"\n[[deviation]]\ncase = \"a/1\"\nbecause = \"b\"\nsource = \"c\"\n";

@@ -94,8 +94,9 @@ impl<Io: PortIo> Core<Io> {
                 self.report_done(ticket, result);
             }
             Command::RemoveProgram { program, ticket } => {
-                let result = self.remove_program(program);
-                self.report_done(ticket, result);
+                if let Err(error) = self.remove_program(program, ticket) {
+                    self.report_done(ticket, Err(error));
+                }
             }
             Command::AddCompletionQueue { queue, ticket } => {
                 let result = self.add_completion_queue(*queue);

@@ -6,10 +6,11 @@ use tcp_lite::endpoint::UlpConfig;
 
 use super::Program;
 use super::pair::QueuePair;
+use super::removal::Revocation;
 use super::windows::Binding;
 use crate::api::{
     CommandError, CompletionQueueConfig, MAX_QUEUE_PAIRS, ProgramConfig, ProgramId,
-    QueuePairConfig, QueuePairError, QueuePairId, WindowChange, WindowId,
+    QueuePairConfig, QueuePairError, QueuePairId, Ticket, WindowChange, WindowId,
 };
 use crate::io::PortIo;
 use crate::worker::flows::conn::{Conn, PairRef, Stream};
@@ -36,26 +37,18 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// Removes a program with its queues. The streams of its QPs are reset.
+    /// Begins to remove a program with its queues. Its streams are reset and its windows unbound in the following turns.
+    /// `ticket` is answered after that.
     ///
     /// # Errors
     /// The program does not exist.
-    pub(in crate::worker) fn remove_program(&mut self, id: ProgramId) -> Result<(), CommandError> {
-        let place = self.env.programs.find(id).ok_or(CommandError::Program)?;
-        let mut program = self.env.programs.take(place);
-        if let Some(program) = &mut program {
-            // The streams of all QPs are reset below, so that no peer can continue a Read.
-            let _ended = program.windows.release_all(&mut self.env.tables);
-        }
-        for pair in program.into_iter().flat_map(|program| program.pairs).flatten() {
-            self.abandon_pair(&pair);
-        }
-        // Trailing free entries are removed, so that the table of a worker without programs is empty.
-        let programs = &mut self.env.programs.programs;
-        while programs.last().is_some_and(Option::is_none) {
-            programs.pop();
-        }
-        self.publish_queue_pairs();
+    pub(in crate::worker) fn remove_program(
+        &mut self,
+        id: ProgramId,
+        ticket: Ticket,
+    ) -> Result<(), CommandError> {
+        let program = self.env.programs.get_mut(id).ok_or(CommandError::Program)?;
+        program.removal = Some(ticket);
         Ok(())
     }
 
@@ -104,7 +97,7 @@ impl<Io: PortIo> Core<Io> {
             program.pairs.resize_with(number + 1, || None);
         }
         program.pairs[number] = Some(Box::new(pair));
-        self.publish_queue_pairs();
+        self.count_queue_pairs(1);
         Ok(())
     }
 
@@ -122,7 +115,7 @@ impl<Io: PortIo> Core<Io> {
         program.completions.release(pair.completion_queues());
         program.windows.release_pair(id.number, &mut self.env.tables);
         self.abandon_pair(&pair);
-        self.publish_queue_pairs();
+        self.count_queue_pairs(-1);
         Ok(())
     }
 
@@ -229,22 +222,16 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Revokes a region that is being removed from programs: posted receives of the QPs in its protection domain must
-    /// not write to it any more, and windows on it are unbound.
+    /// Revokes a region that is being removed from programs. Windows on it are unbound at once. Receives that were posted
+    /// with it lose it in this and the following turns, and hold its memory until then.
     pub(in crate::worker) fn revoke_from_programs(&mut self, stag: Stag, now: Instant) {
         if self.env.programs.is_empty() {
             return;
         }
         let Some(entry) = self.env.tables.stag(stag) else { return };
-        let (pd, memory) = (entry.pd, entry.memory.clone());
+        let revocation = Revocation::new(entry.pd, entry.memory.clone());
+        self.env.programs.revocations.push_back(revocation);
         self.for_each_program(|core, program| {
-            for pair in program.pairs.iter().flatten().filter(|pair| pair.pd == pd) {
-                if let Some((mut stream, _)) = pair.stream.and_then(|stream| core.find(stream))
-                    && let Some(mut lower) = stream.lower()
-                {
-                    lower.revoke_receives(&memory);
-                }
-            }
             for ended in program.windows.release_region(stag, &mut core.env.tables) {
                 core.revoke_binding(Some(ended), now);
             }
@@ -259,7 +246,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Resets the stream of a removed QP.
-    fn abandon_pair(&mut self, pair: &QueuePair) {
+    pub(super) fn abandon_pair(&mut self, pair: &QueuePair) {
         let Some((mut stream, env)) = pair.stream.and_then(|stream| self.find(stream)) else {
             return;
         };
@@ -268,10 +255,11 @@ impl<Io: PortIo> Core<Io> {
         env.make_ready(&mut stream);
     }
 
-    fn publish_queue_pairs(&self) {
-        let programs = self.env.programs.programs.iter().flatten();
-        let pairs: usize = programs.map(|p| p.pairs.iter().flatten().count()).sum();
-        self.env.control.counters().programs.queue_pairs.set(pairs as u64);
+    /// Adds `change` to the number of QPs, and publishes it.
+    pub(super) fn count_queue_pairs(&mut self, change: isize) {
+        let programs = &mut self.env.programs;
+        programs.pairs = programs.pairs.saturating_add_signed(change);
+        self.env.control.counters().programs.queue_pairs.set(programs.pairs as u64);
     }
 }
 

@@ -17,6 +17,7 @@ mod command;
 mod completion;
 mod event;
 mod pair;
+mod removal;
 mod request;
 mod serve;
 mod shared;
@@ -28,9 +29,10 @@ use std::collections::VecDeque;
 
 use self::completion::CompletionQueues;
 use self::pair::QueuePair;
+use self::removal::Revocation;
 use self::shared::Notices;
 use self::windows::Windows;
-use crate::api::{ProgramConfig, ProgramId, QueuePairId};
+use crate::api::{ProgramConfig, ProgramId, QueuePairId, Ticket};
 use crate::io::PortIo;
 use crate::memory::DoorbellScanner;
 use crate::signal::Signal;
@@ -41,6 +43,10 @@ use crate::worker::flows::conn::PairRef;
 pub(in crate::worker) struct Programs {
     /// Programs. The index of a program never changes. `None`: a free entry, or a program that is being served.
     programs: Vec<Option<Box<Program>>>,
+    /// Memory regions that are being taken from posted receives, oldest first.
+    revocations: VecDeque<Revocation>,
+    /// Number of QPs of all programs.
+    pairs: usize,
 }
 
 struct Program {
@@ -58,6 +64,14 @@ struct Program {
     notices: Notices,
     /// Numbers of QPs that may have descriptors to take, without duplicates ([`QueuePair::queued`]).
     ready: VecDeque<u32>,
+    /// Number of receives that may still be taken from the rings in this turn.
+    receives_left: u32,
+    /// Numbers of QPs that may have more receives, without duplicates ([`QueuePair::is_late`]).
+    late: VecDeque<u32>,
+    /// Ticket of the command that removes the program, while its QPs and windows are being removed.
+    removal: Option<Ticket>,
+    /// True once all QPs and windows of a removed program are removed.
+    is_removed: bool,
 }
 
 impl Programs {
@@ -76,9 +90,24 @@ impl Programs {
         self.programs[place] = Some(program);
     }
 
-    /// Returns the index of a program in the table.
+    /// Returns the index of a program in the table; `None` also while the program is being removed.
     fn find(&self, id: ProgramId) -> Option<usize> {
-        self.programs.iter().position(|program| program.as_ref().is_some_and(|p| p.id == id))
+        let is_meant = |program: &Program| program.id == id && program.removal.is_none();
+        self.programs.iter().position(|program| program.as_deref().is_some_and(is_meant))
+    }
+
+    /// Drops the programs whose removal is complete. Trailing free entries are removed, so that the table of a worker
+    /// without programs is empty.
+    fn drop_removed(&mut self) {
+        for place in &mut self.programs {
+            place.take_if(|program| program.is_removed);
+        }
+        while self.programs.last().is_some_and(Option::is_none) {
+            self.programs.pop();
+        }
+        if self.programs.is_empty() {
+            self.revocations.clear();
+        }
     }
 
     fn get_mut(&mut self, id: ProgramId) -> Option<&mut Program> {
@@ -134,11 +163,25 @@ impl Program {
             windows: Windows::default(),
             notices: Notices::default(),
             ready: VecDeque::new(),
+            receives_left: 0,
+            late: VecDeque::new(),
+            removal: None,
+            is_removed: false,
         }
     }
 
     fn pair(&mut self, number: u32) -> Option<&mut QueuePair> {
         self.pairs.get_mut(number as usize)?.as_deref_mut()
+    }
+
+    /// Queues a QP whose receives are taken in the next turn.
+    fn make_late(&mut self, number: u32) {
+        if let Some(Some(pair)) = self.pairs.get_mut(number as usize)
+            && !pair.is_late
+        {
+            pair.is_late = true;
+            self.late.push_back(number);
+        }
     }
 
     /// Queues a QP to be served, unless it is queued already.

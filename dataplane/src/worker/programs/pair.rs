@@ -32,6 +32,8 @@ pub(super) struct QueuePair {
     pub(super) ended: bool,
     /// True while the QP is in the program's ready queue.
     pub(super) queued: bool,
+    /// True while the QP is in the program's queue of QPs with late receives.
+    pub(super) is_late: bool,
     pub(super) sends: SendQueue,
     pub(super) receives: ReceiveQueue,
     /// Status of the oldest Read or atomic when it is flushed, if the peer's Terminate quotes its request.
@@ -44,7 +46,7 @@ pub(super) struct SendQueue {
     pub(super) ring: Ring,
     pub(super) max: usize,
     /// A fenced request that waits until `requests` is 0.
-    pub(super) waiting: Option<SendWork>,
+    pub(super) waiting: Option<Box<SendWork>>,
     /// Number of the newest post while it binds a type 1 window at all workers. Further requests wait.
     pub(super) binding: Option<u32>,
     /// Posted operations, oldest first.
@@ -79,6 +81,14 @@ impl Ring {
     /// Takes a copy of the next descriptor; `None` if the ring is empty.
     pub(super) fn pop(&mut self) -> Result<Option<Units>, RingError> {
         let popped = self.ring.pop();
+        self.broken |= popped.is_err();
+        popped
+    }
+
+    /// Copies the next descriptor to `units`. Returns false if the ring is empty.
+    #[inline]
+    pub(super) fn pop_into(&mut self, units: &mut Units) -> Result<bool, RingError> {
+        let popped = self.ring.pop_into(units);
         self.broken |= popped.is_err();
         popped
     }
@@ -140,6 +150,7 @@ impl QueuePair {
             stream: None,
             ended: false,
             queued: false,
+            is_late: false,
             sends: SendQueue {
                 ring: Ring::new(sends),
                 max: max_sends.max(1) as usize,

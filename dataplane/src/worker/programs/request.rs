@@ -18,8 +18,8 @@ use crate::memory::Memory;
 /// Cookie of all operations. It need not identify them, because they complete in order.
 const COOKIE: Cookie = Cookie::user(0);
 
-/// RDMAP operations of one descriptor. A Read has one for each SGE, as a Read Request has one sink (RFC 5040 §4.4).
-pub(super) type Requests = ArrayVec<WorkRequest<Memory>, MAX_SGES>;
+/// RDMAP operations of a Read: one for each SGE, as a Read Request has one sink (RFC 5040 §4.4).
+type Requests = ArrayVec<WorkRequest<Memory>, MAX_SGES>;
 
 /// Memory of the SGEs of one descriptor.
 type Spans = ArrayVec<Span<Memory>, MAX_SGES>;
@@ -36,47 +36,44 @@ pub(super) struct Regions<'a> {
 }
 
 impl Regions<'_> {
-    /// Returns the RDMAP operations of a request, and its record for the send queue.
+    /// Returns the RDMAP operation of a request that is not a Read, and completes its record for the send queue.
     ///
     /// # Errors
     /// The status with which the request completes.
-    pub(super) fn translate(&self, work: &SendWork) -> Result<(Requests, PostedSend), Status> {
-        let mut posted = PostedSend::success(work);
-        let mut requests = Requests::new();
+    pub(super) fn translate(
+        &self,
+        work: &SendWork,
+        posted: &mut PostedSend,
+    ) -> Result<WorkRequest<Memory>, Status> {
         match &work.operation {
-            Operation::Send { payload, solicited } => {
-                requests.push(self.send(payload, *solicited, None)?);
-            }
+            Operation::Send { payload, solicited } => self.send(payload, *solicited, None),
             Operation::SendInvalidate { payload, solicited, stag } => {
-                requests.push(self.send(payload, *solicited, Some(Stag(*stag)))?);
+                self.send(payload, *solicited, Some(Stag(*stag)))
             }
             Operation::Write { remote, payload } => {
                 let source = self.source(payload)?;
                 let (stag, to) = target(remote);
-                requests.push(WorkRequest::Write { stag, to, source, cookie: COOKIE });
-            }
-            Operation::Read { remote, sinks } => {
-                posted.byte_len = sinks.total_len();
-                requests = self.reads(remote, sinks)?;
+                Ok(WorkRequest::Write { stag, to, source, cookie: COOKIE })
             }
             Operation::CompareSwap { remote, compare, swap, result } => {
                 let (compare_mask, swap_mask) = (u64::MAX, u64::MAX);
                 let (compare, swap) = (*compare, *swap);
                 let op = AtomicOp::CompareSwap { compare, compare_mask, swap, swap_mask };
-                requests.push(self.atomic(op, remote, result, &mut posted)?);
+                self.atomic(op, remote, result, posted)
             }
             Operation::FetchAdd { remote, add, result } => {
                 let op = AtomicOp::FetchAdd { add: *add, mask: 0 };
-                requests.push(self.atomic(op, remote, result, &mut posted)?);
+                self.atomic(op, remote, result, posted)
             }
             Operation::Immediate { data, solicited } => {
                 let (data, solicited) = (*data, *solicited);
-                requests.push(WorkRequest::Immediate { data, solicited, cookie: COOKIE });
+                Ok(WorkRequest::Immediate { data, solicited, cookie: COOKIE })
             }
-            // The worker performs operations on windows itself.
-            Operation::LocalInvalidate { .. } | Operation::BindWindow(_) => {}
+            // Reads have several operations. The worker performs operations on windows itself.
+            Operation::Read { .. }
+            | Operation::LocalInvalidate { .. }
+            | Operation::BindWindow(_) => Err(Status::LocalQpOperation),
         }
-        Ok((requests, posted))
     }
 
     /// Returns the memory of a receive.
@@ -102,6 +99,12 @@ impl Regions<'_> {
             Payload::Inline(inline) => return Ok(Source::Bytes(Arc::from(inline.bytes()))),
             Payload::Gather(list) => list,
         };
+        if let [sge] = list.sges()
+            && sge.len > 0
+        {
+            let Span { memory, offset, len } = self.span(sge, false)?;
+            return Ok(Source::Region { memory, offset, len });
+        }
         let mut spans = self.spans(list, false)?;
         if spans.len() > 1 {
             return Ok(Source::Gather(Box::new(span_list(spans)?)));
@@ -119,7 +122,7 @@ impl Regions<'_> {
     }
 
     /// Returns one Read for each SGE that is not empty. A Read of 0 bytes has no valid sink STag (RFC 5040 §5.2.1).
-    fn reads(&self, remote: &Remote, sinks: &SgeList) -> Result<Requests, Status> {
+    pub(super) fn reads(&self, remote: &Remote, sinks: &SgeList) -> Result<Requests, Status> {
         let (source_stag, mut source_to) = target(remote);
         let mut reads = Requests::new();
         for sge in sinks.sges().iter().filter(|sge| sge.len > 0) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use base::Instant;
 use ddp::rdmap::Receive;
 use ddp::{PostError, Stag};
+use verbs_layout::Units;
 use verbs_layout::work::{Operation, ReceiveWork, SendWork, Status};
 
 use super::Program;
@@ -28,6 +29,10 @@ const QUOTA: u32 = 16;
 /// Each QP adds four.
 const MIN_DOORBELLS: u32 = 64;
 
+/// Maximum number of receives of a program that are posted to its streams per turn. The sends of the program wait for the
+/// rest.
+const MAX_RECEIVES: u32 = 1024;
+
 impl<Io: PortIo> Core<Io> {
     /// Takes and performs descriptors of all programs. Returns true if there were any.
     #[inline]
@@ -35,8 +40,22 @@ impl<Io: PortIo> Core<Io> {
         if self.env.programs.is_empty() {
             return false;
         }
-        let mut busy = false;
-        self.for_each_program(|core, program| busy |= core.serve_program(program, now));
+        let mut busy = self.continue_revocations();
+        let mut has_removed = false;
+        self.for_each_program(|core, program| match program.removal {
+            None => busy |= core.serve_program(program, now),
+            Some(ticket) => {
+                busy = true;
+                program.is_removed = core.continue_removal(program);
+                if program.is_removed {
+                    has_removed = true;
+                    core.env.control.send(Event::Done { ticket, result: Ok(()) });
+                }
+            }
+        });
+        if has_removed {
+            self.env.programs.drop_removed();
+        }
         busy
     }
 
@@ -45,55 +64,99 @@ impl<Io: PortIo> Core<Io> {
     #[inline]
     pub(in crate::worker) fn take_posted_receives(&mut self, now: Instant) {
         if !self.env.programs.is_empty() {
-            self.for_each_program(|core, program| core.take_receives_of(program, now));
+            self.for_each_program(|core, program| {
+                if program.removal.is_none() {
+                    core.take_receives_of(program, now);
+                }
+            });
         }
     }
 
     #[inline(never)]
     fn take_receives_of(&mut self, program: &mut Program, now: Instant) {
+        self.take_late_receives(program, now);
         // Enough for the two doorbells of each QP, with the words that contain them.
         let mut budget = 4 * program.pairs.len() as u32 + MIN_DOORBELLS;
-        while let Some(doorbell) = program.doorbells.next_queue(&mut budget) {
+        self.scan_doorbells(program, &mut budget, now);
+    }
+
+    /// Queues the QPs whose doorbells were rung to be served, and takes their receives.
+    fn scan_doorbells(&mut self, program: &mut Program, budget: &mut u32, now: Instant) {
+        while let Some(doorbell) = program.doorbells.next_queue(budget) {
+            // A doorbell without a QP has no effect.
             let number = doorbell / 2;
             program.make_ready(number);
-            let Program { pairs, completions, windows, notices, .. } = program;
-            let Some(Some(pair)) = pairs.get_mut(number as usize) else { continue };
-            if doorbell == pair.id.receive_doorbell()
-                && !pair.ended
-                && let Some((mut stream, env)) = pair.stream.and_then(|stream| self.find(stream))
-            {
-                let queues = &mut Queues { completions, windows, notices };
-                if let Err(reason) = env.take_receives(pair, &mut stream, queues) {
-                    env.fail_pair(pair, &mut stream, reason, now);
-                }
-                pair.receives.release();
+            if doorbell % 2 == 1 {
+                self.take_receives_of_pair(program, number, now);
             }
+        }
+    }
+
+    /// Takes the receives that the previous turn left in the rings.
+    fn take_late_receives(&mut self, program: &mut Program, now: Instant) {
+        for _ in 0..program.late.len() {
+            if program.receives_left == 0 {
+                break;
+            }
+            let Some(number) = program.late.pop_front() else { break };
+            if let Some(pair) = program.pair(number) {
+                pair.is_late = false;
+            }
+            self.take_receives_of_pair(program, number, now);
+        }
+    }
+
+    /// Takes the receives of a QP. If the turn has taken [`MAX_RECEIVES`] of the program, the rest follows in the next
+    /// turn.
+    fn take_receives_of_pair(&mut self, program: &mut Program, number: u32, now: Instant) {
+        let Program { pairs, completions, windows, notices, receives_left, .. } = program;
+        let Some(Some(pair)) = pairs.get_mut(number as usize) else { return };
+        if pair.ended {
+            return;
+        }
+        let Some((mut stream, env)) = pair.stream.and_then(|stream| self.find(stream)) else {
+            return;
+        };
+        let queues = &mut Queues { completions, windows, notices, receives_left };
+        if let Err(reason) = env.take_receives(pair, &mut stream, queues) {
+            env.fail_pair(pair, &mut stream, reason, now);
+        }
+        pair.receives.release();
+        if program.receives_left == 0 {
+            program.make_late(number);
         }
     }
 
     fn serve_program(&mut self, program: &mut Program, now: Instant) -> bool {
         let mut budget = program.budget;
+        program.receives_left = MAX_RECEIVES;
         self.fail_pairs_of_failed_queues(program, now);
         self.report_shared_receives(program, now);
-        while let Some(doorbell) = program.doorbells.next_queue(&mut budget) {
-            // A doorbell without a QP has no effect.
-            program.make_ready(doorbell / 2);
+        self.take_late_receives(program, now);
+        self.scan_doorbells(program, &mut budget, now);
+        // Sends wait until all receives that were posted before them are taken. So a peer that answers a Send finds
+        // these receives.
+        if !program.late.is_empty() {
+            return true;
         }
-        for _ in 0..program.ready.len() {
-            if budget == 0 {
-                break;
-            }
-            let Some(number) = program.ready.pop_front() else { break };
-            let Program { pairs, completions, windows, notices, .. } = program;
+        // A QP is queued again only if it has used up its quota, so the budget bounds the number of visits with sends.
+        while budget > 0
+            && let Some(number) = program.ready.pop_front()
+        {
+            let Program { pairs, completions, windows, notices, receives_left, .. } = program;
             let Some(Some(pair)) = pairs.get_mut(number as usize) else { continue };
             pair.queued = false;
             let mut quota = QUOTA.min(budget);
             budget -= quota;
-            let queues = &mut Queues { completions, windows, notices };
+            let queues = &mut Queues { completions, windows, notices, receives_left };
             let more = self.serve_pair(pair, queues, &mut quota, now);
             budget += quota;
             if more {
                 program.make_ready(number);
+            }
+            if program.receives_left == 0 {
+                program.make_late(number);
+                break;
             }
         }
         self.fail_pairs_of_failed_queues(program, now);
@@ -101,7 +164,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Serves a QP until its rings are empty, its queues are full, a fence waits or `quota` is 0. Returns true if
-    /// `quota` is 0: descriptors may remain.
+    /// `quota` is 0, or the receives of the turn are used up: descriptors may remain.
     fn serve_pair(
         &mut self,
         pair: &mut QueuePair,
@@ -113,9 +176,10 @@ impl<Io: PortIo> Core<Io> {
             && let Some(stream) = pair.stream
             && let Some((mut stream, env)) = self.find(stream)
         {
-            let served = env.take_receives(pair, &mut stream, queues);
-            let served =
-                served.and_then(|()| env.take_sends(pair, &mut stream, queues, quota, now));
+            let mut served = env.take_receives(pair, &mut stream, queues);
+            if served.is_ok() && *queues.receives_left > 0 {
+                served = env.take_sends(pair, &mut stream, queues, quota, now);
+            }
             if let Err(reason) = served {
                 env.fail_pair(pair, &mut stream, reason, now);
             }
@@ -126,7 +190,7 @@ impl<Io: PortIo> Core<Io> {
         }
         pair.sends.ring.release();
         pair.receives.release();
-        *quota == 0
+        *quota == 0 || *queues.receives_left == 0
     }
 
     /// Reports CQs that have failed, and fails the QPs that use them. Visits each QP once, whatever the number of CQs.
@@ -159,13 +223,13 @@ impl<Io: PortIo> Core<Io> {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Posts the receives of the RQ to the stream, once it has a ULP. Receives are not charged to the budget, because a
-    /// waiting receive could be missing when its message arrives. The QP's maximum bounds their number.
+    /// Posts the receives of the RQ to the stream, once it has a ULP. Receives are not charged to the budget of doorbells
+    /// and sends, because a waiting receive could be missing when its message arrives.
     fn take_receives(
         &mut self,
         pair: &mut QueuePair,
         stream: &mut Stream<'_>,
-        Queues { completions, windows, notices }: &mut Queues<'_>,
+        Queues { completions, windows, notices, receives_left }: &mut Queues<'_>,
     ) -> Result<(), QueuePairError> {
         let (stags, pd, id) = (self.tables.stags(), pair.pd, stream.conn.id);
         let regions = Regions { stags, pd, stream: id, windows: Some(windows) };
@@ -176,10 +240,11 @@ impl<Io: PortIo> Env<Io> {
             // An error means that the stream is ending. Its end flushes the QP.
             let _ = lower.set_receive_source(Arc::new(source));
         }
-        while pair.receives.has_room() {
+        while pair.receives.has_room() && **receives_left > 0 {
             let Some(units) = pair.receives.pop().map_err(QueuePairError::ReceiveQueue)? else {
                 return Ok(());
             };
+            **receives_left -= 1;
             self.control.counters().programs.program_receives.add(1);
             let work = ReceiveWork::decode(&units).map_err(QueuePairError::ReceiveDescriptor)?;
             match regions.sink(&work.buffers) {
@@ -211,17 +276,21 @@ impl<Io: PortIo> Env<Io> {
         if stream.conn.stage != Stage::Established {
             return Ok(());
         }
+        let mut units = Units::new();
         while *quota > 0 && pair.sends.has_room() && pair.sends.binding.is_none() {
             let work = match pair.sends.waiting.take() {
-                Some(work) => work,
-                None => match pop_send(pair)? {
-                    Some(work) => work,
-                    None => return Ok(()),
-                },
+                Some(work) => *work,
+                None => {
+                    let popped = pair.sends.ring.pop_into(&mut units);
+                    if !popped.map_err(QueuePairError::SendQueue)? {
+                        return Ok(());
+                    }
+                    SendWork::decode(&units).map_err(QueuePairError::SendDescriptor)?
+                }
             };
             if work.fence && pair.sends.has_requests() {
                 // The completion of the last Read or atomic resumes the queue.
-                pair.sends.waiting = Some(work);
+                pair.sends.waiting = Some(Box::new(work));
                 return Ok(());
             }
             *quota -= 1;
@@ -264,21 +333,31 @@ impl<Io: PortIo> Env<Io> {
             stream: stream.conn.id,
             windows: Some(windows),
         };
-        let (requests, mut posted) = regions.translate(work)?;
-        let Some(mut lower) = stream.lower() else {
-            return Ok(PostedSend::failed(work, Status::Flushed));
+        let mut posted = PostedSend::success(work);
+        let post = |stream: &mut Stream<'_>, request| {
+            let Some(mut lower) = stream.lower() else { return Err(Status::Flushed) };
+            lower.post_rdmap(request).map_err(|error| match error {
+                PostError::Closed => Status::Flushed,
+                _ => Status::LocalQpOperation,
+            })
         };
-        for request in requests {
-            match lower.post_rdmap(request) {
-                Ok(()) => posted.parts += 1,
-                Err(error) => {
-                    posted.status = match error {
-                        PostError::Closed => Status::Flushed,
-                        _ => Status::LocalQpOperation,
-                    };
-                    break;
+        if let Operation::Read { remote, sinks } = &work.operation {
+            posted.byte_len = sinks.total_len();
+            for request in regions.reads(remote, sinks)? {
+                match post(stream, request) {
+                    Ok(()) => posted.parts += 1,
+                    Err(status) => {
+                        posted.status = status;
+                        break;
+                    }
                 }
             }
+            return Ok(posted);
+        }
+        let request = regions.translate(work, &mut posted)?;
+        match post(stream, request) {
+            Ok(()) => posted.parts = 1,
+            Err(status) => posted.status = status,
         }
         Ok(posted)
     }
@@ -349,14 +428,8 @@ struct Queues<'a> {
     completions: &'a mut CompletionQueues,
     windows: &'a mut Windows,
     notices: &'a Notices,
-}
-
-/// Takes the next request of the SQ, if there is one.
-fn pop_send(pair: &mut QueuePair) -> Result<Option<SendWork>, QueuePairError> {
-    let Some(units) = pair.sends.ring.pop().map_err(QueuePairError::SendQueue)? else {
-        return Ok(None);
-    };
-    SendWork::decode(&units).map(Some).map_err(QueuePairError::SendDescriptor)
+    /// Receives of the program that may still be taken in this turn.
+    receives_left: &'a mut u32,
 }
 
 impl QueuePair {

@@ -16,21 +16,25 @@ impl Programs {
     /// Returns true if a program has a ready QP, a failed CQ or a rung doorbell.
     #[inline]
     pub(in crate::worker) fn have_work(&self) -> bool {
-        self.programs.iter().flatten().any(|program| {
-            !program.ready.is_empty()
-                || program.completions.have_failed()
-                || program.notices.is_set()
-                || program.doorbells.is_rung()
-        })
+        !self.revocations.is_empty()
+            || self.programs.iter().flatten().any(|program| {
+                program.removal.is_some()
+                    || !program.ready.is_empty()
+                    || !program.late.is_empty()
+                    || program.completions.have_failed()
+                    || program.notices.is_set()
+                    || program.doorbells.is_rung()
+            })
     }
 
     /// Prepares a sleep: from now on, programs wake the worker. Returns false if a program needs service before the
     /// sleep.
     pub(in crate::worker) fn arm(&mut self) -> bool {
-        let mut may_sleep = true;
+        let mut may_sleep = self.revocations.is_empty();
         for program in self.programs.iter_mut().flatten() {
             may_sleep &= program.ready.is_empty() && !program.completions.have_failed();
-            may_sleep &= !program.notices.is_set();
+            may_sleep &=
+                program.late.is_empty() && !program.notices.is_set() && program.removal.is_none();
             may_sleep &= program.doorbells.prepare_sleep();
         }
         may_sleep

@@ -24,7 +24,7 @@ use crate::worker::flows::tables::Tables;
 pub(super) struct Windows {
     windows: HashMap<WindowId, Window>,
     /// Bound windows of each region, never an empty set.
-    of_regions: HashMap<Stag, BTreeSet<WindowId>>,
+    of_regions: BTreeMap<Stag, BTreeSet<WindowId>>,
     /// Bound type 2 windows of each QP, by the QP's number, never an empty set.
     of_pairs: BTreeMap<u32, BTreeSet<WindowId>>,
     /// Number of requests that bind type 1 windows, modulo 2³².
@@ -216,10 +216,14 @@ impl Windows {
         windows.into_iter().filter_map(|window| self.unbind(window, tables)).collect()
     }
 
-    /// Unbinds all windows. Returns the bindings that have ended.
-    pub(super) fn release_all(&mut self, tables: &mut Tables) -> Vec<Binding> {
-        let windows: Vec<_> = self.windows.keys().copied().collect();
-        windows.into_iter().filter_map(|window| self.unbind(window, tables)).collect()
+    /// Unbinds at most `most` windows. Returns true if no window is bound any more.
+    pub(super) fn release_some(&mut self, most: usize, tables: &mut Tables) -> bool {
+        for _ in 0..most {
+            let bound = self.of_regions.first_key_value();
+            let Some(&window) = bound.and_then(|(_, windows)| windows.first()) else { return true };
+            self.unbind(window, tables);
+        }
+        self.of_regions.is_empty()
     }
 
     /// Returns true if a window is bound to the region.

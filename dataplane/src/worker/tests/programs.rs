@@ -2,6 +2,7 @@
 
 mod hostile;
 mod mixes;
+mod removal;
 mod shared;
 mod windows;
 

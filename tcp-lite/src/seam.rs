@@ -35,10 +35,10 @@ pub trait SpanSink {
     /// An upper layer that places all data on arrival returns `u64::MAX`.
     fn room(&self) -> u64;
 
-    /// Requests growth of the receive window by `more` bytes; it has grown by `has` bytes so far. Returns false to
-    /// refuse, for example to leave memory to other streams.
-    fn grow_window(&mut self, has: u64, more: u64) -> bool {
-        let _ = (has, more);
+    /// Requests growth of the receive window by `increase` bytes; it has grown by `grown` bytes so far. Returns false
+    /// to refuse, for example to leave memory to other streams.
+    fn grow_window(&mut self, grown: u64, increase: u64) -> bool {
+        let _ = (grown, increase);
         true
     }
 }

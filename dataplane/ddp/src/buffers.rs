@@ -68,9 +68,9 @@ impl Usage {
     }
 }
 
-/// Returns the maximum grant, in bytes, from a budget with `remaining` bytes left. `used`: bytes that the peer holds. For
-/// the share of one stream, the bytes of that stream are added. After the grant the remainder is at least as large as
-/// the new total. All budgets shared between peers use this rule.
+/// Returns the maximum grant, in bytes, from a budget with `remaining` bytes left. `used`: bytes that the peer holds.
+/// For the share of one stream, the bytes of that stream are added. After the grant the remainder is at least as large
+/// as the new total. All budgets shared between peers use this rule.
 #[inline]
 pub const fn grant_limit(remaining: u64, used: u64) -> u64 {
     remaining.saturating_sub(used) / 2

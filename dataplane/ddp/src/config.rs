@@ -103,7 +103,8 @@ impl Default for StreamConfig {
 /// Receive buffers of the first queue, which RDMAP uses for Sends and Immediate Data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ReceiveMode {
-    /// [`recv_buffers`](crate::rdmap::Config::recv_buffers) buffers of the worker, each of [`recv_size`](crate::rdmap::Config::recv_size) bytes.
+    /// [`recv_buffers`](crate::rdmap::Config::recv_buffers) buffers of the worker, each of
+    /// [`recv_size`](crate::rdmap::Config::recv_size) bytes.
     #[default]
     Pooled,
     /// The memory of receives that the ULP posts with

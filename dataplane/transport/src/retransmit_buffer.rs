@@ -188,7 +188,8 @@ impl RetransmitBuffer {
         self.blocks.push_back(Block { bytes, runs: 0 });
     }
 
-    /// Takes a spare block, or an empty `Vec` if there is none. Subtracts its capacity from `memory` and `spare_memory`.
+    /// Takes a spare block, or an empty `Vec` if there is none. Subtracts its capacity from `memory` and
+    /// `spare_memory`.
     fn take_spare(&mut self) -> Vec<u8> {
         let spare = self.spare.pop().unwrap_or_default();
         self.memory -= spare.capacity() as u64;

@@ -485,9 +485,9 @@ impl<M: RegionMemory> Endpoint<M> {
 
     fn idle_deadline(&self) -> Option<Instant> {
         let established = self.state() == State::Established;
-        let awaits_peer =
+        let keeps_idle_timer =
             established && !self.lifecycle.is_peer_closed() && !self.lifecycle.pending.idle;
-        let timeout = self.config.policy.idle_timeout.filter(|_| awaits_peer)?;
+        let timeout = self.config.policy.idle_timeout.filter(|_| keeps_idle_timer)?;
         Some(self.conn.idle_since() + timeout)
     }
 

@@ -487,11 +487,11 @@ impl<M: RegionMemory> SpanSink for UpperCall<'_, '_, M> {
         }
     }
 
-    fn grow_window(&mut self, has: u64, more: u64) -> bool {
+    fn grow_window(&mut self, grown: u64, increase: u64) -> bool {
         let Some(cx) = self.cx.as_deref_mut() else { return false };
         // After an error received data is discarded, so a larger window is of no use.
         self.upper.full().is_some_and(|full| !full.receiver.is_discarding())
-            && cx.hold.windows_mut().widen(has, more)
+            && cx.hold.windows_mut().widen(grown, increase)
     }
 }
 

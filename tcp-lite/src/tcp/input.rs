@@ -470,10 +470,10 @@ impl Connection {
         if let (Some(next), Some(rtt)) =
             (self.recv.next_window(&self.config), self.send.recovery.base_rtt())
         {
-            let (has, more) = (self.recv.growth(&self.config), self.recv.growth_to(next));
+            let (grown, increase) = (self.recv.growth(&self.config), self.recv.growth_to(next));
             match self.recv.window_usage(now, rtt) {
                 WindowUsage::Early => return,
-                WindowUsage::Tight if up.room() >= next && up.grow_window(has, more) => {
+                WindowUsage::Tight if up.room() >= next && up.grow_window(grown, increase) => {
                     self.recv.grow(next)
                 }
                 WindowUsage::Tight | WindowUsage::Ample => {}

@@ -17,9 +17,10 @@ pub enum TooBigOutcome {
     Applied,
     /// The report is stored, and applied if the reported segment is lost.
     Stored,
-    /// The report is ignored. Either a data segment was reported with a size not below the current size, or a probe was
-    /// reported with a size below the current size.
+    /// The reported size is not below the path's current size. The report is ignored.
     NotSmaller,
+    /// A probe was reported, with a size below the current size, which already passes. The report is ignored.
+    ProbeTooSmall,
     /// The reported segment is not in flight: never sent, or already acknowledged.
     NotInFlight,
     /// The MTU is below the accepted minimum, or not below the size of the reported segment.

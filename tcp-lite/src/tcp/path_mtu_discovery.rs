@@ -80,7 +80,7 @@ impl Connection {
 
     fn on_probe_too_big(&mut self, now: Instant, mss: u16, payload: usize) -> TooBigOutcome {
         if payload < self.send.emss() {
-            return TooBigOutcome::NotSmaller;
+            return TooBigOutcome::ProbeTooSmall;
         }
         let found = self.path.discovery_mut();
         found.probe = None;

@@ -407,7 +407,7 @@ impl Receiver {
         }
         if taken.start == self.nxt {
             self.nxt = match self.out_of_order.get_mut() {
-                Some(apart) => apart.ranges.advance(taken.end),
+                Some(out_of_order) => out_of_order.ranges.advance(taken.end),
                 None => taken.end,
             };
             up.advance_in_order(now, self.offset(self.nxt));
@@ -612,8 +612,8 @@ impl Receiver {
     pub(crate) fn on_earlier_ack_sent(&mut self, earlier: EarlierAck) {
         self.last_ack_sent = self.nxt.nearest(self.last_ack_sent).max(earlier.ack).wire();
         self.edge = self.edge.max(earlier.edge);
-        if let Some(apart) = self.out_of_order.get_mut() {
-            apart.earlier_acks.remove(0);
+        if let Some(out_of_order) = self.out_of_order.get_mut() {
+            out_of_order.earlier_acks.remove(0);
         }
     }
 
@@ -642,8 +642,8 @@ impl Receiver {
     /// Records that a segment with an acknowledgement was sent. `pure`: without data. Data segments have no SACK
     /// blocks, so they do not replace a due acknowledgement while there is a gap or an unreported duplicate.
     pub(crate) fn on_ack_sent(&mut self, pure: bool) {
-        if pure && let Some(apart) = self.out_of_order.get_mut() {
-            apart.d_sack = None;
+        if pure && let Some(out_of_order) = self.out_of_order.get_mut() {
+            out_of_order.d_sack = None;
         }
         if pure || (!self.has_gap() && !self.has_d_sack()) {
             self.ack_now = false;

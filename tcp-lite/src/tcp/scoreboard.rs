@@ -137,7 +137,7 @@ impl Scoreboard {
         if self.records.is_empty() {
             self.una = start;
         }
-        self.update_totals(&record, |total, n| *total += n);
+        self.add_to_totals(&record);
         self.records.push_back(record);
     }
 
@@ -240,7 +240,7 @@ impl Scoreboard {
                 self.probe_fate = Some(ProbeFate::Arrived(record.len));
             }
             self.longest_acked = self.longest_acked.max(record.len);
-            self.update_totals(&record, |total, n| *total -= n);
+            self.subtract_from_totals(&record);
             self.records.pop_front();
         }
         if !self.sacked.is_empty() {
@@ -399,7 +399,7 @@ impl Scoreboard {
         second.marks &= !PROBE;
         second.start = second.start.wrapping_add(at as u32);
         second.len -= at as u16;
-        self.update_totals(&second, |total, n| *total += n);
+        self.add_to_totals(&second);
         self.records.insert(resend.index + 1, second);
         Resend { len: at, fin: false, ..resend }
     }
@@ -451,7 +451,7 @@ impl Scoreboard {
     /// Changes a record, updates the totals, and sets the fate of a path MTU probe.
     fn mark(&mut self, index: usize, change: impl FnOnce(&mut Record)) {
         let before = self.records[index];
-        self.update_totals(&before, |total, n| *total -= n);
+        self.subtract_from_totals(&before);
         let record = &mut self.records[index];
         change(record);
         if record.has_mark(PROBE) && record.marks != before.marks {
@@ -465,15 +465,21 @@ impl Scoreboard {
             }
         }
         let after = *record;
-        self.update_totals(&after, |total, n| *total += n);
+        self.add_to_totals(&after);
     }
 
-    /// Adds the contribution of `record` to each total, or subtracts it. `change` adds or subtracts a number.
-    fn update_totals(&mut self, record: &Record, change: impl Fn(&mut u64, u64)) {
-        change(&mut self.pipe, record.pipe_bytes());
-        change(&mut self.awaiting_resend, u64::from(record.awaits_retransmission()));
-        change(&mut self.sacked_records, u64::from(record.has_mark(SACKED)));
-        change(&mut self.resends_in_flight, u64::from(record.has_resend_in_flight()));
+    fn add_to_totals(&mut self, record: &Record) {
+        self.pipe += record.pipe_bytes();
+        self.awaiting_resend += u64::from(record.awaits_retransmission());
+        self.sacked_records += u64::from(record.has_mark(SACKED));
+        self.resends_in_flight += u64::from(record.has_resend_in_flight());
+    }
+
+    fn subtract_from_totals(&mut self, record: &Record) {
+        self.pipe -= record.pipe_bytes();
+        self.awaiting_resend -= u64::from(record.awaits_retransmission());
+        self.sacked_records -= u64::from(record.has_mark(SACKED));
+        self.resends_in_flight -= u64::from(record.has_resend_in_flight());
     }
 }
 

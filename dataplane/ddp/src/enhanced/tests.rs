@@ -21,7 +21,7 @@ fn depths(ird: u16, ord: u16) -> Depths {
 #[test]
 fn responder_limits_ord_to_initiators_ird() {
     let local = depths(16, 8);
-    for (asked, said, used) in [
+    for (requested, replied, used) in [
         ((4, 4), (4, 4), (4, 4)),
         ((128, 128), (16, 8), (16, 8)),
         ((0, 0), (0, 0), (0, 0)),
@@ -30,11 +30,12 @@ fn responder_limits_ord_to_initiators_ird() {
         ((4, NO_LIMIT), (NO_LIMIT, 4), (16, 4)),
         ((NO_LIMIT, NO_LIMIT), (NO_LIMIT, NO_LIMIT), (16, 8)),
     ] {
-        let asked = repr(asked.0, asked.1, None);
-        let (reply, agreed) = build_reply(&asked, local, &Enhanced::default()).expect("suitable");
-        assert_eq!(reply, repr(said.0, said.1, None));
+        let requested = repr(requested.0, requested.1, None);
+        let (reply, agreed) =
+            build_reply(&requested, local, &Enhanced::default()).expect("suitable");
+        assert_eq!(reply, repr(replied.0, replied.1, None));
         assert_eq!(agreed.depths, depths(used.0, used.1));
-        assert_eq!(agreed.peer, Depths::from(asked));
+        assert_eq!(agreed.peer, Depths::from(requested));
         assert_eq!(agreed.readiness, Readiness::ClientServer);
     }
 }

@@ -131,7 +131,7 @@ impl Checks {
     }
 
     /// Puts back the last segment of a message that cannot be reported. The message's receive is flushed later.
-    pub(crate) fn return_delivered(&mut self, delivered: DeliveredSegment) {
+    pub(crate) fn put_back_delivered(&mut self, delivered: DeliveredSegment) {
         self.delivered.push_front(delivered);
     }
 

@@ -150,7 +150,7 @@ impl<M: RegionMemory> SessionSlot<M> {
 
     /// Returns true if the session keeps the idle time-out running: it is established, the peer has not closed its
     /// direction, and no idle time-out was reported before.
-    pub(super) fn awaits_peer(&self) -> bool {
+    pub(super) fn keeps_idle_timer(&self) -> bool {
         let established = self.state() == State::Established;
         established && !self.lifecycle.is_peer_closed() && !self.lifecycle.pending.idle
     }

@@ -201,7 +201,7 @@ impl<M: RegionMemory> Upper<M> {
 
     /// Returns true if the idle time-out applies: a session is established and not half-closed by the peer.
     pub(super) fn idle_timeout_applies(&self) -> bool {
-        self.live_sessions > 0 && self.live_slots().any(|slot| slot.awaits_peer())
+        self.live_sessions > 0 && self.live_slots().any(|slot| slot.keeps_idle_timer())
     }
 
     /// Returns true if no new session may begin.

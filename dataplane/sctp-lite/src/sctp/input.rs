@@ -232,11 +232,11 @@ impl Association {
     #[cold]
     pub(super) fn grow_window(&mut self, now: Instant, sink: &mut impl MessageSink) {
         if let (Some(next), Some(rtt)) = (self.receiver.next_window(), self.sender.base_rtt()) {
-            let (has, more) = (self.receiver.growth(), next - self.receiver.max_window());
+            let (grown, increase) = (self.receiver.growth(), next - self.receiver.max_window());
             match self.receiver.usage(now, rtt) {
                 WindowUsage::Early => return,
                 WindowUsage::Tight
-                    if sink.free_space() >= next && sink.grow_window(has, more.into()) =>
+                    if sink.free_space() >= next && sink.grow_window(grown, increase.into()) =>
                 {
                     self.receiver.grow(next);
                 }

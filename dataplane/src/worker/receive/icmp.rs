@@ -119,7 +119,9 @@ impl<Io: PortIo> Env<Io> {
                 carrier.make_ready(stream.slot, self.schedules.get_mut(CarrierKind::Connection));
             }
             TooBigOutcome::Stored => counters.ip.path_mtu_remembered.add(1),
-            TooBigOutcome::NotSmaller => return Err(DropReason::IcmpNoNews),
+            TooBigOutcome::NotSmaller | TooBigOutcome::ProbeTooSmall => {
+                return Err(DropReason::IcmpNoNews);
+            }
             TooBigOutcome::NotInFlight => return Err(DropReason::IcmpNotInFlight),
             TooBigOutcome::BadSize => return Err(DropReason::IcmpSize),
         }

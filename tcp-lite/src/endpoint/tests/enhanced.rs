@@ -267,13 +267,13 @@ fn siw_terminate_layout_is_used_for_siw_only() {
         net.run_until(|net| net.b.is_established());
         net.a.send_bytes(&fpdus(&["41470000000000000002000000010000000021020100"]));
         net.run_for(Duration::from_secs(1));
-        let said = if peer == Peer::Siw { None } else { Some(rdmap::Terminate::new(2, 1, 2)) };
+        let expected = if peer == Peer::Siw { None } else { Some(rdmap::Terminate::new(2, 1, 2)) };
         let terminates = net.b.rdmap_events().into_iter().filter_map(|event| match event {
             rdmap::Event::Terminated { by_peer: true, terminate } => Some(terminate),
             _ => None,
         });
         // In siw's layout flag M announces the length of the DDP segment, which is missing here.
-        assert_eq!(terminates.collect::<Vec<_>>(), Vec::from_iter(said), "{}", peer.name());
+        assert_eq!(terminates.collect::<Vec<_>>(), Vec::from_iter(expected), "{}", peer.name());
     }
 }
 

@@ -271,8 +271,8 @@ fn close_reasons_have_names_and_numbers() {
     let short = CloseReason::InvalidTerminate { len: 2 };
     assert_eq!((short.name(), short.numbers()), ("invalid_terminate", None));
     assert!(short.to_string().contains("2 bytes"));
-    let said = rdmap::Terminate::new(1, 2, 5);
-    let reason = CloseReason::Terminated(Box::new(said));
+    let terminate = rdmap::Terminate::new(1, 2, 5);
+    let reason = CloseReason::Terminated(Box::new(terminate));
     assert_eq!(reason.numbers(), Some(ErrorNumbers::new(1, 2, 5)));
     assert!(reason.to_string().starts_with("terminated by the peer: "));
     assert_eq!(ErrorCode::CannotInvalidate.code(), 9);

@@ -128,8 +128,8 @@ impl Prefix {
     fn new(revision: Revision, enhanced: Option<EnhancedRepr>) -> Prefix {
         match enhanced {
             None => Prefix::Empty,
-            Some(said) if revision == Revision::Two => Prefix::Enhanced(said.emit()),
-            Some(said) => Prefix::SmbDirect(SmbDirect::emit(&said)),
+            Some(enhanced) if revision == Revision::Two => Prefix::Enhanced(enhanced.emit()),
+            Some(enhanced) => Prefix::SmbDirect(SmbDirect::emit(&enhanced)),
         }
     }
 
@@ -155,9 +155,8 @@ impl Startup {
     ) -> Result<Self, PrivateDataTooLong> {
         let revision = config.initiate;
         let sends_depths = revision == Revision::Two || is_smb_direct(config, revision);
-        let asked = sends_depths.then(|| build_request(local_depths, &config.enhanced));
-        let mut startup =
-            Startup::new(config, State::AwaitReply { requested: asked, local_depths });
+        let requested = sends_depths.then(|| build_request(local_depths, &config.enhanced));
+        let mut startup = Startup::new(config, State::AwaitReply { requested, local_depths });
         startup.queue_frame(
             &OutgoingFrame {
                 revision,
@@ -165,7 +164,7 @@ impl Startup {
                 markers: config.requests_markers(),
                 crc: config.crc,
                 reject: false,
-                enhanced: asked,
+                enhanced: requested,
             },
             private_data,
         )?;
@@ -224,18 +223,19 @@ impl Startup {
         local_depths: Depths,
         private_data: &[u8],
     ) -> Result<Params, AcceptError> {
-        let State::Deciding { revision, markers, crc, requested: asked } = self.state else {
+        let State::Deciding { revision, markers, crc, requested } = self.state else {
             panic!("no MPA request to accept");
         };
         let (markers_rx, crc) = (self.config.requests_markers(), crc || self.config.crc);
-        let answered =
-            asked.map(|asked| build_reply(&asked, local_depths, &self.config.enhanced)).transpose();
-        let (said, agreed) =
-            answered.map_err(|error| AcceptError::Unsuitable(error.into()))?.unzip();
+        let reply = requested
+            .map(|requested| build_reply(&requested, local_depths, &self.config.enhanced))
+            .transpose();
+        let (enhanced, agreed) =
+            reply.map_err(|error| AcceptError::Unsuitable(error.into()))?.unzip();
         // The reply's C is the result of both bits, because some peers check only the reply's C.
         let (kind, reject) = (FrameKind::Reply, false);
         self.queue_frame(
-            &OutgoingFrame { revision, kind, markers: markers_rx, crc, reject, enhanced: said },
+            &OutgoingFrame { revision, kind, markers: markers_rx, crc, reject, enhanced },
             private_data,
         )?;
         self.state = State::Done;
@@ -251,19 +251,18 @@ impl Startup {
     /// # Panics
     /// If no request awaits a decision.
     pub fn reject(&mut self, private_data: &[u8]) -> Result<(), PrivateDataTooLong> {
-        let State::Deciding { revision, crc, requested: asked, .. } = self.state else {
+        let State::Deciding { revision, crc, requested, .. } = self.state else {
             panic!("no MPA request to reject");
         };
         let required_ord = self.config.enhanced.required_ord;
-        let said = asked.map(|asked| match asked.ird < required_ord {
+        let enhanced = requested.map(|requested| match requested.ird < required_ord {
             // RFC 6581 §9.1: the reject carries the required ORD.
-            true => EnhancedRepr { ord: required_ord, ..asked },
-            false => asked,
+            true => EnhancedRepr { ord: required_ord, ..requested },
+            false => requested,
         });
         if revision != Revision::Draft {
             let kind = FrameKind::Reply;
-            let out =
-                OutgoingFrame { revision, kind, markers: false, crc, reject: true, enhanced: said };
+            let out = OutgoingFrame { revision, kind, markers: false, crc, reject: true, enhanced };
             self.queue_frame(&out, private_data)?;
         }
         self.state = State::Done;
@@ -401,7 +400,7 @@ impl Startup {
         };
         let (markers, crc) = (frame.markers, frame.crc);
         let (enhanced, private_data) = self.split_enhanced(&frame, revision, private_data)?;
-        let State::AwaitReply { requested: asked, local_depths: here } = self.state else {
+        let State::AwaitReply { requested, local_depths: here } = self.state else {
             // RFC 5044 §7.1.1: R and the reserved bits of a request are not checked.
             self.state = State::Deciding { revision, markers, crc, requested: enhanced };
             return Ok(Progress::Request(Request { revision, private_data, enhanced }));
@@ -411,8 +410,10 @@ impl Startup {
             return Ok(Progress::Rejected { private_data, enhanced });
         }
         let preference = self.config.peer.rtr_preference();
-        let agreed = match (asked, enhanced) {
-            (Some(asked), Some(reply)) => accept_reply(&asked, &reply, here, preference).map(Some),
+        let agreed = match (requested, enhanced) {
+            (Some(requested), Some(reply)) => {
+                accept_reply(&requested, &reply, here, preference).map(Some)
+            }
             // RFC 6581 §10: an enhanced request requires an enhanced reply.
             (Some(_), None) if revision == Revision::Two => return Err(StartupError::NotEnhanced),
             _ => Ok(None),
@@ -431,7 +432,7 @@ impl Startup {
         revision: Revision,
         mut private_data: Vec<u8>,
     ) -> Result<(Option<EnhancedRepr>, Vec<u8>), StartupError> {
-        let (said, len) = if revision == Revision::Two && frame.enhanced {
+        let (enhanced, len) = if revision == Revision::Two && frame.enhanced {
             match private_data.first_chunk() {
                 Some(words) => (EnhancedRepr::parse(words), ENHANCED_LEN),
                 // A reject is valid without enhanced data.
@@ -450,7 +451,7 @@ impl Startup {
             return Ok((None, private_data));
         };
         private_data.drain(..len);
-        Ok((Some(said), private_data))
+        Ok((Some(enhanced), private_data))
     }
 
     /// Processes a Start Key of the first draft (§8.1): one is sent in each direction, with Rev 0.

@@ -111,9 +111,9 @@ fn offered_options_survive_in_the_timestamp() {
     conn.handle_timeout(at(71_000), &mut up);
     conn.poll_transmit(at(71_000), &mut up, &mut batch);
     let next = Segment::parse(&batch.segments[0]).unwrap();
-    let (said, says) = (answer.options.timestamps.unwrap().val, next.options.timestamps.unwrap());
-    assert!(!SeqNumber(says.val).before(SeqNumber(said)));
-    assert_eq!(says.ecr, 1001);
+    let (first, later) = (answer.options.timestamps.unwrap(), next.options.timestamps.unwrap());
+    assert!(!SeqNumber(later.val).before(SeqNumber(first.val)));
+    assert_eq!(later.ecr, 1001);
 }
 
 #[test]

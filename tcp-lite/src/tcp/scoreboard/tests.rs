@@ -339,7 +339,7 @@ fn path_mtu_probe_fate_is_reported() {
     let first = board.cut(whole, 100);
     board.record_resent(first, Instant::ZERO, false);
     acknowledge(&mut board, 300);
-    assert_eq!(board.take_probe_fate(), None, "said once");
+    assert_eq!(board.take_probe_fate(), None, "reported once");
 }
 
 proptest! {

@@ -188,7 +188,7 @@ impl<M: RegionMemory> Stream<M> {
         };
         if let Err((code, mismatch, read_request)) = result {
             let (header, segment_len) = (delivered.header(), delivered.segment_len());
-            self.ddp.checks_mut().return_delivered(*delivered);
+            self.ddp.checks_mut().put_back_delivered(*delivered);
             let error = RdmapError { code, mismatch, header, segment_len, read_request };
             self.terminate(Error::Rdmap(error), MAX_FINISH_BYTES, Some(buffers));
         }

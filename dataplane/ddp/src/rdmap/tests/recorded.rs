@@ -148,11 +148,11 @@ fn recorded_terminates_parse() {
             "414100000000000000010000004000000000",
         ),
     ];
-    for (said, numbers, header) in cases {
+    for (payload, numbers, header) in cases {
         let mut end = End::with_config(Config { siw: true, ..config() });
-        end.input(&[hex(untagged), hex(said)].concat());
+        end.input(&[hex(untagged), hex(payload)].concat());
         let [Event::Terminated { by_peer: true, terminate }] = &end.events()[..] else {
-            panic!("{said}");
+            panic!("{payload}");
         };
         assert_eq!((terminate.layer, terminate.error_type, terminate.code), numbers);
         assert_eq!(

@@ -118,7 +118,7 @@ fn enhanced_reject_carries_required_ord() {
         (Some(ErrorNumbers::new(2, 0, 6)), CloseReason::Lower(SctpReason::Unsuitable(error)))
     );
 
-    for (function, said, enhanced) in [
+    for (function, control, enhanced) in [
         (Function::EnhancedReject, data(4, 5, None, b"no"), Some((4, 5))),
         (Function::EnhancedReject, vec![], None),
         // A plain Reject means that a plain Initiate would not have been accepted either.
@@ -127,8 +127,8 @@ fn enhanced_reject_carries_required_ord() {
         let mut active = host(true, rdmap(8, 8));
         let session = active.open(b"");
         active.send_messages();
-        assert_eq!(active.receive(0, 0, function, &said), MessageOutcome::Accepted);
-        let private_data = if said.is_empty() { vec![] } else { b"no".to_vec() };
+        assert_eq!(active.receive(0, 0, function, &control), MessageOutcome::Accepted);
+        let private_data = if control.is_empty() { vec![] } else { b"no".to_vec() };
         let enhanced = enhanced.map(|(ird, ord)| EnhancedRepr { ird, ord, rtr: None });
         let reason = CloseReason::RejectedByPeer { private_data, enhanced };
         assert_eq!(active.reason(session), Some(reason));

@@ -136,9 +136,9 @@ fn init_ack_to_either_init_continues_the_setup() {
 // RFC 5043 §7.1, §11.1: without the DDP adaptation indication, no association is established.
 #[test]
 fn init_ack_without_ddp_adaptation_is_refused() {
-    for (said, seen) in [(None, None), (Some(Parameter::Adaptation(2)), Some(2))] {
+    for (sent, seen) in [(None, None), (Some(Parameter::Adaptation(2)), Some(2))] {
         let mut rig = Rig::in_state(State::CookieWait);
-        let parameters: Vec<_> = said.into_iter().chain([COOKIE]).collect();
+        let parameters: Vec<_> = sent.into_iter().chain([COOKIE]).collect();
         let dropped = rig.input_init_ack(&peer_header(), &parameters);
         assert_eq!(dropped, Err(DropReason::OtherAdaptation));
         let cause = if seen.is_some() { "13" } else { "2" };

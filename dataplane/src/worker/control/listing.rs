@@ -86,8 +86,8 @@ impl<Io: PortIo> Core<Io> {
                 let streams = info.into_iter().collect();
                 ListPart { streams, associations: Vec::new(), last: true }
             }
-            &StreamSelection::Association(name) => {
-                let found = self.associations.find_by_name(name);
+            &StreamSelection::Association(id) => {
+                let found = self.associations.find_by_id(id);
                 let info = found.and_then(|at| self.associations.info(at, now));
                 let associations = info.into_iter().collect();
                 ListPart { streams: Vec::new(), associations, last: true }

@@ -221,26 +221,26 @@ impl Associations {
     }
 
     /// Returns the slot of the association with this identifier.
-    pub(in crate::worker) fn find_by_name(&self, name: StreamId) -> Option<u32> {
-        self.slab.find(name)
+    pub(in crate::worker) fn find_by_id(&self, id: StreamId) -> Option<u32> {
+        self.slab.find(id)
     }
 
     /// Queues an association without sessions that is shutting down, for eviction.
-    pub(in crate::worker) fn add_evictable(&mut self, name: StreamId) {
+    pub(in crate::worker) fn add_evictable(&mut self, id: StreamId) {
         let all = &self.slab;
-        self.evictable.add(name, |name| all.find(name).is_some());
+        self.evictable.add(id, |id| all.find(id).is_some());
     }
 
     /// Returns the slot of the association with this identifier, if it may be evicted.
-    pub(in crate::worker) fn find_evictable(&self, name: StreamId) -> Option<u32> {
+    pub(in crate::worker) fn find_evictable(&self, id: StreamId) -> Option<u32> {
         let leaves = |at: &u32| self.get(*at).is_some_and(Association::is_evictable);
-        self.slab.find(name).filter(leaves)
+        self.slab.find(id).filter(leaves)
     }
 
     /// Removes the oldest association in shutdown from the eviction queue, and returns its slot.
     pub(in crate::worker) fn take_oldest_evictable(&mut self) -> Option<u32> {
         let mut leaving = core::mem::take(&mut self.evictable);
-        let oldest = leaving.take_oldest(|name| self.find_evictable(name));
+        let oldest = leaving.take_oldest(|id| self.find_evictable(id));
         self.evictable = leaving;
         oldest
     }
@@ -256,7 +256,7 @@ impl Associations {
     }
 
     /// Returns the identifier of the association in a slot, as in lists for operators.
-    pub(in crate::worker) fn name(&self, slot: u32) -> Option<StreamId> {
+    pub(in crate::worker) fn id(&self, slot: u32) -> Option<StreamId> {
         self.slab.stream_id(slot)
     }
 

@@ -42,7 +42,7 @@ pub(in crate::worker) enum ServiceKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::worker) struct PairRef {
     /// Index of the program in the worker's table of programs.
-    pub(in crate::worker) place: u32,
+    pub(in crate::worker) index: u32,
     pub(in crate::worker) number: u32,
 }
 

@@ -97,7 +97,7 @@ impl LowerLayer {
     pub(in crate::worker) fn association(&self, associations: &Associations) -> Option<StreamId> {
         match self {
             LowerLayer::Tcp(_) => None,
-            LowerLayer::Sctp(session) => associations.name(session.association),
+            LowerLayer::Sctp(session) => associations.id(session.association),
         }
     }
 

@@ -31,13 +31,13 @@ impl<Io: PortIo> Core<Io> {
         if now < self.reclaim.next_step_at {
             return;
         }
-        let places = self.streams.slot_count();
-        if places == 0 {
+        let slots = self.streams.slot_count();
+        if slots == 0 {
             return;
         }
         self.reclaim.next_step_at = now + STEP_INTERVAL;
-        for _ in 0..places.div_ceil(STEPS_PER_ROUND) {
-            let slot = self.reclaim.next_slot % places;
+        for _ in 0..slots.div_ceil(STEPS_PER_ROUND) {
+            let slot = self.reclaim.next_slot % slots;
             self.reclaim.next_slot = slot + 1;
             let Some(conn) = self.streams.get_mut(slot as u32) else { continue };
             // Over SCTP, segments in flight belong to the association, and the idle time of a session is unknown. Empty

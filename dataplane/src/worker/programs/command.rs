@@ -30,8 +30,8 @@ impl<Io: PortIo> Core<Io> {
             return Err(CommandError::Program);
         }
         let program = Some(Box::new(Program::new(config)));
-        match programs.programs.iter_mut().find(|place| place.is_none()) {
-            Some(place) => *place = program,
+        match programs.programs.iter_mut().find(|entry| entry.is_none()) {
+            Some(entry) => *entry = program,
             None => programs.programs.push(program),
         }
         Ok(())
@@ -110,8 +110,8 @@ impl<Io: PortIo> Core<Io> {
         id: QueuePairId,
     ) -> Result<(), CommandError> {
         let program = self.env.programs.get_mut(id.program).ok_or(CommandError::Program)?;
-        let place = program.pairs.get_mut(id.number as usize);
-        let pair = place.and_then(Option::take).ok_or(CommandError::QueuePair)?;
+        let entry = program.pairs.get_mut(id.number as usize);
+        let pair = entry.and_then(Option::take).ok_or(CommandError::QueuePair)?;
         program.completions.release(pair.completion_queues());
         program.windows.release_pair(id.number, &mut self.env.tables);
         self.abandon_pair(&pair);
@@ -151,8 +151,8 @@ impl<Io: PortIo> Core<Io> {
     ) -> Result<(), CommandError> {
         let programs = &self.env.programs;
         programs.find_unconnected(id).ok_or(CommandError::QueuePair)?;
-        let place = programs.find(id.program).ok_or(CommandError::Program)?;
-        let program = programs.programs[place].as_ref().ok_or(CommandError::Program)?;
+        let index = programs.find(id.program).ok_or(CommandError::Program)?;
+        let program = programs.programs[index].as_ref().ok_or(CommandError::Program)?;
         let pair = program.pairs.get(id.number as usize).and_then(Option::as_ref);
         let pair = pair.ok_or(CommandError::QueuePair)?;
         let UlpConfig::Rdmap(config) = ulp else { return Err(CommandError::QueuePair) };
@@ -195,8 +195,8 @@ impl<Io: PortIo> Core<Io> {
         is_bound: bool,
         now: Instant,
     ) {
-        let Some(place) = self.env.programs.find(id.program) else { return };
-        let Some(mut program) = self.env.programs.take(place) else { return };
+        let Some(index) = self.env.programs.find(id.program) else { return };
+        let Some(mut program) = self.env.programs.take(index) else { return };
         let Program { pairs, completions, .. } = &mut *program;
         if let Some(Some(pair)) = pairs.get_mut(id.number as usize)
             && let Some(performed) = pair.finish_bind(sequence, is_bound, completions)
@@ -207,7 +207,7 @@ impl<Io: PortIo> Core<Io> {
             }
             program.make_ready(id.number);
         }
-        self.env.programs.restore(place, program);
+        self.env.programs.restore(index, program);
     }
 
     /// Checks that no memory window is bound to a region.

@@ -55,8 +55,8 @@ impl CompletionQueues {
     /// The CQ does not exist or is in use.
     pub(super) fn remove(&mut self, number: u32) -> Result<(), CommandError> {
         match self.queues.get_mut(number as usize) {
-            Some(place) if place.as_ref().is_some_and(|queue| queue.users == 0) => {
-                *place = None;
+            Some(entry) if entry.as_ref().is_some_and(|queue| queue.users == 0) => {
+                *entry = None;
                 Ok(())
             }
             _ => Err(CommandError::CompletionQueue),

@@ -82,12 +82,12 @@ impl Programs {
     }
 
     /// Takes the program at an index out of the table. [`restore`](Self::restore) puts it back.
-    fn take(&mut self, place: usize) -> Option<Box<Program>> {
-        self.programs[place].take()
+    fn take(&mut self, index: usize) -> Option<Box<Program>> {
+        self.programs[index].take()
     }
 
-    fn restore(&mut self, place: usize, program: Box<Program>) {
-        self.programs[place] = Some(program);
+    fn restore(&mut self, index: usize, program: Box<Program>) {
+        self.programs[index] = Some(program);
     }
 
     /// Returns the index of a program in the table; `None` also while the program is being removed.
@@ -111,29 +111,29 @@ impl Programs {
     }
 
     fn get_mut(&mut self, id: ProgramId) -> Option<&mut Program> {
-        let place = self.find(id)?;
-        self.programs[place].as_deref_mut()
+        let index = self.find(id)?;
+        self.programs[index].as_deref_mut()
     }
 
     /// Returns the program of a stream's QP, and the number of the QP.
     fn pair_mut(&mut self, pair: PairRef) -> Option<(&mut Program, u32)> {
-        let program = self.programs.get_mut(pair.place as usize)?.as_deref_mut()?;
+        let program = self.programs.get_mut(pair.index as usize)?.as_deref_mut()?;
         Some((program, pair.number))
     }
 
     /// Returns a reference to a QP; `None` if it does not exist, has ended or has a stream.
     pub(in crate::worker) fn find_unconnected(&self, id: QueuePairId) -> Option<PairRef> {
-        let place = self.find(id.program)?;
-        let pair = self.programs[place].as_ref()?.pairs.get(id.number as usize)?.as_deref()?;
-        pair.is_unconnected().then_some(PairRef { place: place as u32, number: id.number })
+        let index = self.find(id.program)?;
+        let pair = self.programs[index].as_ref()?.pairs.get(id.number as usize)?.as_deref()?;
+        pair.is_unconnected().then_some(PairRef { index: index as u32, number: id.number })
     }
 }
 
 #[cfg(test)]
 impl Programs {
     pub(in crate::worker) fn stream_of(&self, id: QueuePairId) -> Option<ddp::StreamId> {
-        let place = self.find(id.program)?;
-        self.programs[place].as_ref()?.pairs.get(id.number as usize)?.as_ref()?.stream
+        let index = self.find(id.program)?;
+        self.programs[index].as_ref()?.pairs.get(id.number as usize)?.as_ref()?.stream
     }
 }
 
@@ -141,10 +141,10 @@ impl<Io: PortIo> Core<Io> {
     /// Calls `serve` with each program. A program is out of the table meanwhile, because its operations borrow the rest
     /// of the worker.
     fn for_each_program(&mut self, mut serve: impl FnMut(&mut Self, &mut Program)) {
-        for place in 0..self.env.programs.programs.len() {
-            let Some(mut program) = self.env.programs.take(place) else { continue };
+        for index in 0..self.env.programs.programs.len() {
+            let Some(mut program) = self.env.programs.take(index) else { continue };
             serve(self, &mut program);
-            self.env.programs.restore(place, program);
+            self.env.programs.restore(index, program);
         }
     }
 }

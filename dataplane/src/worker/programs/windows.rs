@@ -120,8 +120,8 @@ impl Windows {
         let (stag, region) = (entry.stag, Stag(bind.region));
         // Cannot fail: `check` has accepted the request, and the STags of a window belong to no other entry.
         tables.add_stag(entry).map_err(|_| Status::WindowBind)?;
-        if let Some(place) = self.windows.get_mut(&window) {
-            place.binding = Some(Binding { stag, region, pair });
+        if let Some(window) = self.windows.get_mut(&window) {
+            window.binding = Some(Binding { stag, region, pair });
         }
         self.of_regions.entry(region).or_default().insert(window);
         if let Some(pair) = pair {

@@ -33,7 +33,7 @@ const MAX_SLOTS_PER_TURN: usize = 64;
 
 /// A connection or an association of one worker.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct CarrierName {
+struct CarrierId {
     kind: CarrierKind,
     id: StreamId,
 }
@@ -48,7 +48,7 @@ pub(super) struct ProtectionChecks {
     /// True if policies or SAs have changed during the current round. Another round then follows.
     repeat: bool,
     /// Time at which each carrier without its required protection ends.
-    deadlines: HashMap<CarrierName, Instant>,
+    deadlines: HashMap<CarrierId, Instant>,
     /// Lower bound of the times in `deadlines`.
     earliest_deadline: Option<Instant>,
 }
@@ -67,21 +67,21 @@ impl ProtectionChecks {
         self.earliest_deadline
     }
 
-    fn record(&mut self, name: CarrierName, is_protected: bool, now: Instant) {
+    fn record(&mut self, carrier: CarrierId, is_protected: bool, now: Instant) {
         if is_protected {
-            self.deadlines.remove(&name);
+            self.deadlines.remove(&carrier);
         } else {
-            let at = *self.deadlines.entry(name).or_insert(now + UNPROTECTED_TIMEOUT);
+            let at = *self.deadlines.entry(carrier).or_insert(now + UNPROTECTED_TIMEOUT);
             self.earliest_deadline = self.earliest_deadline.into_iter().chain([at]).min();
         }
     }
 
     /// Removes and returns the carriers whose deadline has passed, at most [`MAX_SLOTS_PER_TURN`].
-    fn take_due(&mut self, now: Instant) -> Vec<CarrierName> {
+    fn take_due(&mut self, now: Instant) -> Vec<CarrierId> {
         let due = self.deadlines.iter().filter(|(_, at)| **at <= now).take(MAX_SLOTS_PER_TURN);
-        let due: Vec<CarrierName> = due.map(|(name, _)| *name).collect();
-        for name in &due {
-            self.deadlines.remove(name);
+        let due: Vec<CarrierId> = due.map(|(carrier, _)| *carrier).collect();
+        for carrier in &due {
+            self.deadlines.remove(carrier);
         }
         self.earliest_deadline = self.deadlines.values().min().copied();
         due
@@ -121,9 +121,9 @@ impl<Io: PortIo> Core<Io> {
             self.check_slots(next, now);
         }
         if is_due {
-            for name in self.env.seal_state.checks.take_due(now) {
-                if self.is_protected(name) == Some(false) {
-                    self.end_unprotected(name, now);
+            for carrier in self.env.seal_state.checks.take_due(now) {
+                if self.is_protected(carrier) == Some(false) {
+                    self.end_unprotected(carrier, now);
                 }
             }
         }
@@ -131,23 +131,23 @@ impl<Io: PortIo> Core<Io> {
     }
 
     fn check_slots(&mut self, from: usize, now: Instant) {
-        let places = self.streams.slot_count().max(self.associations.slot_count());
-        let until = (from + MAX_SLOTS_PER_TURN).min(places);
-        for place in from as u32..until as u32 {
-            let connection = self.streams.get(place).map(|conn| conn.id);
-            let association = self.associations.name(place);
-            let names = [
-                connection.map(|id| CarrierName { kind: CarrierKind::Connection, id }),
-                association.map(|id| CarrierName { kind: CarrierKind::Association, id }),
+        let slots = self.streams.slot_count().max(self.associations.slot_count());
+        let until = (from + MAX_SLOTS_PER_TURN).min(slots);
+        for slot in from as u32..until as u32 {
+            let connection = self.streams.get(slot).map(|conn| conn.id);
+            let association = self.associations.id(slot);
+            let carriers = [
+                connection.map(|id| CarrierId { kind: CarrierKind::Connection, id }),
+                association.map(|id| CarrierId { kind: CarrierKind::Association, id }),
             ];
-            for name in names.into_iter().flatten() {
-                if let Some(is_protected) = self.is_protected(name) {
-                    self.env.seal_state.checks.record(name, is_protected, now);
+            for carrier in carriers.into_iter().flatten() {
+                if let Some(is_protected) = self.is_protected(carrier) {
+                    self.env.seal_state.checks.record(carrier, is_protected, now);
                 }
             }
         }
         let upkeep = &mut self.env.seal_state.checks;
-        upkeep.next_slot = match until < places {
+        upkeep.next_slot = match until < slots {
             true => Some(until),
             false => std::mem::take(&mut upkeep.repeat).then_some(0),
         };
@@ -155,8 +155,8 @@ impl<Io: PortIo> Core<Io> {
 
     /// Returns true if policies and SAs let a carrier's packets pass only with the protection that it requires. Returns
     /// `None` if the carrier requires no protection or has ended.
-    fn is_protected(&mut self, name: CarrierName) -> Option<bool> {
-        let CarrierName { kind, id } = name;
+    fn is_protected(&mut self, carrier: CarrierId) -> Option<bool> {
+        let CarrierId { kind, id } = carrier;
         let (transport, flow, udp, min_strength) = match kind {
             CarrierKind::Connection => {
                 let conn = self.streams.get(self.streams.find_stream(id)?)?;
@@ -167,7 +167,7 @@ impl<Io: PortIo> Core<Io> {
                 (Transport::Tcp, carrier.flow(), None, carrier.min_strength())
             }
             CarrierKind::Association => {
-                let carrier = &self.associations.get(self.associations.find_by_name(id)?)?.carrier;
+                let carrier = &self.associations.get(self.associations.find_by_id(id)?)?.carrier;
                 (Transport::Sctp, carrier.flow(), carrier.path().udp(), carrier.min_strength())
             }
         };
@@ -178,8 +178,8 @@ impl<Io: PortIo> Core<Io> {
     }
 
     #[cold]
-    fn end_unprotected(&mut self, name: CarrierName, now: Instant) {
-        let CarrierName { kind, id } = name;
+    fn end_unprotected(&mut self, carrier: CarrierId, now: Instant) {
+        let CarrierId { kind, id } = carrier;
         match kind {
             CarrierKind::Connection => {
                 let Some((mut stream, env)) = self.find(id) else { return };
@@ -189,7 +189,7 @@ impl<Io: PortIo> Core<Io> {
                 env.make_ready(&mut stream);
             }
             CarrierKind::Association => {
-                let Some(at) = self.associations.find_by_name(id) else { return };
+                let Some(at) = self.associations.find_by_id(id) else { return };
                 self.end_unprotected_association(at, now);
             }
         }

@@ -33,19 +33,19 @@ impl<Io: PortIo> Core<Io> {
         &mut self,
         listener: ListenerId,
         peer: IpAddr,
-        name: StreamId,
+        id: StreamId,
         now: Instant,
     ) -> Result<(), DropReason> {
         let reserved = self.env.admission.listeners_mut().reserve(
             listener,
             peer,
-            name,
+            id,
             AcceptProgress::Starting,
         );
         if reserved != Err(DropReason::PeerStreams) || !self.evict_association(Some(peer), now) {
             return reserved;
         }
-        self.env.admission.listeners_mut().reserve(listener, peer, name, AcceptProgress::Starting)
+        self.env.admission.listeners_mut().reserve(listener, peer, id, AcceptProgress::Starting)
     }
 
     /// Counts an accepted association as idle, if it is not counted yet and has no session.
@@ -62,18 +62,18 @@ impl<Io: PortIo> Core<Io> {
 
     /// Removes an association from its listener's counts. Returns its previous class.
     pub(super) fn uncount(&mut self, slot: u32) -> Accounting {
-        let name = self.associations.name(slot);
+        let id = self.associations.id(slot);
         let Some(association) = self.associations.get_mut(slot) else {
             return Accounting::Uncounted;
         };
         let counted = core::mem::replace(&mut association.accounting, Accounting::Uncounted);
         let peer = association.carrier.peer();
-        match (counted, association.listener.zip(name)) {
-            (Accounting::Backlog, Some((listener, name))) => {
+        match (counted, association.listener.zip(id)) {
+            (Accounting::Backlog, Some((listener, id))) => {
                 self.env.admission.listeners_mut().release(
                     listener,
                     peer,
-                    name,
+                    id,
                     AcceptProgress::Starting,
                 );
             }
@@ -96,14 +96,14 @@ impl<Io: PortIo> Core<Io> {
             self.uncount(slot);
             self.count_if_idle(slot);
         }
-        let Some(name) = self.associations.name(slot) else { return };
-        self.associations.add_evictable(name);
+        let Some(id) = self.associations.id(slot) else { return };
+        self.associations.add_evictable(id);
         if let Some(association) = self.associations.get(slot)
             && association.accounting == Accounting::Idle
         {
             let (peer, all) = (association.carrier.peer(), &self.associations);
-            let is_live = |name| all.find_by_name(name).is_some();
-            self.env.admission.listeners_mut().add_evictable(peer, name, is_live);
+            let is_live = |id| all.find_by_id(id).is_some();
+            self.env.admission.listeners_mut().add_evictable(peer, id, is_live);
         }
     }
 
@@ -114,7 +114,7 @@ impl<Io: PortIo> Core<Io> {
             Some(peer) => {
                 let all = &self.associations;
                 let listeners = self.env.admission.listeners_mut();
-                listeners.take_oldest_evictable(peer, |name| all.find_evictable(name))
+                listeners.take_oldest_evictable(peer, |id| all.find_evictable(id))
             }
             None => self.associations.take_oldest_evictable(),
         };

@@ -61,8 +61,8 @@ impl<Io: PortIo> Core<Io> {
         if self.associations.vacancy().is_none() {
             self.evict_association(None, now);
         }
-        let (_, name) = self.associations.vacancy().ok_or(DropReason::StreamLimit)?;
-        self.reserve_place(listener.id, origin.flow.remote.ip(), name, now)?;
+        let (_, id) = self.associations.vacancy().ok_or(DropReason::StreamLimit)?;
+        self.reserve_place(listener.id, origin.flow.remote.ip(), id, now)?;
         let (sctp, endpoint) = (Arc::clone(&config.sctp), Arc::clone(&config.endpoint));
         let secrets = self.associations.secrets();
         let endpoint = Endpoint::accept(sctp, endpoint, secrets, origin.ends(), room, cookie, now);
@@ -301,11 +301,11 @@ impl<Io: PortIo> Core<Io> {
         }
         self.report_association_evicted(association_slot);
         self.uncount(association_slot);
-        let Some(name) = self.associations.name(association_slot) else { return };
+        let Some(association_id) = self.associations.id(association_slot) else { return };
         let Some(mut association) = self.associations.remove(association_slot) else { return };
         let env = &mut self.env;
         let stats = Box::new(association.stats());
-        env.control.send(Event::AssociationClosed { association: name, stats });
+        env.control.send(Event::AssociationClosed { association: association_id, stats });
         // The abort returns receive buffers to the worker's pool.
         association.endpoint_mut().abort(env.now, &mut env.tables.session_context());
         let schedule = env.schedules.get_mut(CarrierKind::Association);

@@ -107,6 +107,16 @@ pub enum L4Check {
     Unknown,
 }
 
+/// Origin of a frame. It determines the checks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Origin {
+    /// The link of a port. TCP's checksum is verified if it is `Unknown`.
+    Link(L4Check),
+    /// A stream of this worker, at an address of the same interface. MAC addresses, the source address and TCP's
+    /// checksum are not checked. All packets but unfragmented TCP and SCTP are dropped, because streams send no others.
+    Loopback,
+}
+
 /// Classifies `frame`, received on `port`.
 ///
 /// # Errors
@@ -122,11 +132,11 @@ pub fn demux(
     {
         return Ok(packet);
     }
-    slow_path(frame, port, check, interfaces)
+    slow_path(frame, port, Origin::Link(check), interfaces)
 }
 
-/// Classifies a frame that a stream of this worker has sent to an address of its own interface. The checksums are not
-/// verified.
+/// Classifies a frame that a stream of this worker has sent to an address of its own interface. MAC addresses, the
+/// source address and TCP's checksum are not checked.
 ///
 /// # Errors
 /// The drop reason.
@@ -136,38 +146,7 @@ pub fn demux_looped(
     port: usize,
     interfaces: &[Interface],
 ) -> Result<Packet, DropReason> {
-    let link = Link::read(frame)?;
-    let index = link.find_interface(port, interfaces).ok_or(DropReason::Vlan)?;
-    let (interface, at) = (&interfaces[index], link.payload);
-    let (source, destination, protocol, payload) = match link.protocol {
-        EthernetProtocol::Ipv4 => {
-            let ip = Ipv4Packet::new_checked(&frame[at..]).map_err(|_| DropReason::Truncated)?;
-            if ip.more_frags() || ip.frag_offset() != 0 {
-                return Err(DropReason::Fragment);
-            }
-            let payload = at + usize::from(ip.header_len())..at + usize::from(ip.total_len());
-            (ip.src_addr().into(), ip.dst_addr().into(), ip.next_header(), payload)
-        }
-        EthernetProtocol::Ipv6 => {
-            let ip = Ipv6Packet::new_checked(&frame[at..]).map_err(|_| DropReason::Truncated)?;
-            let begin = at + ip.header_len();
-            let payload = begin..begin + usize::from(ip.payload_len());
-            (ip.src_addr().into(), ip.dst_addr().into(), ip.next_header(), payload)
-        }
-        _ => return Err(DropReason::EtherType),
-    };
-    if !interface.has_address(destination) {
-        return Err(DropReason::NotOurAddress);
-    }
-    let addresses = Addresses { source, destination };
-    let kind = match protocol {
-        IpProtocol::Tcp => parse_tcp(frame, addresses, payload, L4Check::Good)?,
-        SCTP => parse_sctp(frame, addresses, payload)?,
-        IpProtocol::Udp => parse_udp(frame, addresses, payload, interface)?,
-        IpProtocol::Ipv6Frag => return Err(DropReason::Fragment),
-        _ => return Err(DropReason::IpProtocol),
-    };
-    Ok(Packet { interface: index, source_mac: link.source, kind })
+    slow_path(frame, port, Origin::Loopback, interfaces)
 }
 
 /// Returns the offset of the IP packet if IPsec policies apply to the frame, otherwise `None`. Policies apply if an
@@ -203,7 +182,7 @@ fn check_options(header: &[u8]) -> Result<(), DropReason> {
 #[cold]
 #[inline(never)]
 pub fn is_reassembled_here(frame: &[u8], port: usize, interfaces: &[Interface]) -> bool {
-    let parsed = slow_path(frame, port, L4Check::Unknown, interfaces);
+    let parsed = slow_path(frame, port, Origin::Link(L4Check::Unknown), interfaces);
     parsed.is_ok_and(|packet| matches!(packet.kind, Kind::Fragment(_)))
 }
 
@@ -212,25 +191,31 @@ pub fn is_reassembled_here(frame: &[u8], port: usize, interfaces: &[Interface]) 
 fn slow_path(
     frame: &[u8],
     port: usize,
-    check: L4Check,
+    origin: Origin,
     interfaces: &[Interface],
 ) -> Result<Packet, DropReason> {
     let link = Link::read(frame)?;
     let index = link.find_interface(port, interfaces).ok_or(DropReason::Vlan)?;
     let (interface, at) = (&interfaces[index], link.payload);
-    if !interface.accepts_mac(link.destination) {
+    if origin != Origin::Loopback && !interface.accepts_mac(link.destination) {
         return Err(DropReason::NotOurMac);
     }
     let kind = match link.protocol {
-        EthernetProtocol::Ipv4 => parse_ipv4(frame, at, check, interface)?,
-        EthernetProtocol::Ipv6 => parse_ipv6(frame, at, check, interface)?,
+        EthernetProtocol::Ipv4 => parse_ipv4(frame, at, origin, interface)?,
+        EthernetProtocol::Ipv6 => parse_ipv6(frame, at, origin, interface)?,
         EthernetProtocol::Arp => Kind::Arp(at..frame.len()),
         EthernetProtocol::Unknown(_) => return Err(DropReason::EtherType),
     };
-    let is_transport = matches!(kind, Kind::Tcp { .. } | Kind::Sctp { .. } | Kind::Fragment(_));
-    if is_transport && link.destination != interface.mac {
+    let is_ours = link.destination == interface.mac;
+    match (&kind, origin) {
+        (Kind::Tcp { .. } | Kind::Sctp { .. }, Origin::Loopback) => {}
+        (Kind::Fragment(_), Origin::Loopback) => return Err(DropReason::Fragment),
+        (_, Origin::Loopback) => return Err(DropReason::IpProtocol),
         // RFC 9293 §3.9.2.3, RFC 9260 §8.4 (1): TCP and SCTP are accepted in unicast frames only.
-        return Err(DropReason::NotOurMac);
+        (Kind::Tcp { .. } | Kind::Sctp { .. } | Kind::Fragment(_), Origin::Link(_)) if !is_ours => {
+            return Err(DropReason::NotOurMac);
+        }
+        _ => {}
     }
     Ok(Packet { interface: index, source_mac: link.source, kind })
 }
@@ -294,7 +279,7 @@ struct Addresses {
 fn parse_ipv4(
     frame: &[u8],
     at: usize,
-    check: L4Check,
+    origin: Origin,
     interface: &Interface,
 ) -> Result<Kind, DropReason> {
     let packet = Ipv4Packet::new_checked(&frame[at..]).map_err(|_| DropReason::Truncated)?;
@@ -310,7 +295,7 @@ fn parse_ipv4(
         return Err(DropReason::IpChecksum);
     }
     let (source, destination) = (packet.src_addr(), packet.dst_addr());
-    if is_invalid_source(source, interface) {
+    if origin != Origin::Loopback && is_invalid_source(source, interface) {
         return Err(DropReason::BadSource);
     }
     if !interface.has_v4_address(destination) {
@@ -340,7 +325,7 @@ fn parse_ipv4(
         }));
     }
     let kind = match packet.next_header() {
-        IpProtocol::Tcp => parse_tcp(frame, addresses, payload, check)?,
+        IpProtocol::Tcp => parse_tcp(frame, addresses, payload, origin)?,
         SCTP => parse_sctp(frame, addresses, payload)?,
         IpProtocol::Udp => parse_udp(frame, addresses, payload, interface)?,
         IpProtocol::Icmp => {
@@ -363,7 +348,7 @@ fn is_advertisement(protocol: IpProtocol, payload: &[u8]) -> bool {
 fn parse_ipv6(
     frame: &[u8],
     at: usize,
-    check: L4Check,
+    origin: Origin,
     interface: &Interface,
 ) -> Result<Kind, DropReason> {
     let packet = Ipv6Packet::new_checked(&frame[at..]).map_err(|_| DropReason::Truncated)?;
@@ -372,7 +357,8 @@ fn parse_ipv6(
     }
     let (source, destination) = (packet.src_addr(), packet.dst_addr());
     // Our address is a legitimate source only in an advertisement by another host that uses it, too.
-    let spoofed = interface.has_address(source.into())
+    let spoofed = origin != Origin::Loopback
+        && interface.has_address(source.into())
         && !is_advertisement(packet.next_header(), &frame[at + 40..]);
     if source.is_loopback() || source.is_multicast() || spoofed {
         return Err(DropReason::BadSource);
@@ -410,7 +396,7 @@ fn parse_ipv6(
         IpProtocol::Tcp | IpProtocol::Udp | SCTP if source.is_unspecified() => {
             Err(DropReason::BadSource)
         }
-        IpProtocol::Tcp => parse_tcp(frame, addresses, begin..end, check),
+        IpProtocol::Tcp => parse_tcp(frame, addresses, begin..end, origin),
         SCTP => parse_sctp(frame, addresses, begin..end),
         IpProtocol::Udp => parse_udp(frame, addresses, begin..end, interface),
         IpProtocol::Icmpv6 => {
@@ -483,11 +469,11 @@ fn parse_tcp(
     frame: &[u8],
     addresses: Addresses,
     segment: Range<usize>,
-    check: L4Check,
+    origin: Origin,
 ) -> Result<Kind, DropReason> {
     let bytes = &frame[segment.clone()];
     let [s0, s1, d0, d1, ..] = *bytes else { return Err(DropReason::Truncated) };
-    if check == L4Check::Unknown
+    if origin == Origin::Link(L4Check::Unknown)
         && checksum::segment(addresses.source, addresses.destination, TCP, bytes) != 0
     {
         return Err(DropReason::L4Checksum);

@@ -69,14 +69,18 @@ fn ethernet_padding_is_cut_off() {
     assert_eq!(segment_range(&f), 34..54);
 }
 
+fn set_ipv4_checksum(header: &mut [u8]) {
+    header[10..12].fill(0);
+    let sum = !checksum::sum(header);
+    header[10..12].copy_from_slice(&sum.to_be_bytes());
+}
+
 /// Returns the frame with `options` added to its IPv4 header. Their length is a multiple of four bytes.
 fn with_options(mut frame: Vec<u8>, options: &[u8]) -> Vec<u8> {
     frame.splice(34..34, options.iter().copied());
     frame[14] += options.len() as u8 / 4;
     frame[17] += options.len() as u8;
-    frame[24..26].fill(0);
-    let sum = !checksum::sum(&frame[14..34 + options.len()]);
-    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    set_ipv4_checksum(&mut frame[14..34 + options.len()]);
     frame
 }
 
@@ -158,9 +162,7 @@ fn malformed_headers_have_distinct_drop_reasons() {
     let with = |at: usize, bytes: &[u8]| {
         let mut f = good.clone();
         f[at..at + bytes.len()].copy_from_slice(bytes);
-        f[24..26].fill(0);
-        let sum = !checksum::sum(&f[14..34]);
-        f[24..26].copy_from_slice(&sum.to_be_bytes());
+        set_ipv4_checksum(&mut f[14..34]);
         drop_reason(&f)
     };
     assert_eq!(drop_reason(&good[..13]), DropReason::Truncated);
@@ -241,6 +243,41 @@ fn ipv6_groups_get_icmp_but_not_tcp() {
 }
 
 #[test]
+fn looped_frame_needs_neither_tcp_checksum_nor_foreign_source() {
+    for v6 in [false, true] {
+        let mut looped = frame(Some(9), v6, IpProtocol::Tcp, &SEGMENT);
+        // The interface's MAC address has changed since the frame's path was created.
+        looped[..6].copy_from_slice(&PEER);
+        if v6 {
+            looped.copy_within(42..58, 26);
+        } else {
+            looped.copy_within(34..38, 30);
+            set_ipv4_checksum(&mut looped[18..38]);
+        }
+        let us = our_interfaces();
+        let packet = demux_looped(&looped, 0, &us).unwrap();
+        assert_eq!(packet.interface, 1);
+        let Kind::Tcp { source, destination, segment } = packet.kind else { panic!() };
+        assert_eq!((source.ip(), source.port(), destination.port()), (destination.ip(), 7, 8));
+        assert_eq!(segment, if v6 { 58..78 } else { 38..58 });
+        looped[..6].copy_from_slice(&US);
+        assert_eq!(demux(&looped, 0, L4Check::Good, &us), Err(DropReason::BadSource));
+    }
+}
+
+#[test]
+fn looped_frames_carry_whole_transport_packets_only() {
+    let echo = [8, 0, 0xf7, 0xff, 0, 0, 0, 0];
+    let looped = |frame: &[u8]| demux_looped(frame, 0, &our_interfaces()).map(|packet| packet.kind);
+    assert_eq!(looped(&frame(None, false, IpProtocol::Icmp, &echo)), Err(DropReason::IpProtocol));
+    let fragment = extended(44, &[6, 0, 0, 9, 1, 2, 3, 4]);
+    assert_eq!(looped(&fragment), Err(DropReason::Fragment));
+    let mut elsewhere = frame(None, true, IpProtocol::Tcp, &SEGMENT);
+    elsewhere[53] = 77;
+    assert_eq!(looped(&elsewhere), Err(DropReason::NotOurAddress));
+}
+
+#[test]
 fn plain_segment_takes_fast_path() {
     let frame = frame(None, false, IpProtocol::Tcp, &SEGMENT);
     assert!(fast_path(&frame, 0, &our_interfaces()).is_some());
@@ -256,12 +293,10 @@ proptest! {
         }
         frame.truncate(frame.len() - cut);
         if right && let Some(ip) = frame.get_mut(14..34) {
-            ip[10..12].fill(0);
-            let sum = !checksum::sum(ip);
-            ip[10..12].copy_from_slice(&sum.to_be_bytes());
+            set_ipv4_checksum(ip);
         }
         if let Some(packet) = fast_path(&frame, 0, &our_interfaces()) {
-            prop_assert_eq!(slow_path(&frame, 0, L4Check::Good, &our_interfaces()), Ok(packet));
+            prop_assert_eq!(slow_path(&frame, 0, Origin::Link(L4Check::Good), &our_interfaces()), Ok(packet));
         }
     }
 

@@ -9,9 +9,10 @@ use std::thread::JoinHandle;
 use rtrb::{Consumer, Producer, RingBuffer};
 use rustix::event::Timespec;
 
+use super::command::Command;
 use super::config::DataplaneConfig;
 use super::counters::Counters;
-use super::message::{Command, Event};
+use super::event::Event;
 use crate::host::HostEnd;
 use crate::ids::{InterfaceId, WorkerId};
 use crate::wake::Wake;

@@ -1,8 +1,11 @@
 //! Interface between the control thread and the dataplane: configuration, commands, events, counters.
 
 mod association;
+mod command;
 mod config;
+mod connect;
 mod counters;
+mod event;
 mod failure;
 mod flow;
 mod handle;
@@ -10,7 +13,6 @@ mod handshake;
 mod info;
 mod ipsec;
 mod load;
-mod message;
 mod peers;
 mod program;
 mod recording;
@@ -18,8 +20,11 @@ mod transport;
 
 pub use association::{AssociationInfo, AssociationStats};
 pub use base::metric::{Descriptor, Kind as CounterKind};
+pub use command::{Command, SourceRemoval, StreamSelection};
 pub use config::{DataplaneConfig, Limits, ListenerConfig, PortAttachment, WorkerConfig};
+pub use connect::{Connect, Service};
 pub use counters::Counters;
+pub use event::Event;
 pub use failure::{CommandError, ConnectError, ConnectStage, PostFailure};
 pub use flow::{FlowInfo, Limit, LimitInfo, Stall};
 pub use handle::{CommandRingFull, Dataplane, StartError, WorkerHandle};
@@ -31,7 +36,6 @@ pub use ipsec::{
     SaDirection, SaDirectionConfig, SaId, SaInfo,
 };
 pub use load::{Load, LoadKind, LoadReport, MAX_LATENCY_NANOS, NOTICE_LEN, Order, Pace, Window};
-pub use message::{Command, Connect, Event, Service, SourceRemoval, StreamSelection};
 pub use peers::{PeerFilter, PeerListOwner, PeerLists, PeerRefusal, PeerRule};
 pub use port_kind::Secret;
 pub use port_kind::policy::{Idle, IpFields, LocalPorts, Route, SynCookieMode};

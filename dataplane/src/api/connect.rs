@@ -1,0 +1,67 @@
+//! Parameters of a connect, and services of streams.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use ddp::{PdId, Stag};
+use tcp_lite::endpoint::UlpConfig;
+
+use super::IpFields;
+use super::program::QueuePairId;
+use super::transport::EndpointConfig;
+use crate::ids::{InterfaceId, Ticket};
+
+/// Service that handles received messages. On bare DDP, Sends are untagged messages, and Writes are tagged messages.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Service {
+    /// The control thread receives Sends and Immediate Data ([`Event::Received`](super::Event::Received),
+    /// [`Event::Immediate`](super::Event::Immediate)) and reposts their buffers. Tagged messages of bare DDP cause
+    /// events, too; RDMAP's Writes, Reads and atomics do not.
+    Control,
+    /// Like `Control`, and the control thread also receives [`Event::TaggedDelivered`](super::Event::TaggedDelivered)
+    /// for each RDMAP Write with payload and for each atomic.
+    Region,
+    /// The worker returns each Send as a Send and Immediate Data as Immediate Data; on bare DDP, to the message queue.
+    /// The control thread receives no messages except invalidations of STags and bare DDP's last message.
+    Echo,
+    /// The worker discards Sends and Immediate Data and reposts their buffers. The control thread receives the same as
+    /// with `Echo`.
+    Sink,
+    /// The queue pair of a local program. The control thread receives events of the stream's start and end, but none of
+    /// messages. Requires RDMAP.
+    Program(QueuePairId),
+}
+
+/// Parameters of a connect.
+#[derive(Clone, Debug)]
+pub struct Connect {
+    /// Chosen by the sender, repeated in the answer.
+    pub ticket: Ticket,
+    /// Interface for the stream's packets. The worker must have a queue of its port.
+    pub interface: InterfaceId,
+    /// Local address; `None` lets the worker choose an address of the interface.
+    pub local: Option<IpAddr>,
+    /// Address and port of the peer.
+    pub remote: SocketAddr,
+    /// LLP and its parameters. SCTP streams to one peer share an association if their configurations are the same
+    /// object (`Arc`).
+    pub endpoint: EndpointConfig,
+    /// IP header fields, where they differ from the interface's. A stream that shares an association has the
+    /// association's fields. Different fields require a different configuration object.
+    pub ip: IpFields,
+    /// ULP (DDP or RDMAP), with its receive queues and limits of RDMA Reads.
+    pub ulp: UlpConfig,
+    /// Service that handles received messages.
+    pub service: Service,
+    /// Protection domain of the stream.
+    pub pd: PdId,
+    /// Regions to bind to the stream once it has an identifier. The peer may then access regions that the private data
+    /// advertises as soon as it receives them. Each region must belong to the stream's protection domain and be bound
+    /// already. Usually it is bound to a stream that does not exist, so that no other stream can access it before.
+    /// Other regions are ignored.
+    pub stags: Vec<Stag>,
+    /// Private data for the peer, at most 512 bytes.
+    pub private_data: Vec<u8>,
+    /// Time limit of the connect, from address resolution to the established stream.
+    pub timeout: Duration,
+}

@@ -84,7 +84,7 @@ pub struct Cell {
     pub random: bool,
     /// The B side of an A/B cell. The row is the ratio A / B of the two rates.
     #[serde(default)]
-    pub beside: Option<Box<BSide>>,
+    pub b_side: Option<Box<BSide>>,
     /// Seconds of the measurement, which follows a warm-up of a quarter of this time.
     pub seconds: f64,
 }
@@ -117,12 +117,12 @@ impl Cell {
         if self.what == Measure::Loaded {
             row = row.with("load", format!("{} %", self.load_percent));
         }
-        if let Some(beside) = self.b_side() {
-            let other = beside.row().parameters;
+        if let Some(b_side) = self.b_side() {
+            let other = b_side.row().parameters;
             let differs =
                 other.iter().filter(|(name, value)| row.parameters.get(*name) != Some(value));
-            let what = format!("{:?}", beside.what).to_lowercase();
-            let what = (beside.what != self.what).then_some(what);
+            let what = format!("{:?}", b_side.what).to_lowercase();
+            let what = (b_side.what != self.what).then_some(what);
             let differs = differs.map(|(name, value)| format!("{name}: {value}"));
             let all: Vec<String> = what.into_iter().chain(differs).collect();
             row = row.with("in turns with", all.join(", "));
@@ -161,7 +161,7 @@ impl Cell {
 
     fn unit(&self) -> &'static str {
         match self.what {
-            _ if self.beside.is_some() => "",
+            _ if self.b_side.is_some() => "",
             Measure::Goodput | Measure::Read | Measure::Mixed | Measure::Send => "Gbit/s",
             Measure::WriteRate | Measure::SendRate => "messages/s",
             Measure::Echo | Measure::Notify | Measure::ReadTrip | Measure::Loaded => "us",
@@ -214,8 +214,8 @@ impl Cell {
 
     /// Returns the B side as a cell. `None` if the cell is not an A/B cell.
     fn b_side(&self) -> Option<Cell> {
-        let BSide { what, depth, rig } = *self.beside.clone()?;
-        Some(Cell { what, depth, rig, beside: None, ..self.clone() })
+        let BSide { what, depth, rig } = *self.b_side.clone()?;
+        Some(Cell { what, depth, rig, b_side: None, ..self.clone() })
     }
 
     fn duration(&self) -> Duration {
@@ -226,7 +226,7 @@ impl Cell {
     fn region_bytes(&self) -> u64 {
         let copies = if self.rig.both || self.rig.rdmap { 4 } else { 2 };
         // Upper bound: the B side may have its own source region at either end.
-        let copies = copies + if self.beside.is_some() { 2 } else { 0 };
+        let copies = copies + if self.b_side.is_some() { 2 } else { 0 };
         self.rig.region.saturating_mul(copies)
     }
 }

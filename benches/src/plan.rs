@@ -171,7 +171,7 @@ impl Plan<'_> {
             depth: default_depth(what, len),
             load_percent: 0,
             random: false,
-            beside: None,
+            b_side: None,
             seconds: self.seconds(),
         }
     }
@@ -276,11 +276,11 @@ mod tests {
                     Task::Flood(flood) => &flood.rig,
                     Task::Peer(_) | Task::Appliance(_) | Task::Gcm(_) | Task::Stalls(_) => continue,
                 };
-                let beside = match &task {
-                    Task::Cell(cell) => cell.beside.as_ref().map(|beside| &beside.rig),
+                let b_side = match &task {
+                    Task::Cell(cell) => cell.b_side.as_ref().map(|b_side| &b_side.rig),
                     _ => None,
                 };
-                for rig in [Some(rig), beside].into_iter().flatten() {
+                for rig in [Some(rig), b_side].into_iter().flatten() {
                     if let Err(error) = EndConfig::for_both_sides(rig) {
                         panic!("{}: {error}", task.row().name);
                     }

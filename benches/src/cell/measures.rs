@@ -17,8 +17,8 @@ pub(super) fn measure(
     row: &mut Row,
     heap: Option<HeapUsage<'_>>,
 ) -> anyhow::Result<()> {
-    if let Some(beside) = cell.b_side() {
-        return measure_slices(cell, &beside, rig, row);
+    if let Some(b_side) = cell.b_side() {
+        return measure_slices(cell, &b_side, rig, row);
     }
     match cell.what {
         Measure::Goodput
@@ -255,11 +255,11 @@ fn measure_set_up(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<(
 /// Length of an A or B slice.
 const SLICE: Duration = Duration::from_millis(10);
 
-/// Alternates two streams between the same workers in A/B slices. The row is the median of the ratios `cell` / `beside`
+/// Alternates two streams between the same workers in A/B slices. The row is the median of the ratios `cell` / `b_side`
 /// of adjacent slices, in the order AB as often as BA. A slice in which the host preempts a core thus hardly changes
 /// the median.
-fn measure_slices(cell: &Cell, beside: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
-    rig.add_endpoint(&beside.rig)?;
+fn measure_slices(cell: &Cell, b_side: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
+    rig.add_endpoint(&b_side.rig)?;
     rig.open_with(0, 1)?;
     rig.open_with(1, 1)?;
     let pairs = (cell.seconds / (2.0 * SLICE.as_secs_f64())).ceil() as usize;
@@ -269,7 +269,7 @@ fn measure_slices(cell: &Cell, beside: &Cell, rig: &mut Rig, row: &mut Row) -> a
         let mut rates = [0.0; 2];
         let order = if pair % 2 == 0 { [0, 1] } else { [1, 0] };
         for stream in order {
-            rig.start_load_on(stream, [cell, beside][stream].closed_load(0))?;
+            rig.start_load_on(stream, [cell, b_side][stream].closed_load(0))?;
             pause(rig, SLICE)?;
             let report = rig.stop_load_on(stream)?;
             anyhow::ensure!(report.messages > 0, "not one message was complete in a turn");

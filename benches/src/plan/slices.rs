@@ -36,9 +36,9 @@ impl Plan<'_> {
         for mtu in [1500, 9000] {
             let rig = || RigConfig { mtu, ..self.default_rig() };
             let rdmap = || RigConfig { rdmap: true, buffer: WRITE_LEN, ..rig() };
-            let mut add = |row: &str, what, rig, beside| {
+            let mut add = |row: &str, what, rig, b_side| {
                 let cell = self.cell(name, &format!("turns-{row}-{mtu}"), what, WRITE_LEN, rig);
-                tasks.push(self.ab_task(2.0, cell, Measure::Goodput, beside));
+                tasks.push(self.ab_task(2.0, cell, Measure::Goodput, b_side));
             };
             add("markers", Measure::Goodput, RigConfig { markers: true, ..rig() }, rig());
             add("unstable", Measure::Goodput, RigConfig { unstable: true, ..rig() }, rig());
@@ -51,7 +51,7 @@ impl Plan<'_> {
 
     /// Builds an A/B cell that alternates `cell` with `what` on `rig`. The duration is `times` that of `cell`.
     fn ab_task(&self, times: f64, cell: Cell, what: Measure, rig: RigConfig) -> Task {
-        let beside = Some(Box::new(BSide { what, depth: default_depth(what, cell.len), rig }));
-        Task::Cell(Cell { beside, seconds: times * cell.seconds, ..cell })
+        let b_side = Some(Box::new(BSide { what, depth: default_depth(what, cell.len), rig }));
+        Task::Cell(Cell { b_side, seconds: times * cell.seconds, ..cell })
     }
 }

@@ -26,7 +26,8 @@ pub struct SectionInfo {
     pub section: String,
     /// Identity of a table that can occur several times: `name` of the port, interface, region or listener, followed by
     /// `to` of a route or `qn` of a queue. Empty for other tables.
-    pub of: Vec<String>,
+    #[serde(rename = "of")]
+    pub identity: Vec<String>,
     /// Keys that have a value.
     pub keys: Vec<KeyInfo>,
 }
@@ -79,8 +80,9 @@ pub struct ConfigDiff {
 pub struct Difference {
     /// Name of the table, as [`SectionInfo::section`].
     pub section: String,
-    /// Identity of the table, as [`SectionInfo::of`].
-    pub of: Vec<String>,
+    /// Identity of the table, as in the running configuration.
+    #[serde(rename = "of")]
+    pub identity: Vec<String>,
     /// Name of the key. `null` for a whole table that only one side has.
     pub key: Option<String>,
     /// Running value; for a table an object with its keys. `null` if only the file has it.

@@ -396,7 +396,7 @@ fn config() -> ConfigInfo {
         sections: vec![
             SectionInfo {
                 section: "region".into(),
-                of: vec!["inbox".into()],
+                identity: vec!["inbox".into()],
                 keys: vec![
                     key("name", "inbox".into(), api.clone()),
                     key("base_to", 4096.into(), api),
@@ -404,7 +404,7 @@ fn config() -> ConfigInfo {
             },
             SectionInfo {
                 section: "tcp".into(),
-                of: Vec::new(),
+                identity: Vec::new(),
                 keys: vec![
                     key("user_timeout", "1m".into(), ValueOrigin::File { line: 12 }),
                     key("sack", true.into(), ValueOrigin::Default),
@@ -417,7 +417,7 @@ fn config() -> ConfigInfo {
 fn config_diff() -> ConfigDiff {
     let difference = Difference {
         section: "tcp".into(),
-        of: Vec::new(),
+        identity: Vec::new(),
         key: Some("user_timeout".into()),
         running: Some("1m".into()),
         origin: Some(ValueOrigin::File { line: 12 }),
@@ -427,7 +427,7 @@ fn config_diff() -> ConfigDiff {
     };
     let region = Difference {
         section: "region".into(),
-        of: vec!["inbox".into()],
+        identity: vec!["inbox".into()],
         key: None,
         running: Some(serde_json::json!({ "name": "inbox" })),
         origin: Some(ValueOrigin::Api { call: "POST /v1/regions".into() }),

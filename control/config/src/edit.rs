@@ -163,8 +163,9 @@ fn remove_table(root: &mut TomlTable, removed: &WrittenTable) -> Option<()> {
         }
         return Some(());
     }
-    let (last, of) = removed.identity.split_last()?;
-    let Some(list) = find_table(root, outer, of).and_then(|place| place.get_mut(name)) else {
+    let (last, enclosing) = removed.identity.split_last()?;
+    let Some(list) = find_table(root, outer, enclosing).and_then(|place| place.get_mut(name))
+    else {
         return Some(());
     };
     let list = list.as_array_of_tables_mut()?;
@@ -182,40 +183,40 @@ fn has_identity(table: &TomlTable, key: &str, name: &str) -> bool {
     })
 }
 
-/// Returns the table of this section, if it exists. `of`: names (or other identities) of the list elements on its path,
-/// outermost first.
+/// Returns the table of this section, if it exists. `identity`: names (or other identities) of the list elements on its
+/// path, outermost first.
 fn find_table<'t>(
     root: &'t mut TomlTable,
     section: &str,
-    of: &[String],
+    identity: &[String],
 ) -> Option<&'t mut TomlTable> {
-    walk_to_table(root, section, of, false)
+    walk_to_table(root, section, identity, false)
 }
 
-/// Returns the table of this section; creates it if missing. `of`: names (or other identities) of the list elements on
-/// its path, outermost first.
+/// Returns the table of this section; creates it if missing. `identity`: names (or other identities) of the list
+/// elements on its path, outermost first.
 fn open_table<'t>(
     root: &'t mut TomlTable,
     section: &str,
-    of: &[String],
+    identity: &[String],
 ) -> Option<&'t mut TomlTable> {
-    walk_to_table(root, section, of, true)
+    walk_to_table(root, section, identity, true)
 }
 
 fn walk_to_table<'t>(
     root: &'t mut TomlTable,
     section: &str,
-    of: &[String],
+    identity: &[String],
     make: bool,
 ) -> Option<&'t mut TomlTable> {
-    let (mut place, mut path, mut of) = (root, String::new(), of.iter());
+    let (mut place, mut path, mut identities) = (root, String::new(), identity.iter());
     for part in section.split('.').filter(|part| !part.is_empty()) {
         path = if path.is_empty() { part.to_owned() } else { format!("{path}.{part}") };
         if !make && !place.contains_key(part) {
             return None;
         }
         place = if LISTS.contains(&path.as_str()) {
-            let (name, key) = (of.next()?, identity_key(&path));
+            let (name, key) = (identities.next()?, identity_key(&path));
             let list = place.entry(part).or_insert(Item::ArrayOfTables(ArrayOfTables::new()));
             let list = list.as_array_of_tables_mut()?;
             let at = list.iter().position(|table| has_identity(table, key, name));

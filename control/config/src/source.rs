@@ -48,16 +48,17 @@ impl Source {
         &self.text
     }
 
-    /// Returns the line of a key, from 1; `None` if the file lacks the key. `of`: identity of its table.
-    pub fn line(&self, section: &str, of: &[String], key: &str) -> Option<u32> {
-        let line = |section: &str, of: &[String], key: &str| {
-            self.lines.get(&(section.to_owned(), of.to_vec(), key.to_owned())).copied()
+    /// Returns the line of a key, from 1; `None` if the file lacks the key. `identity`: list elements on the path to
+    /// its table, outermost first.
+    pub fn line(&self, section: &str, identity: &[String], key: &str) -> Option<u32> {
+        let line = |section: &str, identity: &[String], key: &str| {
+            self.lines.get(&(section.to_owned(), identity.to_vec(), key.to_owned())).copied()
         };
-        line(section, of, key).or_else(|| {
+        line(section, identity, key).or_else(|| {
             // The file may define the default route by `gateway` or by an `[[interface.routes]]`.
             let default = ["0.0.0.0/0", "::/0"].into_iter().filter(|_| key == "gateway");
-            let mut routes = default.map(|to| [of, &[to.to_owned()]].concat());
-            routes.find_map(|of| line("interface.routes", &of, "to"))
+            let mut routes = default.map(|to| [identity, &[to.to_owned()]].concat());
+            routes.find_map(|identity| line("interface.routes", &identity, "to"))
         })
     }
 }
@@ -107,32 +108,32 @@ struct LineWalker {
 }
 
 impl LineWalker {
-    fn record(&mut self, section: &str, of: &[String], key: &str, at: usize) {
+    fn record(&mut self, section: &str, identity: &[String], key: &str, at: usize) {
         let line = self.starts.partition_point(|&start| start <= at);
-        let place = (section.to_owned(), of.to_vec(), key.to_owned());
+        let place = (section.to_owned(), identity.to_vec(), key.to_owned());
         self.lines.insert(place, u32::try_from(line).unwrap_or(u32::MAX));
     }
 
-    fn visit_table(&mut self, section: &str, of: &[String], table: &DeTable<'_>) {
+    fn visit_table(&mut self, section: &str, identity: &[String], table: &DeTable<'_>) {
         for (key, value) in table {
             let name: &str = key.get_ref();
             let inner = if section.is_empty() { name.into() } else { format!("{section}.{name}") };
             match value.get_ref() {
                 DeValue::Table(table) => {
-                    self.record(&inner, of, "", key.span().start);
-                    self.visit_table(&inner, of, table);
+                    self.record(&inner, identity, "", key.span().start);
+                    self.visit_table(&inner, identity, table);
                 }
                 DeValue::Array(items)
                     if items.iter().any(|i| matches!(i.get_ref(), DeValue::Table(_))) =>
                 {
                     for item in items {
                         let DeValue::Table(table) = item.get_ref() else { continue };
-                        let of = [of, &[table_identity(&inner, table)]].concat();
-                        self.record(&inner, &of, "", item.span().start);
-                        self.visit_table(&inner, &of, table);
+                        let identity = [identity, &[table_identity(&inner, table)]].concat();
+                        self.record(&inner, &identity, "", item.span().start);
+                        self.visit_table(&inner, &identity, table);
                     }
                 }
-                _ => self.record(section, of, name, key.span().start),
+                _ => self.record(section, identity, name, key.span().start),
             }
         }
     }

@@ -102,7 +102,8 @@ pub enum Command {
     Capture(Capture),
     /// Explain what happened to a stream, a job, a peer or a local program: which side ended it, why, and the remedy
     Why {
-        /// Number of a stream (16 hexadecimal digits) or of a job, address of a peer, with or without port, or program-N
+        /// Number of a stream (16 hexadecimal digits) or of a job, address of a peer, with or without port, or
+        /// program-N
         #[arg(value_name = "STREAM|JOB|PEER|PROGRAM")]
         what: String,
         /// Write the recorded headers to this file as pcapng, with the events as comments; - for standard output

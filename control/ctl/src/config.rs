@@ -131,7 +131,7 @@ fn diff_config(client: &Client, output: &mut Output<'_>) -> Result<(), Failure> 
 
 fn format_difference(one: &Difference, diff: &ConfigDiff) -> String {
     let mut what = table_header(&one.section);
-    for name in &one.of {
+    for name in &one.identity {
         what += &format!(" {name}");
     }
     let when = match one.when {

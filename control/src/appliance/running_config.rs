@@ -116,7 +116,7 @@ impl RunningConfig {
             };
             SectionInfo {
                 section: table.section.to_owned(),
-                of: table.identity.clone(),
+                identity: table.identity.clone(),
                 keys: table.keys.iter().map(key).collect(),
             }
         };
@@ -179,7 +179,7 @@ impl RunningConfig {
     fn difference(&self, table: &WrittenTable, key: Option<&str>) -> Difference {
         Difference {
             section: table.section.to_owned(),
-            of: table.identity.clone(),
+            identity: table.identity.clone(),
             key: key.map(str::to_owned),
             running: None,
             origin: None,

@@ -18,7 +18,9 @@ pub use document::document;
 pub use notes::NoteKind;
 
 /// Maximum edit distance between an unknown name and a name suggested for it.
-const FAR: usize = 3;
+const MAX_EDIT_DISTANCE: usize = 3;
+/// Minimum length of a text for which the names that contain it are suggested, bytes.
+const MIN_PART_LEN: usize = 3;
 
 /// Group of names that appear in the same output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -156,14 +158,15 @@ pub fn find(text: &str) -> Vec<Explained> {
 pub fn similar(text: &str) -> Vec<String> {
     let name = bare(text);
     let distance = |explained: &Explained| {
-        let of = |known: &str| match known.contains(name) && name.len() >= FAR {
+        let distance_to = |known: &str| match known.contains(name) && name.len() >= MIN_PART_LEN {
             true => 0,
             false => strsim::osa_distance(name, known),
         };
-        of(&explained.name).min(of(short(explained)))
+        distance_to(&explained.name).min(distance_to(short(explained)))
     };
     let near = all().into_iter().map(|explained| (distance(&explained), explained.name));
-    let mut near: Vec<(usize, String)> = near.filter(|(distance, _)| *distance <= FAR).collect();
+    let mut near: Vec<(usize, String)> =
+        near.filter(|(distance, _)| *distance <= MAX_EDIT_DISTANCE).collect();
     near.sort();
     near.dedup_by(|a, b| a.1 == b.1);
     near.into_iter().map(|(_, name)| name).take(8).collect()

@@ -30,7 +30,7 @@ fn values(ddpd: &Ddpd) -> Vec<(String, Vec<String>, Value)> {
     let info: ConfigInfo = ddpd.sink.get("/v1/config").unwrap();
     let keys = info.sections.into_iter().map(|section| {
         let keys = section.keys.into_iter().map(|key| (key.key, key.value));
-        (section.section, section.of, Value::Object(keys.collect()))
+        (section.section, section.identity, Value::Object(keys.collect()))
     });
     keys.collect()
 }

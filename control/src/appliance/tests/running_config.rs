@@ -23,7 +23,7 @@ impl Bench {
             Reply::ConfigDiff(diff) => diff,
             other => panic!("{other:?}"),
         };
-        let one = |d: api::Difference| (d.section, d.of.join("/"), d.key, d.when);
+        let one = |d: api::Difference| (d.section, d.identity.join("/"), d.key, d.when);
         diff.differences.into_iter().map(one).collect()
     }
 
@@ -44,8 +44,13 @@ impl Bench {
     }
 }
 
-fn value(info: &ConfigInfo, section: &str, of: &[&str], key: &str) -> Option<(Value, ValueOrigin)> {
-    let found = info.sections.iter().find(|s| s.section == section && s.of == of)?;
+fn value(
+    info: &ConfigInfo,
+    section: &str,
+    identity: &[&str],
+    key: &str,
+) -> Option<(Value, ValueOrigin)> {
+    let found = info.sections.iter().find(|s| s.section == section && s.identity == identity)?;
     let key = found.keys.iter().find(|k| k.key == key)?;
     Some((key.value.clone(), key.origin.clone()))
 }
@@ -132,19 +137,19 @@ fn config_diff_lists_drift_from_every_source() {
     bench.call_api_ok(Request::RemoveListener { name: "second".into() });
     let text = format!("{BASIC}{EXTRA_SECTIONS}[limits]\nstreams = 99\nneighbours = 9\n");
     std::fs::write(&bench.file, text.replace("size = \"4 KiB\"", "size = \"5 KiB\"")).unwrap();
-    let of = |section: &str, of: &str, key: Option<&str>, when| {
-        (section.to_owned(), of.to_owned(), key.map(str::to_owned), when)
+    let change = |section: &str, name: &str, key: Option<&str>, when| {
+        (section.to_owned(), name.to_owned(), key.map(str::to_owned), when)
     };
     assert_eq!(
         bench.diff(),
         [
-            of("region", "common", Some("access"), When::Api),
-            of("region", "extra", Some("size"), When::Restart),
-            of("region", "api", None, When::Api),
-            of("limits", "", Some("streams"), When::Reload),
-            of("limits", "", Some("neighbours"), When::Restart),
-            of("listener", "second", None, When::Reload),
-            of("listener.limits", "second", None, When::Reload),
+            change("region", "common", Some("access"), When::Api),
+            change("region", "extra", Some("size"), When::Restart),
+            change("region", "api", None, When::Api),
+            change("limits", "", Some("streams"), When::Reload),
+            change("limits", "", Some("neighbours"), When::Restart),
+            change("listener", "second", None, When::Reload),
+            change("listener.limits", "second", None, When::Reload),
         ]
     );
     let mut pending = bench.call(Request::TryReload);
@@ -171,7 +176,7 @@ fn saved_configuration_reproduces_the_state() {
     let values = |info: ConfigInfo| {
         let keys = info.sections.into_iter().map(|s| {
             let keys = s.keys.into_iter().map(|key| (key.key, key.value)).collect::<Vec<_>>();
-            (s.section, s.of, keys)
+            (s.section, s.identity, keys)
         });
         keys.collect::<Vec<_>>()
     };

@@ -139,7 +139,7 @@ impl Core {
         let by_api = diff.differences.iter().filter(|difference| difference.when == When::Api);
         let mut kept = Vec::new();
         for difference in by_api {
-            let Some(name) = difference.of.first() else { continue };
+            let Some(name) = difference.identity.first() else { continue };
             let kind = difference.section.split('.').next().unwrap_or_default();
             let sentence = match difference.key.as_deref() {
                 None if difference.section != kind => continue,

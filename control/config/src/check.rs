@@ -282,7 +282,7 @@ pub(super) fn listener_regions(listener: &ListenerSection, regions: &[String]) -
         if listener.regions.len() != 1 {
             let service = rdmap.service.as_str();
             messages.push(format!(
-                "must name one region: the streams of service \"{service}\" have a piece of it each"
+                "must name one region: the streams of service \"{service}\" have a slot of it each"
             ));
         }
         return messages;
@@ -318,7 +318,7 @@ fn check_slots(
             others.find(|other| other.name != listener.name && other.regions.contains(name));
         if let Some(other) = other {
             let message = format!(
-                "\"{name}\" is named by listener \"{}\" too: the pieces of its streams need a region of \
+                "\"{name}\" is named by listener \"{}\" too: the slots of its streams need a region of \
                  their own",
                 other.name
             );

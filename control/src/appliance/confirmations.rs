@@ -19,7 +19,7 @@ impl Env {
         let flushes = self.flush(stream);
         self.confirmations.push(stream, confirmation, Some(flushes), self.now);
         self.send_confirmations(stream);
-        if confirmation == Confirmation::Close && self.confirmations.closes(stream) {
+        if confirmation == Confirmation::Close && self.confirmations.is_close_pending(stream) {
             // While the close is pending, the control thread, not the worker, limits how long the stream stays
             // half-closed.
             self.send_command(stream.worker(), Command::AnnounceClose { stream });

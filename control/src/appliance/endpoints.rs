@@ -277,7 +277,7 @@ pub(super) fn is_exclusive(config: &Config, regions: &[String]) -> bool {
     !regions.iter().all(is_shared)
 }
 
-/// Returns true if the listener's streams use an exclusive region. Pieces of a region, one per stream, do not count,
+/// Returns true if the listener's streams use an exclusive region. Slots of a region, one per stream, do not count,
 /// because no other stream waits for them.
 fn has_exclusive_region(config: &Config, section: &ListenerSection) -> bool {
     !section.has_slots() && is_exclusive(config, &section.regions)

@@ -333,17 +333,17 @@ pub(super) enum Loading {
     },
 }
 
-/// The part of a listener's region for a new stream.
-pub(super) struct Piece {
+/// A slot of a listener's region that is reserved for a new stream and not yet bound to it.
+pub(super) struct ReservedSlot {
     pub listener: ListenerId,
     pub number: u32,
-    /// Length of each piece, bytes.
-    pub piece_len: u64,
+    /// Length of each slot, bytes.
+    pub slot_len: u64,
     pub kind: ServiceKind,
     pub region: String,
 }
 
-/// A piece of a listener's region, and the stream that uses it.
+/// A slot of a listener's region that is bound to a stream.
 #[derive(Clone, Debug)]
 pub(super) struct TakenSlot {
     pub number: u32,

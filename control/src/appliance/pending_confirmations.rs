@@ -90,7 +90,7 @@ impl PendingConfirmations {
         let flushes = flushes.unwrap_or_default();
         self.flushes.extend(flushes.tags.iter().map(|&tag| (tag, stream)));
         self.ages.insert((since, number, stream));
-        let close = self.closes(stream);
+        let close = self.is_close_pending(stream);
         let queue = self.pending.entry(stream).or_default();
         let at = if close { queue.len() - 1 } else { queue.len() };
         queue.insert(
@@ -100,7 +100,7 @@ impl PendingConfirmations {
     }
 
     /// Returns true if the stream's close is pending.
-    pub(super) fn closes(&self, stream: StreamId) -> bool {
+    pub(super) fn is_close_pending(&self, stream: StreamId) -> bool {
         let last = self.pending.get(&stream).and_then(VecDeque::back);
         last.is_some_and(|wait| wait.confirmation == Confirmation::Close)
     }

@@ -98,7 +98,7 @@ fn invalid_rdmap_sections_are_refused() {
         (
             "service = \"rping\"",
             "",
-            "listener.regions: must name one region: the streams of service \"rping\" have a piece of it \
+            "listener.regions: must name one region: the streams of service \"rping\" have a slot of it \
              each",
         ),
         (

@@ -138,8 +138,8 @@ impl Core {
         self.listeners.admit(listener, remote.ip())
     }
 
-    /// Reserves a piece of the listener's region for the stream, and queues the commands that bind the piece. Returns
-    /// `None` if the listener does not divide its region into pieces.
+    /// Reserves a slot of the listener's region for the stream, and queues the commands that bind the slot. Returns
+    /// `None` if the listener does not divide its region into slots.
     ///
     /// # Errors
     /// The listener or the machine has no memory for another stream.
@@ -149,11 +149,11 @@ impl Core {
         listener: ListenerId,
         pd: PdId,
     ) -> Result<Option<TakenSlot>, Refusal> {
-        let Some(piece) = self.listeners.take_piece(listener)? else { return Ok(None) };
-        let number = piece.number;
-        let taken = self.regions.take_piece(&mut self.env, piece, id, pd);
+        let Some(reserved) = self.listeners.reserve_slot(listener)? else { return Ok(None) };
+        let number = reserved.number;
+        let taken = self.regions.bind_slot(&mut self.env, reserved, id, pd);
         if taken.is_err() {
-            self.listeners.free_piece(listener, number);
+            self.listeners.free_slot(listener, number);
         }
         taken.map(Some).map_err(|reason| Refusal::new(RefusalKind::NoMemory, reason))
     }

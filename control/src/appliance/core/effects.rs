@@ -262,7 +262,7 @@ impl Core {
 
     pub(super) fn on_slot_cleared(&mut self, taken: &TakenSlot, result: Result<(), String>) {
         if self.regions.on_slot_cleared(&mut self.env, taken, result) {
-            self.listeners.free_piece(taken.listener, taken.number);
+            self.listeners.free_slot(taken.listener, taken.number);
         }
     }
 

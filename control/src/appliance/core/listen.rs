@@ -38,7 +38,7 @@ impl Core {
     ) -> Result<(Listener, Vec<String>), ApiError> {
         self.listeners.check_addition(&self.env, &section)?;
         let (pd, moved) = self.domain_for(&section)?;
-        self.regions.check_pieces(&section)?;
+        self.regions.check_slots(&section)?;
         self.regions.check_files(&section)?;
         let region = self.divided_region_len(&section);
         let listener = self.listeners.make(&mut self.env, section, pd, region, origin)?;
@@ -49,7 +49,7 @@ impl Core {
         self.regions.domain_for(section, |region| self.listeners.is_listed(region))
     }
 
-    /// Returns the length in bytes of the listener's first region, which may be divided into one piece per stream; 0
+    /// Returns the length in bytes of the listener's first region, which may be divided into one slot per stream; 0
     /// without regions.
     fn divided_region_len(&self, section: &ListenerSection) -> u64 {
         section.regions.first().map_or(0, |name| self.regions.len_of(name))
@@ -98,7 +98,7 @@ impl Core {
         old.check_change(section)?;
         self.listeners.check_addition(&self.env, section)?;
         if old.changes_service(section) {
-            self.regions.check_pieces(section)?;
+            self.regions.check_slots(section)?;
         }
         self.regions.check_files(section)?;
         let (pd, moved) = self.domain_for(section)?;

@@ -11,7 +11,7 @@ use ddp::{PdId, StreamId};
 use super::Listeners;
 use crate::appliance::env::Env;
 use crate::appliance::limits;
-use crate::appliance::pending::Piece;
+use crate::appliance::pending::ReservedSlot;
 use crate::files::FileId;
 use crate::service::{AcceptedStream, Actions, Input, Service};
 
@@ -19,7 +19,7 @@ use crate::service::{AcceptedStream, Actions, Input, Service};
 pub(in crate::appliance) struct StreamSettings {
     pub pd: PdId,
     pub queues: Vec<QueueSection>,
-    /// Regions to advertise to the stream; empty if each stream gets a piece of one region.
+    /// Regions to advertise to the stream; empty if each stream gets a slot of one region.
     pub regions: Vec<String>,
     pub rdmap: bool,
 }
@@ -118,15 +118,15 @@ impl Listeners {
 
     // --- services ---
 
-    /// Takes a piece of the listener's region for a new stream. Returns `None` if the listener does not divide a region
-    /// into pieces.
+    /// Reserves a slot of the listener's region for a new stream. Returns `None` if the listener does not divide a
+    /// region into slots.
     ///
     /// # Errors
-    /// All pieces are in use.
-    pub(in crate::appliance) fn take_piece(
+    /// All slots are in use.
+    pub(in crate::appliance) fn reserve_slot(
         &mut self,
         id: ListenerId,
-    ) -> Result<Option<Piece>, Refusal> {
+    ) -> Result<Option<ReservedSlot>, Refusal> {
         let Some(found) = self.by_id_mut(id) else { return Ok(None) };
         let Some(kind) = found.section.ulp.rdmap().map(|rdmap| rdmap.service) else {
             return Ok(None);
@@ -136,14 +136,14 @@ impl Listeners {
         }
         let region = found.section.regions.first().cloned().unwrap_or_default();
         let Some(serving) = &mut found.serving else { return Ok(None) };
-        let (number, each) = serving.take().ok_or_else(|| {
+        let (number, slot_len) = serving.take().ok_or_else(|| {
             let sentence = "the listener has no memory for another stream";
             Refusal::new(RefusalKind::RegionTaken, sentence)
         })?;
-        Ok(Some(Piece { listener: id, number, piece_len: each, kind, region }))
+        Ok(Some(ReservedSlot { listener: id, number, slot_len, kind, region }))
     }
 
-    pub(in crate::appliance) fn free_piece(&mut self, id: ListenerId, number: u32) {
+    pub(in crate::appliance) fn free_slot(&mut self, id: ListenerId, number: u32) {
         if let Some(serving) = self.serving(id) {
             serving.free(number);
         }

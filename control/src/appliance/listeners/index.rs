@@ -1,6 +1,6 @@
 //! Look-up of listeners by name, region and endpoint.
 //!
-//! No two listeners have the same endpoint. A region that a listener divides into pieces has no other listener.
+//! No two listeners have the same endpoint. A region that a listener divides into slots has no other listener.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;

@@ -75,7 +75,7 @@ impl Listener {
         Ok(())
     }
 
-    /// Returns true if the section changes the service or the pieces, which live streams use.
+    /// Returns true if the section changes the service or the slots, which live streams use.
     pub(in crate::appliance) fn changes_service(&self, section: &ListenerSection) -> bool {
         service_differs(&self.section, section)
     }
@@ -147,7 +147,7 @@ impl Listener {
 pub(in crate::appliance) struct PreparedChange {
     pub pd: PdId,
     pub files: HashMap<u32, FileId>,
-    /// Length of the region that is divided into pieces, bytes.
+    /// Length of the region that is divided into slots, bytes.
     pub region: u64,
 }
 
@@ -202,7 +202,7 @@ fn queue(queue: &QueueSection) -> QueueInfo {
     }
 }
 
-/// Returns true if service, message size or pieces differ: live streams use these.
+/// Returns true if service, message size or slots differ: live streams use these.
 fn service_differs(old: &ListenerSection, new: &ListenerSection) -> bool {
     let service = |s: &ListenerSection| s.ulp.rdmap().map(|r| (r.service, r.message_size));
     service(old) != service(new)

@@ -89,7 +89,7 @@ impl Listeners {
         self.index.of_region(region).cloned().collect()
     }
 
-    /// Returns the name of the listener that divides the region into pieces, if any.
+    /// Returns the name of the listener that divides the region into slots, if any.
     pub(super) fn dividing_listener(&self, region: &str) -> Option<String> {
         // No other listener lists a divided region.
         let listener = self.of_region(region).next().filter(|l| l.section.has_slots());
@@ -177,7 +177,7 @@ impl Listeners {
     }
 
     /// Creates a listener from a checked section and opens its files. `region`: length of the region that is divided
-    /// into pieces, bytes.
+    /// into slots, bytes.
     pub(super) fn make(
         &mut self,
         env: &mut Env,
@@ -433,15 +433,15 @@ fn same_endpoint(a: &ListenerSection, b: &ListenerSection) -> bool {
         && (a.address.is_none() || b.address.is_none() || a.address == b.address)
 }
 
-/// Returns true if both list a region that one of them divides into pieces.
+/// Returns true if both list a region that one of them divides into slots.
 fn shares_divided_region(a: &ListenerSection, b: &ListenerSection) -> bool {
     (a.has_slots() || b.has_slots()) && a.regions.iter().any(|name| b.regions.contains(name))
 }
 
 fn shared_region_error(name: &str, other: &str) -> String {
     format!(
-        "listeners `{name}` and `{other}` name the same region: the pieces of a service's streams need one of \
-         their own"
+        "listeners `{name}` and `{other}` name the same region: the slots of a service's streams need one of their \
+         own"
     )
 }
 
@@ -458,13 +458,13 @@ pub(super) fn conflict(section: &ListenerSection, other: &ListenerSection) -> Op
 }
 
 /// Checks that the advertisement of the listener's regions fits into the private data. A listener that divides a region
-/// into pieces must list exactly one region instead.
+/// into slots must list exactly one region instead.
 pub(super) fn check_advertisement(section: &ListenerSection) -> Result<(), ApiError> {
     if section.has_slots() {
         return match section.regions.len() {
             1 => Ok(()),
             _ => Err(ApiError::bad_request(format!(
-                "listener `{}` must name one region: its streams have a piece of it each",
+                "listener `{}` must name one region: its streams have a slot of it each",
                 section.name
             ))),
         };

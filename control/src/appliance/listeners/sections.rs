@@ -32,7 +32,7 @@ impl Listeners {
         self.by_name(&section.name).map_or(Ok(()), |old| old.check_change(section))
     }
 
-    /// Returns true if the section changes service or pieces of the listener with its name.
+    /// Returns true if the section changes service or slots of the listener with its name.
     pub(in crate::appliance) fn changes_service(&self, section: &ListenerSection) -> bool {
         self.by_name(&section.name).is_some_and(|old| old.changes_service(section))
     }

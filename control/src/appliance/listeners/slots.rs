@@ -1,7 +1,7 @@
-//! The service of a listener with `ulp = "rdmap"`, and the pieces (slots) of its region.
+//! The service of a listener with `ulp = "rdmap"`, and the slots of its region.
 //!
 //! *Slots.* rping and perftest need separate memory per stream. The listener's region is divided into as many equal
-//! pieces as it allows streams. Each stream gets a piece with its own STag, valid on this stream only:
+//! slots as it allows streams. Each stream gets a slot with its own STag, valid on this stream only:
 //!
 //! ```text
 //!  free --Incoming, AddStag--> in use --Closed, RemoveStag--> (all workers have released it) --Clear--> free

@@ -284,7 +284,7 @@ impl Regions {
         };
         Ok(Region {
             access: Region::max_access(&section),
-            pieces: 0,
+            slots: 0,
             memory: loaded.memory,
             len: loaded.len,
             stag,
@@ -448,11 +448,11 @@ impl Regions {
                 access_word(access)
             )));
         }
-        if divided_by.is_some() || region.pieces > 0 {
+        if divided_by.is_some() || region.slots > 0 {
             let listener_text =
                 divided_by.map_or_else(String::new, |name| format!(" of listener `{name}`"));
             return Err(ApiError::conflict(format!(
-                "region `{name}` is cut into pieces for the streams{listener_text}: remove the region instead"
+                "region `{name}` is divided into slots for the streams{listener_text}: remove the region instead"
             )));
         }
         // Workers execute commands in order, so new advertisements and STag entries may use the access from now on.

@@ -19,7 +19,7 @@ pub(in crate::appliance) struct Region {
     /// Current access of peers: the access of the section, or a part of it.
     pub(super) access: Access,
     /// Number of slots in use, each with its own STag.
-    pub(super) pieces: u32,
+    pub(super) slots: u32,
     pub(super) memory: Memory,
     pub(super) len: u64,
     pub(super) stag: Stag,

@@ -1,4 +1,4 @@
-//! STags that are valid on one stream only: slots (pieces of a listener's region), and memory of jobs.
+//! STags that are valid on one stream only: slots of a listener's region, and memory of jobs.
 
 use api::ApiError;
 use config::{ListenerSection, unsaved_writes};
@@ -9,7 +9,7 @@ use ddp::{Access, PdId, Stag, StagEntry, StreamId, TaggedOffset};
 use super::{Region, Regions};
 use crate::appliance::env::Env;
 use crate::appliance::loader::LoadTask;
-use crate::appliance::pending::{Continuation, Loading, Piece, SinkOwner, TakenSlot};
+use crate::appliance::pending::{Continuation, Loading, ReservedSlot, SinkOwner, TakenSlot};
 use crate::service;
 use crate::service::Slot;
 
@@ -26,8 +26,8 @@ pub(in crate::appliance) struct Sink {
 }
 
 impl Regions {
-    /// Refuses a listener that would divide a region into pieces while streams use the region.
-    pub(in crate::appliance) fn check_pieces(
+    /// Refuses a listener that would divide a region into slots while streams use the region.
+    pub(in crate::appliance) fn check_slots(
         &self,
         section: &ListenerSection,
     ) -> Result<(), ApiError> {
@@ -54,20 +54,20 @@ impl Regions {
         }
     }
 
-    /// Registers a piece of the listener's region for a new stream. The commands are queued; the stream is accepted
-    /// when all workers have answered.
+    /// Registers a reserved slot of the listener's region for a new stream. The commands are queued; the stream is
+    /// accepted when all workers have answered.
     ///
     /// # Errors
     /// Returns one sentence if no STag is available, or the region was removed or its access reduced. The caller frees
-    /// the piece.
-    pub(in crate::appliance) fn take_piece(
+    /// the slot.
+    pub(in crate::appliance) fn bind_slot(
         &mut self,
         env: &mut Env,
-        piece: Piece,
+        reserved: ReservedSlot,
         stream: StreamId,
         pd: PdId,
     ) -> Result<TakenSlot, String> {
-        let Piece { listener, number, piece_len: each, kind, region: name } = piece;
+        let ReservedSlot { listener, number, slot_len: len, kind, region: name } = reserved;
         let stag = env.stags.allocate().map_err(|error| error.to_string())?;
         let Some(region) = self.regions.get_mut(&name).filter(|region| region.is_live()) else {
             env.stags.release(stag);
@@ -78,10 +78,10 @@ impl Regions {
             return Err(format!("region `{name}` has less access than it was registered with"));
         }
         region.users.insert(stream);
-        region.pieces += 1;
-        let offset = u64::from(number) * each;
+        region.slots += 1;
+        let offset = u64::from(number) * len;
         let access = service::slot_access(kind);
-        let (memory, len) = (region.memory.clone(), each);
+        let memory = region.memory.clone();
         let entry = StagEntry {
             stag,
             pd,
@@ -126,14 +126,14 @@ impl Regions {
     ) -> bool {
         if let Err(reason) = result {
             env.warn(format!(
-                "region {}: a stream's piece cannot be used again: {reason}",
+                "region {}: a stream's slot cannot be used again: {reason}",
                 taken.region
             ));
             return false;
         }
         if let Some(region) = self.regions.get_mut(&taken.region) {
             region.users.remove(&taken.stream);
-            region.pieces = region.pieces.saturating_sub(1);
+            region.slots = region.slots.saturating_sub(1);
         }
         true
     }

@@ -175,7 +175,7 @@ impl Streams {
         self.streams.get(&id).map(|stream| stream.peer_regions.as_slice()).unwrap_or_default()
     }
 
-    /// Returns true if the stream has a slot (a piece of its listener's region).
+    /// Returns true if the stream has a slot of its listener's region.
     pub(super) fn has_slot(&self, id: StreamId) -> bool {
         self.streams.get(&id).is_some_and(|stream| stream.slot.is_some())
     }

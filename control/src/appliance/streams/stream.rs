@@ -33,7 +33,7 @@ pub(super) struct Stream {
     pub(super) pd: PdId,
     /// True for RDMAP above DDP, false for bare DDP.
     pub(super) rdmap: bool,
-    /// The stream's piece of its listener's region, if it has one.
+    /// The stream's slot of its listener's region, if it has one.
     pub(super) slot: Option<TakenSlot>,
     /// True if the peer announced that it will issue Reads (its ORD is not 0).
     pub(super) peer_reads: bool,

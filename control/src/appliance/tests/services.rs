@@ -118,7 +118,7 @@ fn region_is_divided_again_after_last_old_stream_is_cleared() {
         bench.acknowledge();
         answer(&mut pending).map(drop).map_err(|error| error.message)
     };
-    let shared = "listeners `again` and `in` name the same region: the pieces of a service's streams \
+    let shared = "listeners `again` and `in` name the same region: the slots of a service's streams \
                   need one of their own";
     assert_eq!(listen(&mut bench), Err(shared.into()));
     let _pending = bench.call(Request::RemoveListener { name: "in".into() });

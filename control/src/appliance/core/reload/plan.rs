@@ -1,6 +1,6 @@
 //! Predicts the failures of a reload and orders its steps, before the first change.
 //!
-//! A listener needs an address and port that no other listener uses. If it divides a region into pieces, one per
+//! A listener needs an address and port that no other listener uses. If it divides a region into slots, one per
 //! stream, no other listener may use that region. Therefore removed listeners that block another listener are removed
 //! first, and changed listeners are ordered so that each finds its address and region free. Protection domains are
 //! predicted step by step, as [`Regions::domain_for`](crate::appliance::regions::Regions::domain_for) will assign them.
@@ -137,7 +137,7 @@ impl Core {
         let mut checks = vec![check_interface_of(&self.env, section), check_advertisement(section)];
         checks.push(self.listeners.check_change(section));
         if added || self.listeners.changes_service(section) {
-            checks.push(self.regions.check_pieces(section));
+            checks.push(self.regions.check_slots(section));
         }
         refusals.extend(
             checks.into_iter().filter_map(Result::err).map(|e| with_listener_name(e.message)),

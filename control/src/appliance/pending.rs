@@ -188,7 +188,7 @@ pub(super) struct PairConnect {
     pub interface: InterfaceId,
     pub pd: PdId,
     /// True if the peer needs a delay before the first FPDU.
-    pub settles: bool,
+    pub needs_settling: bool,
 }
 
 /// Streams and associations listed by the workers.

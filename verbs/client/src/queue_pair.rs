@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use verbs_layout::work::{ReceiveWork, SendWork};
 use verbs_layout::{doorbell, ring};
 use verbs_session::message::{
-    Answer, Call, Depths, Event as Report, MAX_PRIVATE_DATA, Ring, StartUp, Transport,
+    Answer, Call, ConnectCall, Depths, Event as Report, MAX_PRIVATE_DATA, Ring, StartUp, Transport,
 };
 
 use crate::completion_queue::CompletionQueue;
@@ -74,8 +74,8 @@ pub struct ConnectOptions {
     pub start_up: StartUp,
     /// Depths that this side offers: IRD and ORD (RFC 6581 §9).
     pub depths: Depths,
-    /// Private data for the peer, at most [`MAX_PRIVATE_DATA`] bytes; at most 252 for [`PeerKind::Siw`](crate::PeerKind::Siw)
-    /// and [`PeerKind::Cxgb4`](crate::PeerKind::Cxgb4).
+    /// Private data for the peer, at most [`MAX_PRIVATE_DATA`] bytes; at most 252 for
+    /// [`PeerKind::Siw`](crate::PeerKind::Siw) and [`PeerKind::Cxgb4`](crate::PeerKind::Cxgb4).
     pub private_data: Vec<u8>,
     /// Time until the connect fails, at least 1 ms.
     pub timeout: Duration,
@@ -313,7 +313,7 @@ impl QueuePair {
         if timeout == 0 {
             return Err(Error::Argument("the time-out is at least 1 ms"));
         }
-        Ok(Call::Connect {
+        Ok(Call::Connect(ConnectCall {
             pair: self.0.number,
             local: options.local,
             remote,
@@ -322,7 +322,7 @@ impl QueuePair {
             depths: options.depths,
             private_data: options.private_data.clone(),
             timeout,
-        })
+        }))
     }
 
     /// Sends the `Connect` or `Accept` call for the QP's only connection, and waits for its outcome until `deadline`.

@@ -154,25 +154,7 @@ pub enum Call {
     },
     /// Opens a connection. Answered by [`Answer::Done`] before the connection is established. Then
     /// [`Event::Established`], [`Event::Rejected`] or [`Event::ConnectFailed`] follows.
-    Connect {
-        /// Number of the QP.
-        pair: u32,
-        /// Local address; `None` or unspecified: the appliance chooses.
-        local: Option<IpAddr>,
-        /// Address and port of the peer.
-        remote: SocketAddr,
-        /// Lower layer protocol.
-        transport: Transport,
-        /// Kind of the peer, and the model of the start-up.
-        #[serde(default)]
-        start_up: StartUp,
-        /// Depths that this side offers (RFC 6581 §9).
-        depths: Depths,
-        /// Private data, at most [`MAX_PRIVATE_DATA`] bytes; fewer for some kinds of peers.
-        private_data: Vec<u8>,
-        /// Time-out in milliseconds, at least 1.
-        timeout: u32,
-    },
+    Connect(ConnectCall),
     /// Listens for connections. Answered by [`Answer::Listening`]. An [`Event::Incoming`] follows for each connection
     /// request.
     Listen {
@@ -213,6 +195,29 @@ pub enum Call {
         /// Number of the QP.
         pair: u32,
     },
+}
+
+/// Parameters of [`Call::Connect`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConnectCall {
+    /// Number of the QP.
+    pub pair: u32,
+    /// Local address; `None` or unspecified: the appliance chooses.
+    pub local: Option<IpAddr>,
+    /// Address and port of the peer.
+    pub remote: SocketAddr,
+    /// Lower layer protocol.
+    pub transport: Transport,
+    /// Kind of the peer, and the model of the start-up.
+    #[serde(default)]
+    pub start_up: StartUp,
+    /// Depths that this side offers (RFC 6581 §9).
+    pub depths: Depths,
+    /// Private data, at most [`MAX_PRIVATE_DATA`] bytes; fewer for some kinds of peers.
+    pub private_data: Vec<u8>,
+    /// Time-out in milliseconds, at least 1.
+    pub timeout: u32,
 }
 
 /// Access rights of a memory region.

@@ -15,8 +15,8 @@ use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketType};
 use verbs_layout::ring;
 use verbs_layout::{LINE_WORDS, Units, session};
 use verbs_session::message::{
-    Answer, Call, Depths, Event, MemoryAccess, Message, Refusal, Reply, Request, Ring, StartUp,
-    Transport,
+    Answer, Call, ConnectCall, Depths, Event, MemoryAccess, Message, Refusal, Reply, Request, Ring,
+    StartUp, Transport,
 };
 use verbs_session::socket::{SessionSocket, SocketError};
 
@@ -159,7 +159,7 @@ impl RawProgram {
     /// Requests a connection of a QP.
     pub(crate) fn start_connect(&mut self, pair: &RawPair, remote: SocketAddr) -> Result<()> {
         let depths = Depths { ird: 4, ord: 4 };
-        self.call(Call::Connect {
+        self.call(Call::Connect(ConnectCall {
             pair: pair.number,
             local: None,
             remote,
@@ -168,7 +168,7 @@ impl RawProgram {
             depths,
             private_data: Vec::new(),
             timeout: 10_000,
-        })?;
+        }))?;
         Ok(())
     }
 

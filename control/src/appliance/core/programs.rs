@@ -13,7 +13,7 @@ use dataplane::{
 use ddp::lifecycle::CloseReason as Ended;
 use ddp::{StreamId, UlpKind, advert};
 use tcp_lite::mpa::Revision;
-use verbs_session::message::{Call, Depths, Refusal, RefusalKind, StartUp, Transport};
+use verbs_session::message::{Call, ConnectCall, Depths, Refusal, RefusalKind, StartUp, Transport};
 
 use super::Core;
 use super::address_selection::order_addresses;
@@ -31,18 +31,6 @@ use crate::appliance::streams::{StreamAddresses, needs_settling};
 const BATCH: usize = 256;
 /// Dynamic ports (RFC 6335 §6), from which a port is chosen if a program listens on port 0.
 const DYNAMIC_PORTS: std::ops::RangeInclusive<u16> = 49152..=65535;
-
-/// Fields of [`Call::Connect`].
-struct ConnectCall {
-    pair: u32,
-    local: Option<IpAddr>,
-    remote: SocketAddr,
-    transport: Transport,
-    start_up: StartUp,
-    depths: Depths,
-    private_data: Vec<u8>,
-    timeout: u32,
-}
 
 impl Core {
     /// Handles inputs of programs' sessions and reports of freed memory. Returns true if more may be pending.
@@ -73,28 +61,7 @@ impl Core {
                 return self.programs.attach(&mut self.env, id, request, *attachment);
             }
             Prepared::Plain(call) => match *call {
-                Call::Connect {
-                    pair,
-                    local,
-                    remote,
-                    transport,
-                    start_up,
-                    depths,
-                    private_data,
-                    timeout,
-                } => {
-                    let call = ConnectCall {
-                        pair,
-                        local,
-                        remote,
-                        transport,
-                        start_up,
-                        depths,
-                        private_data,
-                        timeout,
-                    };
-                    self.connect_pair(id, request, call)
-                }
+                Call::Connect(call) => self.connect_pair(id, request, &call),
                 Call::Listen { local, transport, backlog } => {
                     self.listen_for_program(id, request, local, transport, backlog)
                 }
@@ -154,14 +121,14 @@ impl Core {
         &mut self,
         id: ProgramId,
         request: u32,
-        call: ConnectCall,
+        call: &ConnectCall,
     ) -> Result<(), Refusal> {
-        let ConnectCall { pair, local, remote, depths, private_data, .. } = &call;
+        let ConnectCall { pair, local, remote, depths, private_data, .. } = call;
         let checked = self.programs.check_unconnected(id, *pair, *depths, private_data)?;
         self.check_new_stream()?;
         let remote_ip = remote.ip().to_canonical();
         let local = local.map(|ip| ip.to_canonical()).filter(|ip| !ip.is_unspecified());
-        let spec = self.pair_spec(&call, SocketAddr::new(remote_ip, remote.port()), local)?;
+        let spec = self.pair_spec(call, SocketAddr::new(remote_ip, remote.port()), local)?;
         check_spec(&spec).map_err(|error| refusal(RefusalKind::Invalid, error.message))?;
         let mut addresses = order_addresses(&self.env.context, &self.links, &spec)
             .map_err(|error| refusal(RefusalKind::Unreachable, error.message))?;
@@ -258,7 +225,7 @@ impl Core {
         self.flights.set_program(stream, connect.program.0);
         let opened = self.open_program_stream(stream, params, (local, remote), private_data, now);
         match opened {
-            Some(opened) if connect.settles => {
+            Some(opened) if connect.needs_settling => {
                 self.programs.settle(opened);
                 self.streams.settle(stream, Purpose::Program, now);
             }

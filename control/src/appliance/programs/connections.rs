@@ -63,9 +63,7 @@ impl Programs {
         private_data: &[u8],
     ) -> Result<UnconnectedPair, Refusal> {
         let program = self.open(id)?;
-        let pair = program.pairs.get(number);
-        let pair = pair.filter(|pair| !matches!(pair.state, PairState::Removing));
-        let pair = pair.ok_or_else(|| not_found("QP", number))?;
+        let pair = program.pair(number)?;
         if !matches!(pair.state, PairState::New) {
             return Err(invalid(format!("QP {number} has or had a connection already")));
         }
@@ -74,7 +72,8 @@ impl Programs {
             return Err(invalid(format!("IRD is at most {ird}, and ORD {ord}")));
         }
         check_private_data(private_data)?;
-        Ok(UnconnectedPair { pd: program.domain(pair.pd)?.id, max_sends: pair.max_sends })
+        let (pd, max_sends) = (pair.pd, pair.max_sends);
+        Ok(UnconnectedPair { pd: program.domain(pd)?.id, max_sends })
     }
 
     /// Counts a connect. Returns the count, by which the caller selects workers round-robin.
@@ -83,8 +82,8 @@ impl Programs {
         self.connects
     }
 
-    /// Registers a checked QP at `worker`, which then opens the connection. `settles`: true if the peer needs a delay
-    /// before the first FPDU.
+    /// Registers a checked QP at `worker`, which then opens the connection. `needs_settling`: true if the peer needs a
+    /// delay before the first FPDU.
     pub(in crate::appliance) fn connect(
         &mut self,
         env: &mut Env,
@@ -92,9 +91,9 @@ impl Programs {
         request: u32,
         (number, depths): (u32, Depths),
         worker: WorkerId,
-        (connect, settles): (Box<Connect>, bool),
+        (connect, needs_settling): (Box<Connect>, bool),
     ) -> Result<(), Refusal> {
-        let start = Start::Connect { connect, settles };
+        let start = Start::Connect { connect, needs_settling };
         self.start(env, id, request, (number, depths), worker, start)
     }
 
@@ -144,9 +143,7 @@ impl Programs {
         result: Result<(), String>,
     ) -> Vec<StreamAction> {
         let mut actions = Vec::new();
-        let Some(program) = self.programs.get_mut(&id).filter(|program| program.is_open()) else {
-            return actions;
-        };
+        let Ok(program) = self.open(id) else { return actions };
         let pair = program.pairs.get_mut(number).filter(|pair| pair.serial == serial);
         // The QP may have been removed, or its request may have ended.
         let Some(pair) = pair.filter(|pair| matches!(pair.state, PairState::Starting { .. }))
@@ -157,12 +154,18 @@ impl Programs {
         let PairState::Starting { start, request } = before else { return actions };
         let Some(worker) = pair.worker else { return actions };
         match (start, result) {
-            (Start::Connect { mut connect, settles }, Ok(())) => {
+            (Start::Connect { mut connect, needs_settling }, Ok(())) => {
                 pair.state = PairState::Connecting;
                 program.reply(request, Ok(Answer::Done));
                 let (interface, pd) = (connect.interface, connect.pd);
-                let pair =
-                    PairConnect { program: id, pair: number, serial, interface, pd, settles };
+                let pair = PairConnect {
+                    program: id,
+                    pair: number,
+                    serial,
+                    interface,
+                    pd,
+                    needs_settling,
+                };
                 connect.ticket = env.issue(Continuation::ProgramConnect(pair));
                 env.send_command(worker.0, Command::Connect(connect));
             }
@@ -192,8 +195,7 @@ impl Programs {
     /// Assigns an opened connection to the QP that requested it. Returns false if the QP or its program has ended.
     pub(in crate::appliance) fn link(&mut self, connect: &PairConnect, stream: StreamId) -> bool {
         let &PairConnect { program: id, pair: number, serial, .. } = connect;
-        let program = self.programs.get_mut(&id).filter(|program| program.is_open());
-        let pair = program.and_then(|program| program.pairs.get_mut(number));
+        let pair = self.open(id).ok().and_then(|program| program.pairs.get_mut(number));
         let Some(pair) = pair.filter(|pair| pair.serial == serial) else { return false };
         if !matches!(pair.state, PairState::Connecting) {
             return false;
@@ -244,9 +246,7 @@ impl Programs {
         failure: ConnectFailure,
     ) {
         let &PairConnect { program: id, pair: number, serial, .. } = connect;
-        let Some(program) = self.programs.get_mut(&id).filter(|program| program.is_open()) else {
-            return;
-        };
+        let Ok(program) = self.open(id) else { return };
         let pair = program.pairs.get_mut(number).filter(|pair| pair.serial == serial);
         let Some(pair) = pair.filter(|pair| matches!(pair.state, PairState::Connecting)) else {
             return;

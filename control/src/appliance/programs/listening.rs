@@ -118,9 +118,7 @@ impl Programs {
         request: u32,
         result: Result<(), String>,
     ) {
-        let Some(program) = self.programs.get_mut(&id).filter(|program| program.is_open()) else {
-            return;
-        };
+        let Ok(program) = self.open(id) else { return };
         let Some(listener) = program.listeners.get_mut(number) else { return };
         // The listener is being removed if the appliance has begun to drain.
         if listener.phase != ListenerPhase::Adding {
@@ -258,8 +256,7 @@ impl Programs {
             incoming;
         let stopped = "the program has stopped to listen";
         let &(program_id, number) = self.listeners.get(&id).ok_or(stopped)?;
-        let program = self.programs.get_mut(&program_id).filter(|program| program.is_open());
-        let program = program.ok_or(stopped)?;
+        let program = self.open(program_id).map_err(|_| stopped)?;
         let listener = program.listeners.get(number);
         // A worker may report requests before the other workers have the listener, and after the program has stopped
         // listening.
@@ -268,7 +265,6 @@ impl Programs {
         }
         let request = stream.0;
         program.requests.insert(request, ConnectionRequest { listener: number, id });
-        self.streams.insert(stream, StreamUse::Request { program: program_id, request });
         program.outbox.event(Event::Incoming {
             listener: number,
             request,
@@ -277,6 +273,7 @@ impl Programs {
             depths,
             private_data,
         });
+        self.streams.insert(stream, StreamUse::Request { program: program_id, request });
         Ok(program_id)
     }
 

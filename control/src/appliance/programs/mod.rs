@@ -74,8 +74,8 @@ use super::ports::PortView;
 /// Maximum IRD and ORD of a connection.
 pub(super) const MAX_DEPTHS: Depths = Depths { ird: 128, ord: 128 };
 
-/// Protection domains of programs have numbers above this number, those of regions below it.
-const FIRST_DOMAIN: u32 = 1 << 31;
+/// Protection domains of programs have numbers above this number, those of regions have numbers below it.
+const DOMAIN_BASE: u32 = 1 << 31;
 
 /// Table of the programs, with indexes of their memory regions, streams and listeners.
 #[derive(Default)]
@@ -125,7 +125,7 @@ impl DomainIds {
     fn allocate(&mut self) -> PdId {
         self.free.pop().unwrap_or_else(|| {
             self.used += 1;
-            PdId(FIRST_DOMAIN + self.used)
+            PdId(DOMAIN_BASE + self.used)
         })
     }
 
@@ -351,7 +351,7 @@ impl Programs {
             | Call::CreateCompletionQueue { .. }
             | Call::CreateSharedReceiveQueue { .. }
             | Call::CreateQueuePair { .. }
-            | Call::Connect { .. }
+            | Call::Connect(_)
             | Call::Listen { .. } => Err(invalid("the call is not expected here")),
         }
     }
@@ -482,6 +482,15 @@ fn invalid(sentence: impl Into<String>) -> Refusal {
 
 fn in_use(sentence: impl Into<String>) -> Refusal {
     refusal(RefusalKind::InUse, sentence)
+}
+
+/// Refuses the removal of an object that has users.
+fn check_unused(users: u32, sentence: std::fmt::Arguments<'_>) -> Result<(), Refusal> {
+    if users == 0 { Ok(()) } else { Err(in_use(sentence.to_string())) }
+}
+
+fn no_memory(error: impl std::fmt::Display) -> Refusal {
+    refusal(RefusalKind::NoMemory, error.to_string())
 }
 
 /// Returns the refusal of a call that exceeds the limit `programs.key`.

@@ -175,10 +175,10 @@ pub(super) enum PairState {
 
 /// Next step after the worker has added a QP.
 pub(super) enum Start {
-    /// `settles`: the peer needs a delay before the first FPDU.
+    /// `needs_settling`: the peer needs a delay before the first FPDU.
     Connect {
         connect: Box<Connect>,
-        settles: bool,
+        needs_settling: bool,
     },
     Accept {
         stream: StreamId,
@@ -256,10 +256,46 @@ impl Program {
         self.domains.get(pd).ok_or_else(|| not_found("protection domain", pd))
     }
 
+    /// Returns a memory region that all workers have and whose removal has not begun.
+    pub(super) fn region(&mut self, stag: Stag) -> Result<&mut Region, Refusal> {
+        let region = self.regions.get_mut(&stag);
+        let region = region.filter(|region| region.phase == RegionPhase::Active);
+        region.ok_or_else(|| not_found("memory region with STag", stag))
+    }
+
+    /// Returns the memory window of an STag, if all workers have it and its removal has not begun.
+    pub(super) fn window(&self, stag: Stag) -> Result<&Window, Refusal> {
+        let window = self.windows.get(&WindowId::of(stag));
+        let window = window.filter(|window| window.phase == WindowPhase::Active);
+        window.ok_or_else(|| not_found("memory window with STag", stag))
+    }
+
+    pub(super) fn channel(&self, number: u32) -> Result<&Channel, Refusal> {
+        self.channels.get(number).ok_or_else(|| not_found("channel", number))
+    }
+
+    /// Returns a CQ that all workers have and whose removal has not begun.
+    pub(super) fn queue(&mut self, number: u32) -> Result<&mut Queue, Refusal> {
+        let queue = self.queues.get_mut(number).filter(|queue| queue.is_active);
+        queue.ok_or_else(|| not_found("completion queue", number))
+    }
+
+    pub(super) fn shared_queue(&self, number: u32) -> Result<&SharedQueue, Refusal> {
+        let queue = self.shared_queues.get(number);
+        queue.ok_or_else(|| not_found("shared receive queue", number))
+    }
+
+    /// Returns a QP whose removal has not begun.
+    pub(super) fn pair(&mut self, number: u32) -> Result<&mut Pair, Refusal> {
+        let pair = self.pairs.get_mut(number);
+        let pair = pair.filter(|pair| !matches!(pair.state, PairState::Removing));
+        pair.ok_or_else(|| not_found("QP", number))
+    }
+
     /// Adds a user to a protection domain (`begins`), or removes one.
     pub(super) fn count_domain_user(&mut self, pd: u32, begins: bool) {
         if let Some(domain) = self.domains.get_mut(pd) {
-            domain.users = if begins { domain.users + 1 } else { domain.users.saturating_sub(1) };
+            count_user(&mut domain.users, begins);
         }
     }
 
@@ -267,8 +303,15 @@ impl Program {
     pub(super) fn count_queue_users(&mut self, queues: [u32; 2], begins: bool) {
         for number in queues {
             if let Some(queue) = self.queues.get_mut(number) {
-                queue.users = if begins { queue.users + 1 } else { queue.users.saturating_sub(1) };
+                count_user(&mut queue.users, begins);
             }
+        }
+    }
+
+    /// Adds a QP to the users of its SRQ (`begins`), or removes it.
+    pub(super) fn count_shared_user(&mut self, queue: Option<u32>, begins: bool) {
+        if let Some(queue) = queue.and_then(|number| self.shared_queues.get_mut(number)) {
+            count_user(&mut queue.users, begins);
         }
     }
 }
@@ -291,6 +334,10 @@ impl Pair {
             _ => None,
         }
     }
+}
+
+fn count_user(users: &mut u32, begins: bool) {
+    *users = if begins { *users + 1 } else { users.saturating_sub(1) };
 }
 
 /// Returns the refusal of a call with the number of an object that does not exist.

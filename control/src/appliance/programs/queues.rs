@@ -7,8 +7,8 @@ use dataplane::{Command, CompletionQueueConfig, ProgramId, QueuePairId, Receives
 use verbs_session::message::{Answer, Depths, Refusal, RefusalKind};
 
 use super::prepare::{PreparedPair, PreparedQueue};
-use super::program::{Channel, Pair, PairState, Queue, Start, not_found};
-use super::{Programs, StreamAction, StreamUse, in_use, limit, one, refusal};
+use super::program::{Channel, Pair, PairState, Queue, Start};
+use super::{Programs, StreamAction, StreamUse, check_unused, limit, one, refusal};
 use crate::appliance::env::Env;
 use crate::appliance::pending::{Continuation, ProgramStep};
 
@@ -36,13 +36,11 @@ impl Programs {
         number: u32,
     ) -> Result<(), Refusal> {
         let program = self.open(id)?;
-        match program.channels.get(number) {
-            None => return Err(not_found("channel", number)),
-            Some(channel) if channel.users > 0 => {
-                return Err(in_use(format!("completion queues use channel {number}")));
-            }
-            Some(_) => drop(program.channels.remove(number)),
-        }
+        check_unused(
+            program.channel(number)?.users,
+            format_args!("completion queues use channel {number}"),
+        )?;
+        program.channels.remove(number);
         program.reply(request, Ok(Answer::Done));
         Ok(())
     }
@@ -59,11 +57,7 @@ impl Programs {
         let program = self.open(id)?;
         let signal = match prepared.channel {
             None => None,
-            Some(number) => {
-                let channel = program.channels.get_mut(number);
-                let channel = channel.ok_or_else(|| not_found("channel", number))?;
-                Some(Arc::clone(&channel.signal))
-            }
+            Some(number) => Some(Arc::clone(&program.channel(number)?.signal)),
         };
         if program.queues.is_full() {
             return Err(limit("completion_queues", most));
@@ -101,9 +95,7 @@ impl Programs {
         request: u32,
         result: Result<(), String>,
     ) {
-        let Some(program) = self.programs.get_mut(&id).filter(|program| program.is_open()) else {
-            return;
-        };
+        let Ok(program) = self.open(id) else { return };
         let Some(queue) = program.queues.get_mut(number) else { return };
         let Some((answer, descriptor)) = queue.answer.take() else { return };
         // If a worker has failed, others may have the CQ. Its number therefore stays allocated until the program ends.
@@ -130,11 +122,8 @@ impl Programs {
         number: u32,
     ) -> Result<(), Refusal> {
         let program = self.open(id)?;
-        let queue = program.queues.get_mut(number).filter(|queue| queue.is_active);
-        let queue = queue.ok_or_else(|| not_found("completion queue", number))?;
-        if queue.users > 0 {
-            return Err(in_use(format!("QPs use completion queue {number}")));
-        }
+        let queue = program.queue(number)?;
+        check_unused(queue.users, format_args!("QPs use completion queue {number}"))?;
         queue.is_active = false;
         let then = Continuation::Program(id, ProgramStep::QueueRemoved { queue: number, request });
         let program = id;
@@ -143,9 +132,7 @@ impl Programs {
     }
 
     pub(super) fn on_queue_removed(&mut self, id: ProgramId, number: u32, request: u32) {
-        let Some(program) = self.programs.get_mut(&id).filter(|program| program.is_open()) else {
-            return;
-        };
+        let Ok(program) = self.open(id) else { return };
         let removed = program.queues.remove(number);
         let channel = removed.and_then(|queue| queue.channel);
         if let Some(channel) = channel.and_then(|number| program.channels.get_mut(number)) {
@@ -166,8 +153,7 @@ impl Programs {
         let program = self.open(id)?;
         program.domain(prepared.pd)?;
         for number in [prepared.send_queue, prepared.receive_queue] {
-            let queue = program.queues.get(number).filter(|queue| queue.is_active);
-            queue.ok_or_else(|| not_found("completion queue", number))?;
+            program.queue(number)?;
         }
         let PreparedPair { sends, receives, descriptor, shared_queue, .. } = prepared;
         let (send_ring, receive_ring) = prepared.rings;
@@ -215,9 +201,7 @@ impl Programs {
         actions: &mut Vec<StreamAction>,
     ) -> Result<(), Refusal> {
         let program = self.open(id)?;
-        let pair = program.pairs.get_mut(number);
-        let pair = pair.filter(|pair| !matches!(pair.state, PairState::Removing));
-        let pair = pair.ok_or_else(|| not_found("QP", number))?;
+        let pair = program.pair(number)?;
         let stream = pair.stream();
         let worker = pair.worker;
         let before = std::mem::replace(&mut pair.state, PairState::Removing);
@@ -246,9 +230,7 @@ impl Programs {
     }
 
     pub(super) fn on_pair_removed(&mut self, id: ProgramId, number: u32, request: u32) {
-        let Some(program) = self.programs.get_mut(&id).filter(|program| program.is_open()) else {
-            return;
-        };
+        let Ok(program) = self.open(id) else { return };
         if let Some(pair) = program.pairs.remove(number) {
             program.count_domain_user(pair.pd, false);
             program.count_queue_users(pair.queues(), false);

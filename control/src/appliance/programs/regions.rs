@@ -15,8 +15,8 @@ use ddp::{Access, Stag, StagEntry, TaggedOffset};
 use verbs_session::message::{Answer, MemoryAccess, Refusal, RefusalKind};
 
 use super::prepare::Registration;
-use super::program::{Domain, Region, RegionPhase, not_found};
-use super::{Programs, in_use, limit, refusal};
+use super::program::{Domain, Region, RegionPhase};
+use super::{Programs, check_unused, in_use, limit, no_memory, refusal};
 use crate::appliance::env::Env;
 use crate::appliance::notes::Cause;
 use crate::appliance::pending::{Continuation, ProgramStep};
@@ -41,11 +41,10 @@ impl Programs {
         pd: u32,
     ) -> Result<(), Refusal> {
         let program = self.open(id)?;
-        if program.domain(pd)?.users > 0 {
-            return Err(in_use(format!(
-                "protection domain {pd} has memory regions, memory windows or QPs"
-            )));
-        }
+        check_unused(
+            program.domain(pd)?.users,
+            format_args!("protection domain {pd} has memory regions, memory windows or QPs"),
+        )?;
         let removed = program.domains.remove(pd);
         program.reply(request, Ok(Answer::Done));
         if let Some(domain) = removed {
@@ -69,10 +68,7 @@ impl Programs {
         if program.regions.len() >= most as usize {
             return Err(limit("memory_regions", most));
         }
-        let stag = env
-            .stags
-            .allocate()
-            .map_err(|error| refusal(RefusalKind::NoMemory, error.to_string()))?;
+        let stag = env.stags.allocate().map_err(no_memory)?;
         let phase = RegionPhase::Adding;
         let region = Region { pd, key, len, phase, is_removed: false, is_freed: false };
         program.regions.insert(stag, region);
@@ -119,7 +115,7 @@ impl Programs {
             }
             Err(reason) => {
                 env.warn(format!("program {}: memory is not registered: {reason}", id.0));
-                program.reply(request, Err(refusal(RefusalKind::NoMemory, reason)));
+                program.reply(request, Err(no_memory(reason)));
                 self.remove_region(env, id, stag, SourceRemoval::Abort, None);
             }
         }
@@ -133,10 +129,9 @@ impl Programs {
         stag: Stag,
     ) -> Result<(), Refusal> {
         let program = self.open(id)?;
-        let region = program.regions.get_mut(&stag);
-        let region = region.filter(|region| region.phase == RegionPhase::Active);
-        let region = region.ok_or_else(|| not_found("memory region with STag", stag))?;
-        if program.windows.is_empty() {
+        let has_windows = !program.windows.is_empty();
+        let region = program.region(stag)?;
+        if !has_windows {
             self.remove_region(env, id, stag, SourceRemoval::Wait, Some(request));
             return Ok(());
         }

@@ -36,7 +36,7 @@ const MORE_CONNECTIONS: usize = 16;
 /// Wait after a failed poll(2).
 const POLL_RETRY: Duration = Duration::from_millis(10);
 /// Maximum number of messages in a session's backlog, in addition to two per queue pair that `[programs]` allows.
-const MIN_BACKLOG: usize = 1024;
+const BASE_BACKLOG: usize = 1024;
 
 /// The listening socket, before sessions are served.
 #[derive(Debug)]
@@ -253,6 +253,6 @@ pub(in crate::appliance) fn outbox(
     socket: OwnedFd,
     waker: Waker,
 ) -> Arc<Outbox> {
-    let limit = MIN_BACKLOG + 2 * settings.queue_pairs as usize;
+    let limit = BASE_BACKLOG + 2 * settings.queue_pairs as usize;
     Arc::new(Outbox::new(SessionSocket::new(socket), waker, limit))
 }

@@ -7,8 +7,8 @@ use dataplane::{ProgramId, SharedReceives};
 use verbs_session::message::{Answer, Event, Refusal};
 
 use super::prepare::PreparedSharedQueue;
-use super::program::{SharedQueue, not_found};
-use super::{Programs, in_use, limit, one};
+use super::program::SharedQueue;
+use super::{Programs, check_unused, limit, one};
 
 impl Programs {
     /// Creates an SRQ. No worker has the SRQ before the program connects one of its QPs.
@@ -42,10 +42,10 @@ impl Programs {
         number: u32,
     ) -> Result<(), Refusal> {
         let program = self.open(id)?;
-        let users = program.shared_queue(number)?.users;
-        if users > 0 {
-            return Err(in_use(format!("QPs use shared receive queue {number}")));
-        }
+        check_unused(
+            program.shared_queue(number)?.users,
+            format_args!("QPs use shared receive queue {number}"),
+        )?;
         if let Some(removed) = program.shared_queues.remove(number) {
             program.count_domain_user(removed.pd, false);
         }
@@ -68,19 +68,5 @@ impl Programs {
             program.outbox.event(Event::SharedReceivesLow { queue: number });
         }
         Ok(())
-    }
-}
-
-impl super::program::Program {
-    pub(super) fn shared_queue(&self, number: u32) -> Result<&SharedQueue, Refusal> {
-        let queue = self.shared_queues.get(number);
-        queue.ok_or_else(|| not_found("shared receive queue", number))
-    }
-
-    /// Adds a QP to the users of its SRQ (`begins`), or removes it.
-    pub(super) fn count_shared_user(&mut self, queue: Option<u32>, begins: bool) {
-        if let Some(queue) = queue.and_then(|number| self.shared_queues.get_mut(number)) {
-            queue.users = if begins { queue.users + 1 } else { queue.users.saturating_sub(1) };
-        }
     }
 }

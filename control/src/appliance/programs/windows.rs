@@ -4,10 +4,10 @@
 use dataplane::{Command, ProgramId, QueuePairId, WindowChange, WindowId};
 use ddp::Stag;
 use verbs_layout::work::WindowBind;
-use verbs_session::message::{Answer, Refusal, RefusalKind, WindowKind};
+use verbs_session::message::{Answer, Refusal, WindowKind};
 
-use super::program::{Window, WindowPhase, not_found};
-use super::{Programs, refusal};
+use super::program::{Window, WindowPhase};
+use super::{Programs, no_memory};
 use crate::appliance::env::Env;
 use crate::appliance::pending::{Continuation, ProgramStep};
 
@@ -24,9 +24,7 @@ impl Programs {
         let program = self.open(id)?;
         let domain = program.domain(pd)?.id;
         let hold = program.share.take(&env.budget, 0, 1)?;
-        let window = env.stags.allocate_window();
-        let window =
-            WindowId(window.map_err(|error| refusal(RefusalKind::NoMemory, error.to_string()))?);
+        let window = WindowId(env.stags.allocate_window().map_err(no_memory)?);
         let kind = match kind {
             WindowKind::One => dataplane::WindowKind::One,
             WindowKind::Two => dataplane::WindowKind::Two,
@@ -48,17 +46,15 @@ impl Programs {
         request: u32,
         result: Result<(), String>,
     ) {
-        let Some(program) = self.programs.get_mut(&id).filter(|program| program.is_open()) else {
-            return;
-        };
-        let Some(place) = program.windows.get_mut(&window) else { return };
+        let Ok(program) = self.open(id) else { return };
+        let Some(added) = program.windows.get_mut(&window) else { return };
         match result {
             Ok(()) => {
-                place.phase = WindowPhase::Active;
+                added.phase = WindowPhase::Active;
                 program.reply(request, Ok(Answer::Window { stag: window.stag(0).0 }));
             }
             Err(reason) => {
-                program.reply(request, Err(refusal(RefusalKind::NoMemory, reason)));
+                program.reply(request, Err(no_memory(reason)));
                 self.remove_window(env, id, window, None);
             }
         }
@@ -73,10 +69,7 @@ impl Programs {
         stag: Stag,
     ) -> Result<(), Refusal> {
         let window = WindowId::of(stag);
-        let place = self.open(id)?.windows.get(&window);
-        if place.is_none_or(|place| place.phase != WindowPhase::Active) {
-            return Err(not_found("memory window with STag", stag));
-        }
+        self.open(id)?.window(stag)?;
         self.remove_window(env, id, window, Some(request));
         Ok(())
     }
@@ -89,10 +82,10 @@ impl Programs {
         request: Option<u32>,
     ) {
         let program = self.programs.get_mut(&id);
-        let Some(place) = program.and_then(|program| program.windows.get_mut(&window)) else {
+        let Some(removed) = program.and_then(|program| program.windows.get_mut(&window)) else {
             return;
         };
-        place.phase = WindowPhase::Removing;
+        removed.phase = WindowPhase::Removing;
         let change = WindowChange::Remove { window };
         let then = Continuation::Program(id, ProgramStep::WindowRemoved { window, request });
         env.broadcast(then, |ticket| Command::Window { program: id, change, ticket });
@@ -105,9 +98,7 @@ impl Programs {
         window: WindowId,
         request: Option<u32>,
     ) {
-        let Some(program) = self.programs.get_mut(&id).filter(|program| program.is_open()) else {
-            return;
-        };
+        let Ok(program) = self.open(id) else { return };
         if let Some(removed) = program.windows.remove(&window) {
             program.count_domain_user(removed.pd, false);
             env.stags.release_window(window.0);
@@ -126,14 +117,9 @@ impl Programs {
         bind: WindowBind,
     ) {
         let QueuePairId { program: id, number } = pair;
-        let Some(program) = self.programs.get(&id).filter(|program| program.is_open()) else {
-            return;
-        };
-        let place = program.windows.get(&WindowId::of(Stag(bind.window)));
-        let is_active = place.is_some_and(|place| {
-            place.phase == WindowPhase::Active && place.kind == dataplane::WindowKind::One
-        });
-        if !is_active {
+        let Ok(program) = self.open(id) else { return };
+        let window = program.window(Stag(bind.window));
+        if !window.is_ok_and(|window| window.kind == dataplane::WindowKind::One) {
             return self.on_window_bound(env, id, number, sequence, false);
         }
         let step = ProgramStep::WindowBound { pair: number, sequence };

@@ -18,8 +18,8 @@ use verbs_layout::version::VERSION;
 use verbs_layout::work::{ReceiveWork, SendWork};
 use verbs_layout::{completion, ring};
 use verbs_session::message::{
-    Answer, Call, Depths, Device, Event, Limits, MemoryAccess, Message, Refusal, RefusalKind,
-    Reply, Request, Ring, Welcome,
+    Answer, Call, ConnectCall, Depths, Device, Event, Limits, MemoryAccess, Message, Refusal,
+    RefusalKind, Reply, Request, Ring, Welcome,
 };
 use verbs_session::socket::{SessionSocket, SocketError};
 
@@ -462,7 +462,7 @@ impl World {
                 self.programs.get_mut(&program).unwrap().pairs.remove(&pair);
                 answer(Answer::Done)
             }
-            Call::Connect { pair, remote, private_data, .. } => {
+            Call::Connect(ConnectCall { pair, remote, private_data, .. }) => {
                 this.pairs.get_mut(&pair).ok_or_else(missing)?.remote = remote;
                 self.connect(program, pair, remote, private_data, number);
                 answer(Answer::Done)

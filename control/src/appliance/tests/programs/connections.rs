@@ -99,11 +99,9 @@ fn own_address_is_reached_through_its_interface() {
     let mut rig = Rig::new(PROGRAMS);
     let mut client = Client::attach(&mut rig, 1);
     let pair = client.create_pair(&mut rig);
-    let mut call = connect(pair);
-    if let Call::Connect { remote, .. } = &mut call {
-        *remote = "[::ffff:10.0.0.1]:7471".parse().unwrap();
-    }
-    assert_eq!(client.call(&mut rig, call), Ok(Answer::Done));
+    let remote = "[::ffff:10.0.0.1]:7471".parse().unwrap();
+    let call = ConnectCall { remote, ..connect_call(pair) };
+    assert_eq!(client.call(&mut rig, Call::Connect(call)), Ok(Answer::Done));
     let (_, opened) = &rig.connects[0];
     assert_eq!((opened.interface, opened.local), (InterfaceId(0), None));
     assert_eq!(opened.remote, "10.0.0.1:7471".parse().unwrap());
@@ -113,11 +111,8 @@ fn own_address_is_reached_through_its_interface() {
 
 /// Returns the connect of a QP to a siw that may send first.
 fn connect_to_siw(pair: u32) -> Call {
-    let mut call = connect(pair);
-    if let Call::Connect { start_up, .. } = &mut call {
-        *start_up = StartUp { peer: PeerKind::Siw, peer_to_peer: true };
-    }
-    call
+    let start_up = StartUp { peer: PeerKind::Siw, peer_to_peer: true };
+    Call::Connect(ConnectCall { start_up, ..connect_call(pair) })
 }
 
 #[test]
@@ -161,58 +156,22 @@ fn impossible_connects_are_refused() {
     let mut rig = Rig::new(PROGRAMS);
     let mut client = Client::attach(&mut rig, 1);
     let pair = client.create_pair(&mut rig);
-    let with = |change: &dyn Fn(&mut Call)| {
-        let mut call = connect(pair);
-        change(&mut call);
-        call
-    };
-    let remote = |text: &str| {
-        let remote: SocketAddr = text.parse().unwrap();
-        with(&|call| {
-            if let Call::Connect { remote: to, .. } = call {
-                *to = remote;
-            }
-        })
-    };
+    let valid = || connect_call(pair);
+    let remote = |text: &str| ConnectCall { remote: text.parse().unwrap(), ..valid() };
     for (call, kind) in [
-        (connect(2), RefusalKind::NotFound),
+        (connect_call(2), RefusalKind::NotFound),
         (remote("192.0.2.1:7471"), RefusalKind::Unreachable),
         (remote("10.0.0.9:0"), RefusalKind::Invalid),
         (remote("127.0.0.1:1"), RefusalKind::Invalid),
         (
-            with(&|call| {
-                if let Call::Connect { local, .. } = call {
-                    *local = Some("10.0.0.2".parse().unwrap());
-                }
-            }),
+            ConnectCall { local: Some("10.0.0.2".parse().unwrap()), ..valid() },
             RefusalKind::Unreachable,
         ),
-        (
-            with(&|call| {
-                if let Call::Connect { timeout, .. } = call {
-                    *timeout = 0;
-                }
-            }),
-            RefusalKind::Invalid,
-        ),
-        (
-            with(&|call| {
-                if let Call::Connect { depths, .. } = call {
-                    depths.ird = 129;
-                }
-            }),
-            RefusalKind::Invalid,
-        ),
-        (
-            with(&|call| {
-                if let Call::Connect { private_data, .. } = call {
-                    *private_data = vec![0; 509];
-                }
-            }),
-            RefusalKind::Invalid,
-        ),
+        (ConnectCall { timeout: 0, ..valid() }, RefusalKind::Invalid),
+        (ConnectCall { depths: Depths { ird: 129, ..DEPTHS }, ..valid() }, RefusalKind::Invalid),
+        (ConnectCall { private_data: vec![0; 509], ..valid() }, RefusalKind::Invalid),
     ] {
-        assert_eq!(client.refused(&mut rig, call.clone()), kind, "{call:?}");
+        assert_eq!(client.refused(&mut rig, Call::Connect(call.clone())), kind, "{call:?}");
     }
     rig.refuse_next("AddQueuePair");
     // Only the last worker refuses the QP. The connect may be at the other worker, which accepts the QP.

@@ -17,8 +17,8 @@ use api::AttachedProcess;
 use dataplane::ProgramId;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use verbs_session::message::{
-    Answer, Call, Depths, Event as ProgramEvent, MemoryAccess, Message, PeerKind, Refusal,
-    RefusalKind, Reply, Request as ProgramRequest, StartUp, Transport, Welcome,
+    Answer, Call, ConnectCall, Depths, Event as ProgramEvent, MemoryAccess, Message, PeerKind,
+    Refusal, RefusalKind, Reply, Request as ProgramRequest, StartUp, Transport, Welcome,
 };
 use verbs_session::socket::{SessionSocket, SocketError};
 
@@ -229,7 +229,11 @@ fn register(pd: u32, access: MemoryAccess) -> Call {
 }
 
 fn connect(pair: u32) -> Call {
-    Call::Connect {
+    Call::Connect(connect_call(pair))
+}
+
+fn connect_call(pair: u32) -> ConnectCall {
+    ConnectCall {
         pair,
         local: None,
         remote: "10.0.0.9:7471".parse().unwrap(),

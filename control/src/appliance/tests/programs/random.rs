@@ -78,21 +78,11 @@ fn call() -> impl Strategy<Value = Call> {
         2 => number().prop_map(|pair| Call::RemoveQueuePair { pair }),
         6 => (number(), depths(), data(), any::<bool>()).prop_map(
             |(pair, depths, private_data, is_known)| {
-                let Call::Connect { local, remote, transport, timeout, .. } = connect(pair) else {
-                    unreachable!()
-                };
-                let remote = if is_known { remote } else { LOCAL.parse().unwrap() };
-                let start_up = StartUp::default();
-                Call::Connect {
-                    pair,
-                    local,
-                    remote,
-                    transport,
-                    start_up,
-                    depths,
-                    private_data,
-                    timeout,
+                let mut call = ConnectCall { depths, private_data, ..connect_call(pair) };
+                if !is_known {
+                    call.remote = LOCAL.parse().unwrap();
                 }
+                Call::Connect(call)
             }
         ),
         3 => prop_oneof![Just(4000), Just(0), any::<u16>()].prop_map(listen),

@@ -267,7 +267,7 @@ fn keys_of_new_table(config: &Config, table: &WrittenTable) -> KeyValues {
     table.keys.iter().filter(|(key, _)| needed(key)).cloned().collect()
 }
 
-/// True if the region would be different or invalid without the key.
+/// Returns true if the region would be different or invalid without the key.
 fn region_needs_key(region: &RegionSection, key: &str) -> bool {
     let alone = Config::tables_of_region(region);
     region_from_json(&api_body(&[alone], "region", "", key)).ok().as_ref() != Some(region)

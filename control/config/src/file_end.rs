@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 /// Message for a file to which another process appends while it is sent. The file's name precedes the message.
 pub const GREW_MESSAGE: &str = "became longer while it was sent: send it again, or through a pipe, with cat FILE | ddpctl put - URL";
 
-/// True if `file` has exactly `len` bytes. The file's position is unchanged.
+/// Returns true if `file` has exactly `len` bytes. The file's position is unchanged.
 ///
 /// # Errors
 /// The file cannot be read at an offset.
@@ -15,7 +15,7 @@ pub fn ends_at(file: &File, len: u64) -> io::Result<bool> {
     Ok((len == 0 || has_byte_at(file, len - 1)?) && !has_byte_at(file, len)?)
 }
 
-/// True if `file` has a byte at offset `at`.
+/// Returns true if `file` has a byte at offset `at`.
 fn has_byte_at(file: &File, at: u64) -> io::Result<bool> {
     loop {
         match file.read_at(&mut [0], at) {

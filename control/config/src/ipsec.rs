@@ -146,12 +146,12 @@ pub fn algorithm_name(algorithm: Algorithm) -> &'static str {
 }
 
 impl IpsecSection {
-    /// True if IPsec is on: the file has policies, or the kernel's policies are used.
+    /// Returns true if IPsec is on: the file has policies, or the kernel's policies are used.
     pub fn is_enabled(&self) -> bool {
         self.uses_kernel_keys() || !self.policies.is_empty()
     }
 
-    /// True if the kernel supplies the SAs and policies (`keys = "kernel"`).
+    /// Returns true if the kernel supplies the SAs and policies (`keys = "kernel"`).
     pub fn uses_kernel_keys(&self) -> bool {
         self.keys.keys == KeySource::Kernel
     }

@@ -96,7 +96,7 @@ impl Member {
     }
 }
 
-/// True if the text can be the name or number of a user or group.
+/// Returns true if the text can be the name or number of a user or group.
 fn is_account(name: &str) -> bool {
     (1..=256).contains(&name.len()) && !name.contains(|c: char| c.is_control() || c == ':')
 }
@@ -202,7 +202,7 @@ impl OverflowIds {
 }
 
 impl AccessSection {
-    /// True if `view`, `operate` or `admin` has a member.
+    /// Returns true if `view`, `operate` or `admin` has a member.
     pub fn is_configured(&self) -> bool {
         [&self.view, &self.operate, &self.admin].iter().any(|list| !list.is_empty())
     }

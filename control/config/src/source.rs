@@ -89,13 +89,13 @@ impl Config {
         self.source.log_override.clone_from(&before.log_override);
     }
 
-    /// True if the key's value comes from the command line.
+    /// Returns true if the key's value comes from the command line.
     pub fn is_overridden(&self, section: &str, key: &str) -> bool {
         let Source { log_override, log_by_api, .. } = &self.source;
         (section, key) == ("management", "log") && log_override.is_some() && !log_by_api
     }
 
-    /// True if the key's value comes from an API request.
+    /// Returns true if the key's value comes from an API request.
     pub fn is_set_by_api(&self, section: &str, key: &str) -> bool {
         (section, key) == ("management", "log") && self.source.log_by_api
     }

@@ -159,7 +159,7 @@ pub struct ListenerSection {
 }
 
 impl ListenerSection {
-    /// True if each stream of the listener has its own part (slot) of the listener's only region.
+    /// Returns true if each stream of the listener has its own part (slot) of the listener's only region.
     pub fn has_slots(&self) -> bool {
         self.ulp.rdmap().is_some_and(|rdmap| rdmap.service.has_slots())
     }

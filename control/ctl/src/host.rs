@@ -124,7 +124,8 @@ impl FromStr for Host {
     }
 }
 
-/// True if the text is a host name: labels of 1 to 63 characters, at most 253 in total, optionally a dot at the end.
+/// Returns true if the text is a host name: labels of 1 to 63 characters, at most 253 in total, optionally a dot at the
+/// end.
 fn is_name(text: &str) -> bool {
     let possible = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
     let is_label = |label: &str| {

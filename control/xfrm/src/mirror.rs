@@ -177,7 +177,7 @@ impl Mirror {
         self.events.pop()
     }
 
-    /// True once the first dump is complete.
+    /// Returns true once the first dump is complete.
     pub fn is_synced(&self) -> bool {
         self.synced
     }

@@ -75,7 +75,7 @@ impl Protections {
         self.required.get(ends).map(|asked| asked.protection)
     }
 
-    /// True if the policies of this direction require this SPI and no other.
+    /// Returns true if the policies of this direction require this SPI and no other.
     pub(crate) fn requires_spi(&self, ends: &SaEndpoints, direction: Direction, spi: u32) -> bool {
         self.required.get(ends).is_some_and(|asked| asked.spis[direction as usize] == [spi])
     }

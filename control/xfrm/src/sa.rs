@@ -99,7 +99,7 @@ impl Sa {
         Some(Sa { info, algorithm, translation: reading, replay })
     }
 
-    /// True if all properties except keys, algorithm and use are equal. Refused SAs are compared by the reason.
+    /// Returns true if all properties except keys, algorithm and use are equal. Refused SAs are compared by the reason.
     pub(crate) fn has_same_properties(&self, other: &Sa) -> bool {
         match (&self.translation, &other.translation) {
             (Ok((facts, _)), Ok((others, _))) => facts == others,
@@ -108,7 +108,7 @@ impl Sa {
         }
     }
 
-    /// True if algorithm and keys are equal: both SAs then share one sequence number space.
+    /// Returns true if algorithm and keys are equal: both SAs then share one sequence number space.
     pub(crate) fn has_same_keys(&self, other: &Sa) -> bool {
         match (&self.translation, &other.translation) {
             (Ok((_, suite)), Ok((_, others))) => suite == others,

@@ -173,7 +173,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// True for the steps of the raw port.
+    /// Returns true for the steps of the raw port.
     fn is_raw(&self) -> bool {
         match self {
             Action::Order(_)

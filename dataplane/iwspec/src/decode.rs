@@ -121,7 +121,7 @@ impl Decoder {
         std::mem::take(&mut self.bytes)
     }
 
-    /// True if a frame or message is incomplete.
+    /// Returns true if a frame or message is incomplete.
     pub fn within_message(&self) -> bool {
         !self.bytes.is_empty() || !self.partial.is_empty()
     }

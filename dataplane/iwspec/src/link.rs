@@ -129,7 +129,7 @@ impl Target {
         }
     }
 
-    /// True if the test decides which bytes each TCP segment has.
+    /// Returns true if the test decides which bytes each TCP segment has.
     pub fn is_raw(&self) -> bool {
         matches!(self, Target::Raw(..) | Target::RawListen(..))
     }

@@ -99,12 +99,12 @@ impl Kind {
         NAMES.iter().find(|(name, _)| *name == word).map(|&(_, kind)| kind)
     }
 
-    /// True for session control messages of SCTP.
+    /// Returns true for session control messages of SCTP.
     pub fn is_control(self) -> bool {
         matches!(self, Kind::Initiate | Kind::Accept | Kind::Reject | Kind::End | Kind::Control)
     }
 
-    /// True if a message of kind `received` satisfies an expectation of kind `self`.
+    /// Returns true if a message of kind `received` satisfies an expectation of kind `self`.
     pub fn matches(self, received: Kind) -> bool {
         let tagged = matches!(received, Kind::Write | Kind::Response | Kind::Tagged);
         let event = matches!(received, Kind::Fin | Kind::Reset | Kind::Shutdown);

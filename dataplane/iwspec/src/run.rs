@@ -33,7 +33,7 @@ impl Verdict {
         }
     }
 
-    /// True if a repetition with longer times may change the verdict.
+    /// Returns true if a repetition with longer times may change the verdict.
     pub fn depends_on_time(&self) -> bool {
         match self {
             Verdict::Pass | Verdict::NotApplicable(_) => false,

@@ -218,7 +218,7 @@ fn ask<'a>(setup: &'a Setup, need: &str) -> Result<Session<'a>, Stop> {
     Ok(session)
 }
 
-/// True if the device answers a Read Request.
+/// Returns true if the device answers a Read Request.
 fn answers(setup: &Setup, need: &str, read: &str) -> bool {
     let answer = ask(setup, need).and_then(|mut session| {
         session.send_text(Kind::Read, read)?;
@@ -227,7 +227,7 @@ fn answers(setup: &Setup, need: &str, read: &str) -> bool {
     matches!(answer, Ok(Some(m)) if m.kind == Kind::Response)
 }
 
-/// True if the device accepts a Write to its buffer and keeps the stream open.
+/// Returns true if the device accepts a Write to its buffer and keeps the stream open.
 fn accepts(setup: &Setup) -> bool {
     let answer = ask(setup, "write").and_then(|mut session| {
         session.send_text(Kind::Write, "stag=$write.stag to=$write.to len=8 data=fill:0x5a")?;

@@ -59,7 +59,7 @@ impl Capability {
 pub struct Capabilities(pub u64);
 
 impl Capabilities {
-    /// True if the set contains the capability.
+    /// Returns true if the set contains the capability.
     pub fn has(self, capability: Capability) -> bool {
         self.0 & capability.bit() != 0
     }

@@ -30,7 +30,7 @@ impl Need {
         Need { capability, alternative: None, required: false, purpose: why }
     }
 
-    /// True if the set contains the capability or its alternative.
+    /// Returns true if the set contains the capability or its alternative.
     pub fn is_met(&self, by: Capabilities) -> bool {
         by.has(self.capability) || self.alternative.is_some_and(|instead| by.has(instead))
     }

@@ -76,7 +76,8 @@ impl ServiceKind {
         Self::WORDS.iter().find(|(_, kind)| *kind == self).map_or("region", |(word, _)| word)
     }
 
-    /// True if each stream has its own part (slot) of the listener's only region. Such a region is not advertised.
+    /// Returns true if each stream has its own part (slot) of the listener's only region. Such a region is not
+    /// advertised.
     pub fn has_slots(self) -> bool {
         match self {
             ServiceKind::Rping | ServiceKind::Perftest => true,

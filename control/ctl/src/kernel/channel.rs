@@ -123,7 +123,7 @@ impl Channel {
         });
     }
 
-    /// True after [`start_full_operation`](Self::start_full_operation).
+    /// Returns true after [`start_full_operation`](Self::start_full_operation).
     pub(super) fn is_full_operation(&self) -> bool {
         self.operation.is_some()
     }
@@ -210,7 +210,7 @@ impl Channel {
         self.operation.as_mut()?.stream.poll_event()
     }
 
-    /// True if an FPDU may be sent.
+    /// Returns true if an FPDU may be sent.
     pub(super) fn may_send(&self) -> bool {
         self.operation.as_ref().is_some_and(|op| may_send(self.initiator, op))
     }
@@ -220,7 +220,7 @@ impl Channel {
         self.operation.as_ref().map_or(0, |op| op.stream.outstanding())
     }
 
-    /// True if posted data remains that [`poll_transmit`](Self::poll_transmit) has not returned yet.
+    /// Returns true if posted data remains that [`poll_transmit`](Self::poll_transmit) has not returned yet.
     pub(super) fn has_unsent(&self) -> bool {
         self.operation.as_ref().is_some_and(|op| op.sender.has_data(&op.stream))
     }
@@ -256,7 +256,7 @@ impl Channel {
     }
 }
 
-/// True if an FPDU may be sent. RFC 5044 §7.1.2 (4): the responder waits for the first FPDU.
+/// Returns true if an FPDU may be sent. RFC 5044 §7.1.2 (4): the responder waits for the first FPDU.
 fn may_send(initiator: bool, op: &FullOperation) -> bool {
     initiator || op.receiver.stats().fpdus > 0
 }

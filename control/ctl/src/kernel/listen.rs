@@ -283,7 +283,7 @@ impl Listener {
     }
 }
 
-/// True for errors of `accept` after which the listener continues: they concern at most one connection.
+/// Returns true for errors of `accept` after which the listener continues: they concern at most one connection.
 fn is_transient(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, WouldBlock};
     matches!(error.kind(), WouldBlock | Interrupted | ConnectionAborted | ConnectionReset)

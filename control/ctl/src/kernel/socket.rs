@@ -139,7 +139,7 @@ impl Socket {
         socket2::SockRef::from(&self.stream).set_linger(resets.then_some(Duration::ZERO))
     }
 
-    /// True once both directions are closed and the peer's TCP has acknowledged all data and our FIN.
+    /// Returns true once both directions are closed and the peer's TCP has acknowledged all data and our FIN.
     ///
     /// # Errors
     /// The connection was reset before.

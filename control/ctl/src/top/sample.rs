@@ -69,7 +69,7 @@ impl Sample {
         })
     }
 
-    /// True if `before` is a sample of the same process, so that stream numbers and counters are comparable.
+    /// Returns true if `before` is a sample of the same process, so that stream numbers and counters are comparable.
     pub(super) fn is_same_process(&self, before: &Sample) -> bool {
         self.status.pid == before.status.pid
             && self.status.uptime_seconds >= before.status.uptime_seconds

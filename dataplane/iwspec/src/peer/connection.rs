@@ -266,7 +266,7 @@ impl<'a> Connection<'a> {
         self.flush()
     }
 
-    /// True if a byte received so far differs from `expected`.
+    /// Returns true if a byte received so far differs from `expected`.
     fn starts_wrong(&self, expected: &[u8]) -> bool {
         let n = self.input.len().min(expected.len());
         self.input[..n] != expected[..n]

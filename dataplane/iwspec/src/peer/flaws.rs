@@ -161,12 +161,12 @@ impl Flaws {
             .map(Flaws)
     }
 
-    /// True if the peer is correct.
+    /// Returns true if the peer is correct.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// True if the peer performs this check.
+    /// Returns true if the peer performs this check.
     pub fn makes(&self, check: &str) -> bool {
         !self.0.iter().any(|f| matches!(f, Flaw::Ignore(c) if c == check))
     }
@@ -180,7 +180,7 @@ impl Flaws {
         self.0.iter().find_map(wrong).unwrap_or(right)
     }
 
-    /// True if the peer has the deviation `word` of [`BEHAVIOURS`].
+    /// Returns true if the peer has the deviation `word` of [`BEHAVIOURS`].
     pub fn behaves(&self, word: &str) -> bool {
         self.0.iter().any(|f| matches!(f, Flaw::Behave(w) if w == word))
     }

@@ -116,7 +116,7 @@ pub trait DialogueCodec: Debug {
     /// Classifies a packet that no line expects; `None` if the host must not send it.
     fn classify_extra(&self, got: &Self::Packet) -> Option<ExtraPacket>;
 
-    /// True if a `>` line is a pure acknowledgement, which the host may delay.
+    /// Returns true if a `>` line is a pure acknowledgement, which the host may delay.
     fn may_be_delayed(&self, line: &Action) -> bool;
 
     /// Formats a packet for the transcript.
@@ -354,7 +354,8 @@ impl<P: DialogueCodec> Player<P> {
         (self.last_step_at + wait.saturating_sub(slack), expected + slack)
     }
 
-    /// True if the host may send this packet although no line expects it. Counts a permitted packet in the summary.
+    /// Returns true if the host may send this packet although no line expects it. Counts a permitted packet in the
+    /// summary.
     fn count_extra(&mut self, got: &P::Packet) -> bool {
         let more = self.codec.classify_extra(got);
         self.summary.extra_acks += usize::from(more == Some(ExtraPacket::Acknowledgement));

@@ -149,7 +149,7 @@ impl PacketSocket {
     }
 }
 
-/// True if the socket may work later: its queue is full or empty.
+/// Returns true if the socket may work later: its queue is full or empty.
 fn is_loss(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
         || error.raw_os_error() == Some(Errno::ENOBUFS as i32)

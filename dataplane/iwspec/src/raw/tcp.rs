@@ -183,12 +183,12 @@ impl Tcp {
         }
     }
 
-    /// True once the handshake is complete, until a RST.
+    /// Returns true once the handshake is complete, until a RST.
     pub fn is_open(&self) -> bool {
         self.state == State::Open
     }
 
-    /// True after a RST of the peer.
+    /// Returns true after a RST of the peer.
     pub fn is_closed(&self) -> bool {
         self.state == State::Closed
     }

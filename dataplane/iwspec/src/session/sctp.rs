@@ -60,7 +60,7 @@ impl Session<'_> {
         self.setup.target.transport() == Transport::Sctp
     }
 
-    /// True if the session on stream 0 has ended and no message has followed.
+    /// Returns true if the session on stream 0 has ended and no message has followed.
     pub(super) fn has_ended(&self) -> bool {
         self.sctp.ended
     }

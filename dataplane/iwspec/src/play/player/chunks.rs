@@ -141,7 +141,7 @@ impl DialogueCodec for SctpCodec {
     }
 }
 
-/// True if TSN `a` is after `b`, by serial number arithmetic (RFC 9260 §1.6, RFC 1982).
+/// Returns true if TSN `a` is after `b`, by serial number arithmetic (RFC 9260 §1.6, RFC 1982).
 fn is_after(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) > 0
 }

@@ -156,9 +156,9 @@ fn print_progress(run: &Repetition, group: &Group, row: &Row) {
 /// A task, measured with this program and with a build of another commit.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Comparison {
-    /// Row of this program.
+    /// Result of this program.
     pub ours: Row,
-    /// Row of the other program.
+    /// Result of the other program.
     pub theirs: Row,
     /// Ratios ours / theirs, one for each repetition that both completed.
     pub ratios: Vec<f64>,

@@ -26,7 +26,7 @@ const TERMINAL_COUNTERS: [&str; 12] = [
 /// Worker counters of received frames. `mesh_*` count frames and messages from other workers.
 const RECEIVE_COUNTERS: [&str; 3] = ["rx_frames", "mesh_in", "mesh_news_in"];
 
-/// Values by name.
+/// Values of counters or gauges by name.
 pub(crate) type CounterMap = BTreeMap<String, u64>;
 
 /// Counters, gauges, memory and log size at one moment.
@@ -43,7 +43,7 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// Takes a sample of an appliance.
+    /// Reads the current values of an appliance.
     pub(crate) fn collect(appliance: &Appliance) -> Result<Sample> {
         let stats = appliance.stats()?;
         Ok(Sample {

@@ -64,7 +64,7 @@ pub struct Directories {
 /// Replacement of [`own_directory`] in tests.
 static OWN_DIRECTORY_OVERRIDE: OnceLock<PathBuf> = OnceLock::new();
 
-/// Makes the system's temporary directory the own directory of this process, for tests.
+/// Makes [`own_directory`] return the system's temporary directory, for tests.
 #[doc(hidden)]
 pub fn use_temporary_directory() {
     OWN_DIRECTORY_OVERRIDE.get_or_init(std::env::temp_dir);

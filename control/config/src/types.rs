@@ -168,7 +168,8 @@ impl ListenerSection {
 /// MPA parameters of a listener (RFC 5044 §7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MpaSection {
-    /// True if revision 0 is accepted: Request frames with Rev 0 and the draft's Start Key.
+    /// True if revision 0 is accepted: Request frames with Rev 0, and the Start Key of
+    /// draft-culley-iwarp-mpa-03.
     pub revision_0: bool,
     /// True if revision 1 is accepted.
     pub revision_1: bool,

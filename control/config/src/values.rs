@@ -192,7 +192,7 @@ pub(super) fn size_rule(min: u64, max: u64) -> Rule<u64> {
     )
 }
 
-/// Returns the rule for a number of bytes of at most 32 bits, as [`size_rule`].
+/// Returns the rule for a size in bytes that fits a `u32`; otherwise like [`size_rule`].
 pub(super) fn size32_rule(min: u32, max: u32) -> Rule<u32> {
     let (min, max) = (u64::from(min), u64::from(max));
     let within = size_rule(min, max);

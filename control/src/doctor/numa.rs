@@ -66,7 +66,7 @@ fn device(host: &Host, port: &PortSection) -> Option<String> {
     }
 }
 
-/// A core, its node, and the distance of that node.
+/// A core, its node, and the distance between this node and the device's node.
 type RemoteCore = (u16, u16, u16);
 
 /// Returns the device's node, and the cores on other nodes.

@@ -124,7 +124,7 @@ impl fmt::Display for Stuck {
 /// Observed turns of one thread.
 #[derive(Clone, Copy, Debug)]
 struct TurnObservation {
-    /// Turns at the last feed.
+    /// Number of the thread's turns when the watchdog was last fed.
     turns_at_feed: u64,
     turns: u64,
     /// Time at which this number of turns was first observed.

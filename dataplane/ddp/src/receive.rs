@@ -137,8 +137,9 @@ struct Unfinished<M> {
     tagged: Option<TaggedMessage>,
     /// Bytes of the worker's buffers reserved for these messages.
     account: Account,
-    /// Receives of the first queue, indexed by the distance of their message from the next message. A posted receive is
-    /// queued before its message begins. With a shared source, an entry is `None` until its message begins.
+    /// Receives of the first queue. Index i belongs to the message with MSN next + i, where next is the MSN to be
+    /// delivered next. A posted receive is queued before its message begins. With a shared source, an entry is `None`
+    /// until its message begins.
     receives: LazyDeque<Option<Receive<M>>>,
     /// The shared source of receives, if it has been set.
     source: Option<Arc<dyn ReceiveSource<M>>>,
@@ -331,8 +332,9 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         }
         let mut bytes = [0; MAX_DDP_HEADER];
         let seen = ulpdu.copy_prefix(&mut bytes);
-        // The segment is written once and then read in place. A copy would have to wait for all earlier stores, the
-        // stores of the previous payload included.
+        // `segment` is passed by reference. Its fields were just stored one by one. A copy would load several of them
+        // at once, which the CPU cannot forward from its store buffer: the load would wait for all earlier stores, also
+        // for those of the previous payload.
         let taken = match parse(&bytes[..seen], ulpdu.len()) {
             Ok(header) => {
                 let len = (ulpdu.len() - header.len()) as u32;

@@ -306,7 +306,7 @@ impl Inbound {
         let mut esp = at.start + header.len;
         match (header.protocol, self.sa.encapsulation) {
             (ip::ESP, None) => {}
-            // A NAT may have changed the peer's address and port (RFC 3948 §3.1).
+            // Addresses and UDP ports are not compared with the SA: a NAT may have changed them (RFC 3948 §3.1).
             (ip::UDP, Some(_)) => esp += UDP_HEADER,
             _ => return Err(Refusal::NotOfSa),
         }

@@ -173,7 +173,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Returns true for the steps of the raw port.
+    /// Returns true for steps that require a raw port.
     fn is_raw(&self) -> bool {
         match self {
             Action::Order(_)

@@ -15,7 +15,7 @@ use crate::message::{Kind, Message};
 const MAX_MESSAGE: usize = 4 << 20;
 /// Maximum number of incomplete messages.
 const MAX_PARTIAL: usize = 32;
-/// Start of the draft's Start Key.
+/// First 15 bytes of a Start Key (draft-culley-iwarp-mpa-03 §8.1.1).
 const START_KEY: &[u8; 15] = b"MPA ident frame";
 
 /// Decoder of the device's stream.

@@ -99,7 +99,7 @@ impl Kind {
         NAMES.iter().find(|(name, _)| *name == word).map(|&(_, kind)| kind)
     }
 
-    /// Returns true for session control messages of SCTP.
+    /// Returns true for session control messages of RFC 5043.
     pub fn is_control(self) -> bool {
         matches!(self, Kind::Initiate | Kind::Accept | Kind::Reject | Kind::End | Kind::Control)
     }

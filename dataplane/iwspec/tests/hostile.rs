@@ -58,11 +58,11 @@ fn misbehave(kind: usize, mut stream: TcpStream, seed: u64) {
     let send = |stream: &mut TcpStream, bytes: &[u8]| stream.write_all(bytes).is_ok();
     let _ = stream.set_read_timeout(Some(LIMIT));
     match kind {
-        // Silence.
+        // Sends nothing.
         0 => {
             let _ = stream.read_to_end(&mut vec![]);
         }
-        // Immediate close.
+        // Closes immediately.
         1 => {}
         // Noise instead of a Reply.
         2 => {

@@ -98,7 +98,7 @@ pub struct Counters {
     pub replayed: u64,
     /// Packets refused as damaged, or because no SA matches.
     pub refused: u64,
-    /// SAs replaced.
+    /// Replacements of an SA by a new one.
     pub rekeyed: u64,
 }
 

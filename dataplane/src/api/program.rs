@@ -120,7 +120,7 @@ pub struct SharedReceives {
     /// Protection domain of the receives.
     pd: PdId,
     ring: SharedRing,
-    /// Capacity of the ring in units. At most this many receives remain.
+    /// Capacity of the ring in units of 64 bytes. At most this many receives remain.
     capacity: u64,
     /// Number of remaining receives below which an event is due; 0: no event.
     limit: AtomicU32,
@@ -143,7 +143,7 @@ pub enum SharedReceivesError {
 }
 
 impl SharedReceives {
-    /// Creates an SRQ whose ring has `capacity` units.
+    /// Creates an SRQ whose ring has `capacity` units of 64 bytes.
     pub fn new(
         (program, number): (ProgramId, u32),
         pd: PdId,

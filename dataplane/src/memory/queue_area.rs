@@ -82,7 +82,8 @@ impl QueueArea {
         self.0.mapping.words()
     }
 
-    /// Returns the worker's end of a ring of `capacity` units at byte `offset`. The ring's memory must be zero.
+    /// Returns the worker's end of a ring of `capacity` units (64 bytes each) at byte `offset`. The ring's memory must
+    /// be zero.
     ///
     /// # Errors
     /// The capacity is refused, or the ring is not within the area.
@@ -93,8 +94,8 @@ impl QueueArea {
         Ok(RingConsumer { queue, _area: self.clone() })
     }
 
-    /// Returns the workers' end of a shared receive queue of `capacity` units at byte `offset`. The queue's memory must
-    /// be zero.
+    /// Returns the workers' end of a shared receive queue of `capacity` units (64 bytes each) at byte `offset`. The
+    /// queue's memory must be zero.
     ///
     /// # Errors
     /// The capacity is refused, or the queue is not within the area.

@@ -124,8 +124,8 @@ impl Interface {
         self.v4.contains(&u32::from(address))
     }
 
-    /// Returns true if the address is on this link: in the prefix of an own address, or IPv6 link-local if the
-    /// interface has an IPv6 address.
+    /// Returns true if the address is on this link: in the prefix of an address of the interface, or IPv6
+    /// link-local if the interface has an IPv6 address.
     pub fn is_on_link(&self, address: IpAddr) -> bool {
         matches!(address, IpAddr::V6(a) if a.is_unicast_link_local() && self.has_v6_address())
             || self.addresses.iter().any(|net| net.contains(&address))
@@ -167,7 +167,7 @@ impl Interface {
     }
 
     /// Returns true if the interface is a member of the IPv6 multicast group: all nodes, or the solicited-node group of
-    /// an own address (RFC 4291 §2.8). False without an IPv6 address.
+    /// one of its addresses (RFC 4291 §2.8). False without an IPv6 address.
     pub fn is_in_group(&self, group: Ipv6Addr) -> bool {
         self.has_v6_address()
             && (group == ALL_NODES
@@ -177,7 +177,7 @@ impl Interface {
     }
 
     /// Returns true if the interface accepts frames to this destination: its own address, broadcast, IPv6's group of
-    /// all nodes, or the solicited-node group of an own IPv6 address.
+    /// all nodes, or the solicited-node group of one of its IPv6 addresses.
     pub fn accepts_mac(&self, mac: Mac) -> bool {
         mac == self.mac
             || mac == BROADCAST

@@ -100,8 +100,8 @@ mod tests {
     use super::*;
     use crate::port::PortConfig;
 
-    /// Returns whether rules are requested from `device`, and the `sctp_rules` and statements that result from its
-    /// answer `rules`.
+    /// Chooses RSS for `device`, and applies its answer `rules`. Returns true if rules were requested (`None` without
+    /// RSS), true if the table has them, and all statements.
     fn choose_and_apply(
         config: &PortConfig,
         device: &DeviceInfo,

@@ -114,8 +114,8 @@ pub(in crate::worker) enum Forwarding {
     Allowed,
     /// Another worker has forwarded the packet to this worker.
     Done,
-    /// A stream of this worker has sent the packet to an own address. The stream at the other end belongs to this
-    /// worker, too, and checksums are not verified.
+    /// A stream of this worker has sent the packet to an address of the appliance. The stream at the other end belongs
+    /// to this worker, too, and checksums are not verified.
     Looped,
 }
 

@@ -32,20 +32,21 @@ pub enum Fate {
 
 /// Records in flight by index, the oldest first.
 pub trait InFlight {
-    /// Returns the index of the first record that the search has not passed.
+    /// Returns the edge: the index of the first record that the search has not passed.
     fn edge(&self) -> usize;
 
-    /// Moves the edge to `index`, above zero: every record before it has arrived, is lost or was
+    /// Moves the edge to `index`, which is greater than 0. Every record before `index` has arrived, is lost or was
     /// retransmitted.
     fn set_edge(&mut self, index: usize);
 
-    /// Returns the state of the record at `index`, `None` beyond the last.
+    /// Returns the state of the record at `index`; `None` if `index` is beyond the last record.
     fn fate(&self, index: usize) -> Option<Fate>;
 
     /// Marks a record as lost.
     fn mark_lost(&mut self, index: usize);
 
-    /// Returns the queue of retransmissions by time: the first number of each, and its transmission time.
+    /// Returns the queue of retransmissions, oldest first: the first sequence number of each, and its transmission
+    /// time.
     fn resend_queue(&mut self) -> &mut VecDeque<(ExtSeq, Instant)>;
 
     /// Returns index and end of the record that begins at `start` and was retransmitted at `at`. `None` if it has

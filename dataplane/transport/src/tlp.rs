@@ -6,9 +6,10 @@ use crate::ranges::Range;
 use crate::rtt::RttEstimator;
 use crate::seq::ExtSeq;
 
-/// Minimum time beyond a round trip before a probe (RFC 8985 §7.2: the granularity of timers). A worker that sleeps
-/// without a descriptor to wake it polls every 50 µs. The peer takes several times that to process a full burst, and in
-/// slow start its queue of received bursts grows.
+/// Minimum time beyond a round trip before a probe (the timer granularity of RFC 8985 §7.2). A peer that is this
+/// appliance may notice a burst 50 µs late, because a sleeping worker without a descriptor to wake it polls at this
+/// interval. The peer takes several times as long to process a full burst, and in slow start further bursts wait. 500
+/// µs is longer than this, so a slow peer causes no probes.
 const GRANULARITY: Nanos = Nanos::from_micros(500);
 
 /// If the peer may delay its acknowledgement: minimum time beyond a round trip before a probe. Otherwise: upper bound
@@ -111,7 +112,7 @@ impl TailLossProbe {
     }
 
     /// Returns true if no probe is outstanding and a round trip was measured since the last probe (RFC 8985 §7.3). The
-    /// caller checks that a round trip was ever measured.
+    /// caller must check that a round trip was measured at all.
     pub fn may_probe(&self) -> bool {
         self.end_seq.is_none() && !self.unmeasured
     }

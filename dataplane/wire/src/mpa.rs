@@ -316,14 +316,14 @@ pub enum FrameError {
     PrivateDataLength(usize),
 }
 
-/// The Start Key of the first MPA draft (its §8.1.1): 15 bytes of key, then one byte with M, C, reserved bits and Rev.
+/// A Start Key (draft-culley-iwarp-mpa-03 §8.1.1): 15 bytes of key, then one byte with M, C, reserved bits and Rev.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StartKeyRepr {
     /// M: the sender of this key requires markers in the data that it receives.
     pub markers: bool,
     /// C: the sender of this key prefers CRCs.
     pub crc: bool,
-    /// Rev, 0 to 7. By the draft, any value except 0 closes the connection.
+    /// Rev, 0 to 7. The draft requires that any value except 0 closes the connection.
     pub revision: u8,
 }
 

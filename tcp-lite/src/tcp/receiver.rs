@@ -24,8 +24,9 @@ const INITIAL_WINDOW: u64 = 10;
 /// Maximum number of duplicate acknowledgements owed to a peer without SACK.
 const MAX_OWED_DUP_ACKS: u8 = 8;
 
-/// Maximum number of pending acknowledgements with an older ECE state (DCTCP). Segments before further changes within a
-/// burst are acknowledged with the state at the end of the burst.
+/// Maximum number of pending acknowledgements with an older ECE state (RFC 8257 §3.2). Each change of the CE mark
+/// within a burst adds one. After more changes, the remaining segments are acknowledged with the ECE state at the end
+/// of the burst.
 const MAX_EARLIER_ACKS: usize = 4;
 
 /// Number of segments that are acknowledged at once after a gap was filled.

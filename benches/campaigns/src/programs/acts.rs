@@ -347,7 +347,7 @@ impl Hostile<'_> {
         Ok(attempts)
     }
 
-    /// Walks through a session. [`STEPS`] is the number of steps.
+    /// Performs the [`STEPS`] steps of a session, from the attach to the deregistration of its memory.
     fn walk(&mut self) -> Result<u64> {
         let mut steps = Steps(0);
         steps.next("attaching")?;

@@ -45,7 +45,7 @@ use super::connections::ConnectionTally;
 /// Rights of a caller. Each role includes the rights of the preceding roles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Read state, counters and events.
+    /// Read state, counters and events, including the contents of messages in events.
     View,
     /// Change regions, listeners, streams and jobs, and read the contents of regions and frames.
     Operate,

@@ -122,15 +122,16 @@ pub enum LoadPeer {
 /// Operation that `ddpctl bench` repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Load {
-    /// Write into a region of the peer; a latency ends with the acknowledgement
+    /// Write into a region of the peer. Latency is measured from the post, or with --rate from its due time, to the
+    /// acknowledgement
     Write,
     /// Read from a region of the peer with RDMA Reads
     Read,
-    /// Send messages that the peer discards (service = "sink"); a latency ends with the acknowledgement
+    /// Send messages that the peer discards (service = "sink"). Latency is measured as for write
     Send,
     /// Send messages that the peer returns (service = "echo")
     Echo,
-    /// Open streams and reset them, --streams at a time; a latency ends when the stream is established
+    /// Open streams and reset them, --streams at a time. Latency is measured until the stream is established
     Connect,
 }
 

@@ -144,8 +144,8 @@ impl Core {
         self.streams.close_if_answered(&mut self.env, stream);
     }
 
-    /// Handles the result of a service's operation. After a success, the service continues or the receive buffer is
-    /// reposted, as `after` specifies. A failure ends the stream.
+    /// Handles the result of a service's operation. A failure ends the stream. After a success, `after` selects:
+    /// nothing follows, the receive buffer is reposted, or the service continues after its Read or Write.
     fn on_service_posted(
         &mut self,
         id: StreamId,

@@ -1,11 +1,11 @@
 //! The operations that this end's ULP posts, until they complete in order (RFC 5040 §5.5 (13), (15)).
 //!
 //! ```text
-//!  number:  first ............ first waiting ... end
-//!           | handed to DDP, or | not handed
-//!           | ended behind an   | to DDP
-//!           | unfinished one    |
+//!  first                     first + first_waiting            end
+//!  | handed to DDP, or ended | not handed to DDP, or flushed |
 //! ```
+//!
+//! Ended operations stay in the queue until all earlier operations have been reported.
 
 use base::LazyDeque;
 

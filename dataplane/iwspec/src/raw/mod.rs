@@ -1,6 +1,7 @@
-//! The raw port: an address of its own on a link of this host, without the kernel's TCP.
+//! The raw port: an IP address of the tester on a link of this host. Its TCP runs in this process, not in the kernel.
 //!
-//! Cases with it decide which bytes of the stream each TCP segment has, and see the device's segments.
+//! Cases that use it decide which bytes of the stream each TCP segment contains, and see the boundaries of the device's
+//! segments.
 //!
 //! | part | module |
 //! |---|---|
@@ -9,7 +10,7 @@
 //! | TCP, sans-IO | [`tcp`] |
 //! | a connection on a port | [`stream`] |
 //!
-//! The address must not be one of the kernel's, which would reset connections that it did not open.
+//! The address must not be assigned to this host: its kernel would reset the tester's connections.
 
 pub mod port;
 pub mod station;
@@ -28,13 +29,13 @@ const ADDRESS_WAIT: Duration = Duration::from_millis(500);
 /// Settings of the raw port.
 #[derive(Clone, Debug)]
 pub struct Raw {
-    /// Link
+    /// Link of the port.
     pub medium: Medium,
-    /// The tester's address, unused on the link.
+    /// The tester's IP address. No host on the link may use it.
     pub address: IpAddr,
-    /// Router to the device; `None`: the device is on the link.
+    /// Router to the device; `None` if the device is on the link.
     pub via: Option<IpAddr>,
-    /// Longest IP packet, bytes.
+    /// Maximum length of an IP packet, bytes.
     pub mtu: u16,
 }
 
@@ -50,23 +51,24 @@ impl std::str::FromStr for Raw {
     }
 }
 
-/// A received packet for the tester's address, and the frame that it came in.
+/// A received frame: its classification, and its bytes from the Ethernet header on.
 pub type Packet = (ReceivedFrame, Vec<u8>);
 
-/// The tester on an open port, with the next hop resolved.
+/// The tester on an open port.
 #[derive(Debug)]
 pub struct Host {
-    /// Addresses
+    /// Addresses of the tester, the device and the next hop.
     pub station: Station,
     port: Port,
     mtu: usize,
 }
 
 impl Host {
-    /// Opens the port towards `device`, and resolves the next hop until `deadline`.
+    /// Opens the port towards `device`, and resolves the hardware address of the next hop.
     ///
     /// # Errors
-    /// One sentence: the port does not open, or the next hop does not answer.
+    /// One sentence: the address families differ, the port does not open or fails, or the next hop does not answer
+    /// before `deadline`.
     pub fn open(raw: &Raw, device: IpAddr, deadline: Instant) -> Result<Host, String> {
         if raw.address.is_ipv4() != device.is_ipv4()
             || raw.via.is_some_and(|via| via.is_ipv4() != device.is_ipv4())
@@ -94,7 +96,7 @@ impl Host {
         ))
     }
 
-    /// Opens the port. The next hop is that of the first received packet.
+    /// Opens the port without resolving the next hop.
     fn unresolved(raw: &Raw, device: IpAddr) -> Result<Host, String> {
         let port = raw.medium.open()?;
         let station = Station {
@@ -107,20 +109,20 @@ impl Host {
         Ok(Host { station, port, mtu: usize::from(raw.mtu) })
     }
 
-    /// Longest IP packet, bytes.
+    /// Returns the maximum length of an IP packet, bytes.
     pub fn mtu(&self) -> usize {
         self.mtu
     }
 
-    /// Returns the length of a packet to the device with its IP header, bytes.
+    /// Returns the length of the IP packet that contains `packet`, bytes; 0 while the next hop is not resolved.
     pub fn packet_length(&self, packet: &TransportPacket) -> usize {
         self.station.wrap(packet).map_or(0, |frame| frame.len() - station::ETHERNET)
     }
 
-    /// Sends a packet to the device.
+    /// Sends a packet to the device. Returns its frame.
     ///
     /// # Errors
-    /// One sentence: the packet is too long, or the port fails.
+    /// One sentence: the next hop is not resolved, the packet is longer than the MTU, or the port fails.
     pub fn send(&mut self, packet: &TransportPacket) -> Result<Vec<u8>, String> {
         let frame = self.station.wrap(packet).ok_or("the next hop is not resolved")?;
         let length = frame.len() - station::ETHERNET;
@@ -139,7 +141,8 @@ impl Host {
         self.port.send(frame)
     }
 
-    /// Returns the next packet for the tester until `until`, from any host, which becomes the device.
+    /// Returns the next packet for the tester; `None` if none arrives before `until`. The sender of a packet to the
+    /// tester becomes the device and the next hop. Answers ARP requests and neighbour solicitations.
     ///
     /// # Errors
     /// One sentence: the port fails.
@@ -159,7 +162,8 @@ impl Host {
         Ok(None)
     }
 
-    /// Returns the next packet of the device until `until`. Answers ARP requests and neighbour solicitations.
+    /// Returns the next packet of the device; `None` if none arrives before `until`, or once the next hop is resolved.
+    /// Answers ARP requests and neighbour solicitations.
     ///
     /// # Errors
     /// One sentence: the port fails.
@@ -170,7 +174,7 @@ impl Host {
                 ReceivedFrame::AddressRequest(answer) => self.port.send(&answer)?,
                 ReceivedFrame::Resolved => return Ok(None),
                 received => {
-                    // A joined segment has lost the boundaries that the device chose.
+                    // A frame longer than the MTU was joined from several segments, whose boundaries are lost.
                     let joined = frame.len() > self.mtu + station::ETHERNET;
                     let received = if joined { ReceivedFrame::Damaged(JOINED) } else { received };
                     return Ok(Some((received, frame)));

@@ -12,9 +12,9 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, bind, so
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use smoltcp::wire::EthernetAddress;
 
-/// Longest frame that is received, bytes: an IP packet behind an Ethernet header.
+/// Maximum length of a received frame, bytes: the Ethernet header and the longest IP packet.
 const MAX_FRAME: usize = 65_535 + 14;
-/// Frames that wait at a port in memory. More are lost, as on a real link.
+/// Maximum number of frames that wait at a port of a link in memory. Further frames are lost, as on a real link.
 const MEMORY_QUEUE: usize = 1024;
 
 /// Link of the raw port.
@@ -29,7 +29,7 @@ pub enum Medium {
 /// An open port.
 #[derive(Debug)]
 pub enum Port {
-    /// AF_PACKET socket
+    /// AF_PACKET socket of an interface.
     Interface(PacketSocket),
     /// Port of a link in memory.
     Memory(MemoryPort),
@@ -39,7 +39,8 @@ impl Medium {
     /// Opens a port.
     ///
     /// # Errors
-    /// One sentence: there is no such interface, or CAP_NET_RAW is missing.
+    /// One sentence: the interface does not exist or is not an Ethernet interface, CAP_NET_RAW is missing, or the
+    /// socket cannot be created.
     pub fn open(&self) -> Result<Port, String> {
         match self {
             Medium::Interface(name) => PacketSocket::open(name).map(Port::Interface),
@@ -49,7 +50,7 @@ impl Medium {
 }
 
 impl Port {
-    /// Hardware address
+    /// Returns the port's hardware address.
     pub fn mac(&self) -> EthernetAddress {
         match self {
             Port::Interface(socket) => socket.mac,
@@ -57,7 +58,7 @@ impl Port {
         }
     }
 
-    /// Sends a frame. A full queue loses it.
+    /// Sends a frame. It is lost if the queue of the interface or of a receiving port is full.
     ///
     /// # Errors
     /// One sentence: the interface fails.
@@ -71,7 +72,7 @@ impl Port {
         }
     }
 
-    /// Returns the next frame until `until`.
+    /// Returns the next frame; `None` if none arrives before `until`.
     ///
     /// # Errors
     /// One sentence: the interface fails.
@@ -149,7 +150,8 @@ impl PacketSocket {
     }
 }
 
-/// Returns true if the socket may work later: its queue is full or empty.
+/// Returns true for errors after which the socket can still be used: its queue is full or empty, or a signal
+/// interrupted the call.
 fn is_loss(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
         || error.raw_os_error() == Some(Errno::ENOBUFS as i32)
@@ -174,7 +176,7 @@ pub struct MemoryPort {
 }
 
 impl Hub {
-    /// Attaches a port, with a hardware address of its own.
+    /// Attaches a port with a hardware address that no other port of the link has.
     pub fn attach(&self) -> MemoryPort {
         let (sender, frames) = sync_channel(MEMORY_QUEUE);
         let mut ports = self.0.lock().unwrap_or_else(PoisonError::into_inner);

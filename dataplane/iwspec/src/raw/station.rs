@@ -18,7 +18,7 @@ pub const ETHERNET: usize = 14;
 const IPV4: usize = 20;
 const IPV6: usize = 40;
 const SCTP: IpProtocol = IpProtocol::Unknown(132);
-/// Bytes of a packet that an ICMP report quotes, at most.
+/// Maximum number of bytes of a packet that an ICMP report quotes.
 const QUOTED: usize = 500;
 /// Hop limit of sent packets; RFC 4861 §7.1 requires 255 for neighbour discovery.
 const HOP_LIMIT: u8 = 255;
@@ -327,7 +327,8 @@ impl Station {
     }
 }
 
-/// Reads an ICMP message that may be a report of a packet that is too big. `kind` is its type and code.
+/// Returns the MTU of an ICMP report that a packet was too big, or [`ReceivedFrame::Other`] for another message.
+/// `kind`: type and code of such a report.
 fn too_big(kind: [u8; 2], message: &[u8]) -> ReceivedFrame {
     match message.get(..8) {
         Some(&[a, b, _, _, _, _, high, low]) if [a, b] == kind => {

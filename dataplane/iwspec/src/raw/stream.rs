@@ -10,43 +10,43 @@ use super::station::{ETHERNET, ReceivedFrame, TransportPacket};
 use super::tcp::{Arrival, Settings, Tcp};
 use super::{Host, Raw};
 
-/// First port of the dynamic range (RFC 6335 §6), and the number of them.
+/// First port and number of ports of the dynamic range (RFC 6335 §6).
 const DYNAMIC: (u16, u16) = (49_152, 16_384);
 
-/// Time for the handshake of a connection that the device has opened.
+/// Minimum time for the handshake after the device's SYN.
 const HANDSHAKE: Duration = Duration::from_secs(3);
 
 /// Direction of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
-    /// Sent
+    /// Sent by the tester.
     Out,
-    /// Received
+    /// Received by the tester.
     In,
 }
 
-/// A connection.
+/// A TCP connection to the device on a raw port.
 #[derive(Debug)]
 pub struct RawStream {
     host: Host,
     tcp: Tcp,
     began: Clock,
-    /// Position behind the bytes of the stream that the user has named.
+    /// Position after the bytes that [`reserve`](Self::reserve) has appended to the stream.
     end: u64,
-    /// MTU of a simulated router on the device's path.
+    /// MTU of a simulated router between device and tester, bytes; `None` without a router.
     path: Option<usize>,
-    /// IP packets since the last [`Self::take_packets`].
+    /// IP packets since the last [`take_packets`](Self::take_packets), up to a maximum number.
     packets: Vec<(Direction, Vec<u8>)>,
-    /// Own and device's address.
+    /// Address and port of the tester and of the device.
     addresses: (SocketAddr, SocketAddr),
     failure: Option<String>,
 }
 
 impl RawStream {
-    /// Opens a connection to the device until `deadline`.
+    /// Opens a connection to the device.
     ///
     /// # Errors
-    /// One sentence with the reason why there is no connection.
+    /// One sentence with the reason why no connection is established before `deadline`.
     pub fn connect(
         raw: &Raw,
         device: SocketAddr,
@@ -60,7 +60,7 @@ impl RawStream {
         RawStream::new(host, tcp, addresses).established(deadline)
     }
 
-    /// Accepts a connection that the device opens to `port` until `deadline`.
+    /// Waits until `deadline` for the device to connect to `port`, and accepts this connection.
     ///
     /// # Errors
     /// One sentence with the reason why there is no connection.
@@ -119,12 +119,12 @@ impl RawStream {
         Ok(self)
     }
 
-    /// Own and device's address.
+    /// Returns address and port of the tester and of the device.
     pub fn addresses(&self) -> (SocketAddr, SocketAddr) {
         self.addresses
     }
 
-    /// Longest payload of a segment to the device, bytes.
+    /// Returns the maximum payload of a segment to the device, bytes.
     pub fn emss(&self) -> usize {
         self.tcp.emss()
     }
@@ -145,17 +145,18 @@ impl RawStream {
         self.flush();
     }
 
-    /// Drops the next segments of the device that have payload.
+    /// Drops the next `segments` segments of the device that have payload.
     pub fn lose(&mut self, segments: usize) {
         self.tcp.lose(segments);
     }
 
-    /// From now on, drops longer IP packets of the device and reports this MTU by ICMP, as a router does.
+    /// From now on, drops segments with payload whose IP packet is longer than `mtu` bytes, and reports this MTU to the
+    /// device by ICMP, as a router does.
     pub fn limit_path(&mut self, mtu: usize) {
         self.path = Some(mtu);
     }
 
-    /// Sends FIN behind all bytes.
+    /// Sends a FIN after all bytes of the stream.
     pub fn finish(&mut self) {
         self.tcp.handle_timeout(self.now());
         self.tcp.finish(self.end);
@@ -170,10 +171,10 @@ impl RawStream {
         }
     }
 
-    /// Returns the next event until `deadline`; `None` after it.
+    /// Returns the next event; `None` if none occurs before `deadline`.
     ///
     /// # Errors
-    /// One sentence: the port has failed, or a packet of the device is damaged.
+    /// One sentence: the port has failed, a packet of the device is damaged, or too many segments are unacknowledged.
     pub fn receive(&mut self, deadline: Clock) -> Result<Option<Arrival>, String> {
         loop {
             if let Some(arrival) = self.tcp.poll_arrival() {
@@ -189,19 +190,19 @@ impl RawStream {
         }
     }
 
-    /// Acknowledges and retransmits until `deadline`, and keeps what arrives.
+    /// Acknowledges and retransmits until `deadline`. Arrivals remain for [`receive`](Self::receive).
     pub fn wait(&mut self, deadline: Clock) {
         while self.failure.is_none() && Clock::now() < deadline {
             self.step(deadline);
         }
     }
 
-    /// Removes and returns the IP packets so far.
+    /// Removes and returns the recorded IP packets.
     pub fn take_packets(&mut self) -> Vec<(Direction, Vec<u8>)> {
         std::mem::take(&mut self.packets)
     }
 
-    /// Waits for one packet, until the next time-out of TCP or `deadline`, and transmits.
+    /// Waits for one packet, at most until TCP's next time-out or `deadline`. Processes the packet and transmits.
     fn step(&mut self, deadline: Clock) {
         self.flush();
         let until = match self.tcp.poll_timeout() {
@@ -242,7 +243,8 @@ impl RawStream {
         }
     }
 
-    /// Reports a packet that is longer than `mtu`, as a router does. False if it is not.
+    /// Reports a segment with payload whose IP packet is longer than `mtu` bytes, as a router does. Returns false for
+    /// any other segment.
     fn refuse(&mut self, segment: &Segment, frame: &[u8], mtu: usize) -> bool {
         let packet = &frame[ETHERNET..];
         let too_long = packet.len() > mtu && !segment.payload.is_empty();
@@ -269,7 +271,7 @@ impl RawStream {
     }
 
     fn record(&mut self, direction: Direction, frame: &[u8]) {
-        /// Packets that are kept for the transcript, at most.
+        /// Maximum number of packets kept for the transcript.
         const MAX_PACKETS: usize = 4096;
         if self.packets.len() < MAX_PACKETS {
             self.packets.push((direction, frame.get(ETHERNET..).unwrap_or_default().to_vec()));
@@ -282,7 +284,7 @@ impl RawStream {
 }
 
 impl Drop for RawStream {
-    /// Ends the device's connection.
+    /// Resets the connection, so that the device's end does not remain open.
     fn drop(&mut self) {
         self.flush();
         self.reset();

@@ -1,16 +1,19 @@
-//! A TCP for tests, sans-IO: the owner decides which bytes of the stream each segment has, and sees the boundaries of the
-//! segments that it receives.
+//! A TCP for tests, sans-IO: the owner decides which bytes of the stream each segment contains, and sees the boundaries
+//! of received segments.
 //!
 //! ```text
-//!  sent bytes       0 ........ acknowledged ........ 2^64      segments of the owner, in any order, with holes
-//!  received bytes   0 ........ next ... WINDOW                 segments behind a hole wait here
+//!  sent bytes       0 ..... acknowledged ..... window_end
+//!  received bytes   0 ..... next ..... next + WINDOW
 //! ```
+//!
+//! The owner sends segments in any order, also with holes between them. They wait until they fit into the peer's
+//! window. Received segments beyond a hole wait until the hole is filled.
 //!
 //! After each call of [`Tcp::input`], [`Tcp::send`] and [`Tcp::handle_timeout`] the owner drains
 //! [`Tcp::poll_transmit`] and [`Tcp::poll_arrival`].
 //!
-//! Left out: congestion control, window scale, SACK, probes of a closed window, TIME-WAIT. Positions and lengths are
-//! bytes; position 0 is the byte after the SYN.
+//! Not included: congestion control, window scale, SACK, probes of a closed window, TIME-WAIT. Positions and lengths
+//! are bytes; position 0 is the byte after the SYN.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -18,7 +21,7 @@ use std::time::Duration;
 use base::Instant;
 use dialogue::segment::{Flags, Options, Segment};
 
-/// Window to announce. Bytes beyond it are dropped.
+/// Window to announce, bytes. Segments that end beyond it are dropped.
 const WINDOW: u16 = 65535;
 /// First retransmission time-out. It doubles up to [`MAX_RTO`].
 const MIN_RTO: Duration = Duration::from_millis(150);
@@ -27,7 +30,7 @@ const MAX_RTO: Duration = Duration::from_secs(2);
 const DEFAULT_MSS: u16 = 536;
 /// Bytes of the timestamps option, padded (RFC 7323 §3.2, appendix A).
 const TIMESTAMPS: usize = 12;
-/// Segments that wait for their transmission or acknowledgement, at most.
+/// Maximum number of segments that wait for transmission or acknowledgement.
 const MAX_SEGMENTS: usize = 4096;
 
 /// Behaviour of one end.
@@ -37,11 +40,11 @@ pub struct Settings {
     pub mss: u16,
     /// True to use timestamps if the peer does, too (RFC 7323).
     pub timestamps: bool,
-    /// Flaw: takes segments in the order of their arrival.
+    /// Flaw: takes each segment's payload as the next bytes of the stream, even if earlier bytes are missing.
     pub ignores_holes: bool,
-    /// Flaw: hands bytes that arrive again to the user again.
+    /// Flaw: delivers bytes again when they arrive again.
     pub takes_repeats: bool,
-    /// Flaw: retransmits all bytes in segments of this length.
+    /// Flaw: retransmits bytes in segments of this length (bytes) instead of the owner's segments.
     pub resegments: Option<usize>,
 }
 
@@ -60,11 +63,11 @@ impl Default for Settings {
 /// Event for the user.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Arrival {
-    /// Payload of one segment, in the order of the stream. Bytes that came before are removed.
+    /// Payload of one segment, without bytes that were delivered before. Payloads are in stream order.
     Payload(Vec<u8>),
     /// FIN, after all bytes.
     Fin,
-    /// RST
+    /// RST of the peer.
     Reset,
 }
 
@@ -108,13 +111,13 @@ impl Piece {
 pub struct Tcp {
     settings: Settings,
     state: State,
-    /// Own port, peer's port.
+    /// Port of this end, port of the peer.
     ports: (u16, u16),
     own_iss: u32,
     peer_iss: u32,
     peer_mss: u16,
     timestamps: bool,
-    /// Timestamp to echo.
+    /// The peer's last timestamp value, to be echoed.
     echo: u32,
     now: Instant,
     acknowledged: u64,
@@ -137,7 +140,7 @@ struct Received {
     /// Position of the next byte for the user.
     next: u64,
     behind_hole: BTreeMap<u64, Vec<u8>>,
-    /// Position of the FIN, if it is behind a hole.
+    /// Position of a received FIN that is not delivered yet.
     fin: Option<u64>,
     arrivals: VecDeque<Arrival>,
 }
@@ -150,7 +153,7 @@ impl Tcp {
         tcp
     }
 
-    /// Accepts the connection of a received SYN.
+    /// Accepts a connection: answers the received SYN.
     pub fn accept(settings: Settings, syn: &Segment, iss: u32, now: Instant) -> Tcp {
         let ports = (syn.dst_port, syn.src_port);
         let mut tcp = Tcp::new(settings, State::SynReceived, ports, iss, now);
@@ -183,12 +186,12 @@ impl Tcp {
         }
     }
 
-    /// Returns true once the handshake is complete, until a RST.
+    /// Returns true from the end of the handshake until a RST of either end.
     pub fn is_open(&self) -> bool {
         self.state == State::Open
     }
 
-    /// Returns true after a RST of the peer.
+    /// Returns true after a RST of either end.
     pub fn is_closed(&self) -> bool {
         self.state == State::Closed
     }
@@ -199,7 +202,8 @@ impl Tcp {
         usize::from(self.peer_mss).saturating_sub(options).max(1)
     }
 
-    /// Lowers the MSS of the peer, for a path with a smaller MTU.
+    /// Limits the peer's MSS to `mss`, for a path with a smaller MTU. If this lowers it, cuts longer segments and
+    /// retransmits everything in flight.
     pub fn lower_mss(&mut self, mss: u16) {
         if mss < self.peer_mss {
             self.peer_mss = mss;
@@ -211,13 +215,13 @@ impl Tcp {
         }
     }
 
-    /// Drops the next `segments` segments with payload.
+    /// Drops the next `segments` received segments with payload.
     pub fn lose(&mut self, segments: usize) {
         self.lose = segments;
     }
 
-    /// Sends `bytes` at `position` of the stream. They are one segment unless they are longer than [`Self::emss`].
-    /// False if too many segments wait.
+    /// Sends `bytes` at `position` of the stream, as one segment unless they are longer than [`emss`](Self::emss).
+    /// Returns false and sends nothing if too many segments wait for transmission or acknowledgement.
     pub fn send(&mut self, position: u64, bytes: &[u8]) -> bool {
         if self.waiting.len() + self.flight.len() >= MAX_SEGMENTS {
             return false;
@@ -228,14 +232,14 @@ impl Tcp {
         true
     }
 
-    /// Sends FIN behind position `end`.
+    /// Sends a FIN at `end`, the position after the last byte.
     pub fn finish(&mut self, end: u64) {
         self.waiting.push_back(Piece { position: end, bytes: vec![], fin: true });
         self.transmit();
     }
 
-    /// Resets the connection. The peer takes a RST only at exactly the position that it expects (RFC 5961 §3.2): behind
-    /// the acknowledged bytes, or behind all.
+    /// Resets the connection. The peer accepts a RST only with exactly the sequence number that it expects (RFC 5961
+    /// §3.2), so one RST follows the acknowledged bytes, and another follows all sent bytes.
     pub fn reset(&mut self) {
         self.state = State::Closed;
         self.timer = None;
@@ -372,7 +376,7 @@ impl Tcp {
             return;
         }
         let base = self.peer_iss.wrapping_add(1).wrapping_add(self.received.next as u32);
-        // Signed: bytes that came before are below zero.
+        // Signed: negative if the segment begins with bytes that were delivered before.
         let offset = i64::from(segment.seq.wrapping_sub(base) as i32);
         let position =
             self.received.next as i64 + if self.settings.ignores_holes { 0 } else { offset };
@@ -384,7 +388,7 @@ impl Tcp {
         self.acknowledge();
     }
 
-    /// Moves waiting segments into the peer's window.
+    /// Sends waiting segments that fit into the peer's window.
     fn transmit(&mut self) {
         while self.state == State::Open
             && self.waiting.front().is_some_and(|piece| piece.end() <= self.window_end)
@@ -409,7 +413,7 @@ impl Tcp {
         self.arm();
     }
 
-    /// Flaw: joins the segments in flight, and cuts them at other positions.
+    /// Flaw: joins the segments in flight, and cuts their bytes into segments of `size` bytes.
     fn resegment(&mut self, size: usize) {
         let fin = self.flight.iter().find(|piece| piece.fin).cloned();
         let Some(first) = self.flight.first().map(|piece| piece.position) else { return };
@@ -471,7 +475,8 @@ impl Tcp {
 }
 
 impl Received {
-    /// Keeps the new bytes of a payload, within the window.
+    /// Stores the new bytes of a payload. Drops them if they end beyond the window, or if more than [`WINDOW`] bytes
+    /// would be stored. With `takes_repeats`, delivers a payload that begins with old bytes at once.
     fn place(&mut self, position: i64, payload: &[u8], takes_repeats: bool) {
         let old = (self.next as i64 - position).max(0) as usize;
         if old > 0 && takes_repeats && !payload.is_empty() {
@@ -480,7 +485,7 @@ impl Received {
         let Some(new) = payload.get(old..).filter(|new| !new.is_empty()) else { return };
         let position = (position + old as i64) as u64;
         let fits = position + new.len() as u64 <= self.next + u64::from(WINDOW);
-        // Segments may overlap.
+        // The sum is limited, too, because stored segments may overlap.
         let kept: usize = self.behind_hole.values().map(Vec::len).sum();
         if fits && kept + new.len() <= usize::from(WINDOW) {
             let stored = self.behind_hole.entry(position).or_default();
@@ -490,7 +495,7 @@ impl Received {
         }
     }
 
-    /// Gives the user what follows the bytes that it has.
+    /// Delivers the bytes from `next` to the first hole, and the FIN after the last byte.
     fn drain(&mut self) {
         while let Some(entry) = self.behind_hole.first_entry() {
             if *entry.key() > self.next {

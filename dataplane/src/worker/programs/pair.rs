@@ -62,7 +62,7 @@ pub(super) struct ReceiveQueue {
     /// The SRQ; `None` if the QP has its own ring.
     pub(super) shared: Option<SharedQueue>,
     pub(super) max: usize,
-    /// Receives posted from the own ring, oldest first.
+    /// Receives taken from the QP's own ring and not complete yet, oldest first.
     posted: VecDeque<PostedReceive>,
     completions: u32,
 }
@@ -385,7 +385,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// Allows the program to reuse all units that were taken from the own ring.
+    /// Allows the program to reuse all units that were taken from the QP's own ring.
     pub(super) fn release(&mut self) {
         if let Some(ring) = &mut self.ring {
             ring.release();

@@ -74,8 +74,8 @@ impl UnmatchedBudget {
 }
 
 impl<Io: PortIo> Core<Io> {
-    /// Begins a burst. The budget is limited if there are streams to serve and the burst is full, so that more frames
-    /// may wait.
+    /// Begins a burst. Limits both budgets if there are streams to serve and the burst is `full`: more frames may then
+    /// wait in the receive queue.
     #[inline]
     pub(in crate::worker) fn begin_burst(&mut self, full: bool) {
         let limited = full && self.has_streams();

@@ -340,7 +340,7 @@ impl<Io: PortIo> Core<Io> {
                 Transport::Sctp => steering.owner_by_ports(remote, local),
             };
             let ours = owner.0 == self.env.index;
-            // A connection to an own address has two different ends.
+            // A connection to the interface's own address needs another port at this end.
             let is_free = local != remote && flows.candidate(flows.hash(&flow)).is_none();
             (ours && is_free).then_some(local)
         })

@@ -352,8 +352,8 @@ impl LossRecovery {
 }
 
 impl LossRecovery {
-    /// Returns true if [`on_single_ack`](Self::on_single_ack) has the same effect as the separate steps. No loss
-    /// episode remains, no probe is outstanding or due, and the congestion controller needs no samples.
+    /// Returns true if [`on_single_ack`](Self::on_single_ack) has the same effect as the separate steps: if no
+    /// loss episode remains, no probe is outstanding or due, and the congestion controller needs no samples.
     #[inline]
     pub fn accepts_single_ack(&self, state: &FlightState) -> bool {
         self.is_settled()

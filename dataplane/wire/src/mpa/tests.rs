@@ -112,7 +112,7 @@ fn private_data_needs_all_its_bytes() {
     assert_eq!(Frame::new(&bytes).unwrap().private_data(), Some(&[0, 0, 0, 9][..]));
 }
 
-// MPA draft §8.1.1
+// draft-culley-iwarp-mpa-03 §8.1.1
 #[test]
 fn start_key_matches_draft_bytes() {
     let key = StartKeyRepr { markers: true, crc: true, revision: 0 };

@@ -133,7 +133,7 @@ fn answered_window_probes_keep_connection_open() {
     script.run(&format!("{at:.1} state ESTABLISHED"));
 }
 
-// R2 is 5 s, shorter than the later intervals of probes. Answered probes keep the connection open all the same.
+// R2 is 5 s, shorter than the later intervals of probes. Nevertheless, answered probes keep the connection open.
 #[test]
 fn rare_answered_window_probes_keep_connection_open() {
     let mut config = config();

@@ -19,7 +19,8 @@ const _: () = {
 };
 
 /// A posted request of a send queue. Six words precede the SGEs, 2 words each, or the inline data. The descriptor is
-/// therefore 1 unit with at most one SGE or 16 bytes, 3 units with 6 SGEs, and 5 units with 256 bytes.
+/// therefore 1 unit (8 words, 64 bytes) with at most one SGE or 16 bytes of inline data, 3 units with 6 SGEs, and 5
+/// units with 256 bytes of inline data.
 ///
 /// ```text
 ///  word  0         1       2            3 (low half)  3 (high half)   4                5             6 ..

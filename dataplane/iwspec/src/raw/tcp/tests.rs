@@ -8,7 +8,7 @@ struct Pair {
     now: Instant,
 }
 
-/// Payloads and the end of the stream that `tcp` has received.
+/// Returns the events that `tcp` reports to its user.
 fn arrivals(tcp: &mut Tcp) -> Vec<Arrival> {
     std::iter::from_fn(|| tcp.poll_arrival()).collect()
 }
@@ -30,7 +30,7 @@ impl Pair {
         pair
     }
 
-    /// Delivers all segments of both ends.
+    /// Delivers segments in both directions until neither end has more to send.
     fn exchange(&mut self) {
         loop {
             let (from_client, from_server) =
@@ -43,12 +43,12 @@ impl Pair {
         }
     }
 
-    /// Drops all segments of the client that it transmits now.
+    /// Drops the segments that the client transmits now. Returns their number.
     fn drop_sent(&mut self) -> usize {
         std::iter::from_fn(|| self.client.poll_transmit()).count()
     }
 
-    /// Passes `time`, with all time-outs of the client.
+    /// Advances the time by `time`, handles a time-out of the client, and delivers all segments.
     fn pass(&mut self, time: Duration) {
         self.now += time;
         self.client.handle_timeout(self.now);

@@ -31,7 +31,7 @@ pub struct Profile {
     pub expected_counters: &'static [&'static str],
 }
 
-/// All profiles, in the order of a run.
+/// All profiles, in the order in which a run executes them.
 pub const PROFILES: &[Profile] = &[
     profile_of_many_sources(F::Line64, "UDP and TCP to ports of nobody, 64 bytes", LINE_COUNTERS),
     profile_of_many_sources(

@@ -5,7 +5,7 @@ use super::{ListenerInfo, RegionInfo, StreamInfo};
 /// Maximum number of objects in one answer, and the default.
 pub const MAX_PAGE: usize = 1000;
 
-/// A page of a list in the order of names.
+/// A page of a list ordered by name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NamePage {
     /// Lower bound, exclusive: the page has only objects with greater names. `None`: the first page.

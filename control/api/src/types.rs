@@ -44,7 +44,7 @@ pub enum Request {
     },
     /// Returns all workers; answered by [`Reply::Workers`].
     Workers,
-    /// Returns a page of the regions, in the order of their names; answered by [`Reply::Regions`].
+    /// Returns a page of the regions, ordered by name; answered by [`Reply::Regions`].
     Regions(NamePage),
     /// Registers a region; answered by [`Reply::Region`] when every worker has it.
     AddRegion(RegionSection),
@@ -71,7 +71,7 @@ pub enum Request {
         /// Length in bytes, at most 16 MiB.
         length: u64,
     },
-    /// Returns a page of the listeners, in the order of their names; answered by [`Reply::Listeners`].
+    /// Returns a page of the listeners, ordered by name; answered by [`Reply::Listeners`].
     Listeners(NamePage),
     /// Adds a listener; answered by [`Reply::Listener`].
     AddListener(ListenerSection),
@@ -80,7 +80,7 @@ pub enum Request {
         /// Name of the listener.
         name: String,
     },
-    /// Returns a page of the streams, in the order of their numbers; answered by [`Reply::Streams`].
+    /// Returns a page of the streams, ordered by number; answered by [`Reply::Streams`].
     Streams {
         /// Only streams with greater numbers.
         after: Option<StreamId>,

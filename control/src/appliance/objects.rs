@@ -1,4 +1,4 @@
-//! Tables of the appliance's objects, in the order of their keys.
+//! Tables of the appliance's objects, ordered by key.
 //!
 //! The work of an operation on one object must not grow with the number of objects. Tests therefore count each entry
 //! that an iteration visits ([`visits`]). A look-up by key does not count.
@@ -55,12 +55,12 @@ impl<K: Ord, V> Objects<K, V> {
         self.0.remove(key)
     }
 
-    /// Returns all objects in the order of their keys.
+    /// Returns all objects, ordered by key.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.0.iter().inspect(|_| count_visit())
     }
 
-    /// Returns the objects whose keys are greater than `after`, in the order of their keys.
+    /// Returns the objects whose keys are greater than `after`, ordered by key.
     pub(super) fn after<'a, Q: Ord + ?Sized>(
         &'a self,
         after: Option<&Q>,

@@ -61,7 +61,7 @@ const fn guarded(attack: Attack) -> Attack {
     Attack { setting: TargetSetting::Guarded, ..attack }
 }
 
-/// Returns all attacks, in the order of a run.
+/// Returns all attacks, in the order in which a run executes them.
 pub(crate) fn attacks() -> Vec<Attack> {
     [
         tcp::ATTACKS,

@@ -143,7 +143,7 @@ fn worker_counters(worker: &WorkerStats) -> Counters {
     counters.map(|(name, value)| (name.clone(), *value)).collect()
 }
 
-/// Returns the first [`MAX_SERIES`] entries in the order of names, and the sum of all others under [`OTHERS_LABEL`].
+/// Returns the first [`MAX_SERIES`] entries in name order, and the sum of all others under [`OTHERS_LABEL`].
 fn bound_series(of: &BTreeMap<String, Counters>) -> BTreeMap<String, Counters> {
     let mut shown: BTreeMap<String, Counters> = of
         .iter()

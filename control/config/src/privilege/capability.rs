@@ -69,7 +69,7 @@ impl Capabilities {
         Capabilities(self.0 | capability.bit())
     }
 
-    /// Returns the names, in the order of their numbers. Capabilities not in [`Capability`] are named by number.
+    /// Returns the names, ordered by number. Capabilities not in [`Capability`] are named by number.
     pub fn names(self) -> Vec<String> {
         let name = |number: u32| {
             let known = Capability::ALL.into_iter().find(|&known| known as u32 == number);
@@ -78,7 +78,7 @@ impl Capabilities {
         (0..u64::BITS).filter(|number| self.0 >> number & 1 == 1).map(name).collect()
     }
 
-    /// Returns the capabilities of the set that are in [`Capability`], in the order of their numbers.
+    /// Returns the capabilities of the set that are in [`Capability`], ordered by number.
     pub fn iter(self) -> impl Iterator<Item = Capability> {
         Capability::ALL.into_iter().filter(move |&known| self.has(known))
     }

@@ -68,7 +68,7 @@ impl StreamTable {
         self.streams.after(after.as_ref()).map(|(&id, _)| id)
     }
 
-    /// Returns all streams in the order of their numbers.
+    /// Returns all streams, ordered by number.
     pub(in crate::appliance::streams) fn iter(&self) -> impl Iterator<Item = (StreamId, &Stream)> {
         self.streams.iter().map(|(&id, stream)| (id, stream))
     }

@@ -19,9 +19,9 @@ use crate::value::{Arguments, Variables};
 
 /// Limit for the start-up (RFC 5044 §7.1.2 (10)).
 const STARTUP: Duration = Duration::from_secs(3);
-/// Maximum time for a write to the tester, which may read slowly.
+/// Maximum time for sending the pending output to the tester, which may read slowly.
 const WRITE: Duration = Duration::from_secs(30);
-/// Length of each TCP segment of a peer that does not align FPDUs with segments, bytes.
+/// Length of the TCP segments, except the last, of a peer that does not align FPDUs with segments, bytes.
 const SPLIT: usize = 100;
 /// IRD and ORD that the initiator requests.
 const DEPTH: u16 = 4;

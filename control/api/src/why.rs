@@ -107,14 +107,30 @@ pub struct FlightEvent {
     /// Time since the start of the record, microseconds.
     pub after_us: u64,
     /// Stable name of the event. Of the stream: `requested`, `established`, `delivered`, `error`, `terminate`,
-    /// `peer_closed`, `post_failed`. Of its connection or association: `state`, `retransmission`, `tail_probe`,
-    /// `window_probe`, `timeout`, `gave_up`, `recovery`, `undone`, `window_closed`, `window_opened`, `congestion_mark`,
-    /// `path_mtu`, `probe_unanswered`, `reset`, `fin`, `error_found`, `terminate_sent`, `terminate_received`.
+    /// `peer_closed`, `stalled`, `resumed`, `post_failed`. Of its connection or association: `state`, `retransmission`,
+    /// `tail_probe`, `window_probe`, `timeout`, `gave_up`, `recovery`, `undone`, `window_closed`, `window_opened`,
+    /// `congestion_mark`, `path_mtu`, `probe_unanswered`, `reset`, `fin`, `error_found`, `terminate_sent`,
+    /// `terminate_received`.
     pub event: String,
     /// Details of the event, as text.
     pub detail: String,
     /// Header of the segment or chunk concerned. `null` if none was recorded.
     pub header: Option<FlightHeader>,
+}
+
+impl FlightEvent {
+    /// Names of the events of a stream, which the control thread records. A worker records all others.
+    pub const OF_CONTROL_THREAD: [&'static str; 9] = [
+        "requested",
+        "established",
+        "delivered",
+        "error",
+        "terminate",
+        "peer_closed",
+        "stalled",
+        "resumed",
+        "post_failed",
+    ];
 }
 
 /// Recorded header fields of a TCP segment or an SCTP chunk.

@@ -5,7 +5,7 @@ mod pcapng;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use api::{Client, Flight, Why};
+use api::{Client, Flight, FlightEvent, Why};
 
 use super::exit::{Exit, Failure};
 use super::{Output, path_segment};
@@ -75,7 +75,7 @@ fn format_flight(flight: &Flight) -> String {
     }
     let mut of_control = 0;
     for event in &flight.events {
-        if CONTROL_EVENTS.contains(&event.event.as_str()) {
+        if FlightEvent::OF_CONTROL_THREAD.contains(&event.event.as_str()) {
             // The omitted events follow the first events of the control thread.
             if of_control == FIRST_EVENTS && flight.left_out > 0 {
                 text += &format!("  ({} events are left out)\n", flight.left_out);
@@ -89,9 +89,6 @@ fn format_flight(flight: &Flight) -> String {
     text
 }
 
-/// Names of the events that the control thread records; a worker records all others.
-const CONTROL_EVENTS: [&str; 7] =
-    ["requested", "established", "delivered", "error", "terminate", "peer_closed", "post_failed"];
 /// Number of the control thread's first events, which are never left out.
 const FIRST_EVENTS: usize = 6;
 

@@ -11,7 +11,7 @@ use dataplane::HandshakeFailure;
 
 use api::HandshakeInfo;
 
-/// Number of counters from which on failures without a counter are counted without the listener's name.
+/// Maximum number of counters with a listener's name. Further listeners' failures are counted under an empty name.
 const MAX_COUNTERS: usize = 4096;
 /// Maximum number of reports per second for failures found by the control thread.
 const MAX_REPORTS: u32 = 32;

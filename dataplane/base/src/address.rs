@@ -91,7 +91,7 @@ pub fn parse(text: &str) -> Result<IpAddr, AddressError> {
 /// Parses an address and the length of its prefix, such as `192.0.2.1/24`.
 ///
 /// # Errors
-/// The errors of [`parse`]; `Syntax` also for a missing or invalid length; `MappedPrefix`.
+/// The errors of [`parse`]. `Syntax` also for a missing or invalid length. `MappedPrefix` for an IPv4-mapped address.
 pub fn parse_prefix(text: &str) -> Result<(IpAddr, u8), AddressError> {
     let (address, len) = text.split_once('/').ok_or(AddressError::Syntax)?;
     let digits = len.bytes().all(|b| b.is_ascii_digit()) && (len == "0" || !len.starts_with('0'));

@@ -165,7 +165,7 @@ fn perform(step: &Step, case: &Case, session: &mut Session<'_>) -> Result<(), St
     }
 }
 
-/// Returns "not applicable" unless the facts hold.
+/// Returns "not applicable" unless all conditions hold.
 fn require(conditions: &Arguments, variables: &Variables) -> Result<(), Stop> {
     match violated(conditions, variables) {
         Some((condition, seen)) => {
@@ -175,7 +175,7 @@ fn require(conditions: &Arguments, variables: &Variables) -> Result<(), Stop> {
     }
 }
 
-/// Returns a failure unless the facts hold.
+/// Returns a failure unless all conditions hold.
 fn verify(conditions: &Arguments, variables: &Variables) -> Result<(), Stop> {
     match violated(conditions, variables) {
         Some((expected, seen)) => {

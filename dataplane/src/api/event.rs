@@ -311,7 +311,8 @@ pub enum Event {
         /// Resumed stream.
         stream: StreamId,
     },
-    /// An event about a local program. At most one for each QP and each CQ.
+    /// An event about a local program: the failure of a QP, CQ or SRQ (once each), the limit of an SRQ, or a request to
+    /// bind a window.
     Program(ProgramEvent),
     /// Answers [`Command::Drain`](super::Command::Drain): no stream or association is left.
     Drained,

@@ -143,7 +143,7 @@ impl StreamStats {
 /// Reason why a stream ended. If there are several, the first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CloseReason {
-    /// Stream over TCP.
+    /// Stream over TCP: the end of its connection, MPA or DDP.
     Tcp(tcp_lite::endpoint::CloseReason),
     /// Stream over SCTP: the end of its session or association.
     Sctp(sctp_lite::endpoint::CloseReason),

@@ -257,7 +257,7 @@ impl<Io: PortIo> Core<Io> {
         busy |= self.input_messages(now);
         let received = self.receive_frames(now);
         if received {
-            // Responses to received frames are sent before other work is done.
+            // TCP's responses to received frames are sent before other work is done.
             self.transmit_connections(now);
         }
         let due = self.fire_timers(now) | self.post_due_loads(now) | self.serve_programs(now);

@@ -213,9 +213,9 @@ impl<Io: PortIo> Core<Io> {
         self.send_notices();
     }
 
-    /// Seals and sends one frame with a strength of at least `min_strength`. The frame may instead pass in clear, wait
-    /// for an SA, go to another worker or be dropped. `until` is the end of the wait for an SA, if the frame has waited
-    /// already.
+    /// Seals and sends one frame, or sends it in clear if a policy permits it and `min_strength` is `CLEAR`. A frame
+    /// whose protection would be weaker is dropped. A frame may also wait for an SA, or be passed to the worker that
+    /// owns the SA. `until`: end of that wait, if the frame has waited already.
     #[inline]
     fn protect_frame(
         &mut self,

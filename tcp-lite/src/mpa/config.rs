@@ -28,9 +28,9 @@ impl Revision {
         }
     }
 
-    /// Returns true for both forms of revision 0. The first draft can be read in two ways: FPDUPTR is the distance from
-    /// the FPDU's length field, or from a marker directly before that field. With revision 0 the receiver accepts both
-    /// values.
+    /// Returns true for both forms of revision 0. With them the receiver accepts two values of a marker's FPDUPTR,
+    /// because the first draft can be read in two ways: FPDUPTR is the number of bytes from the FPDU's length field to
+    /// the marker, or from another marker directly before that field.
     pub fn is_zero(self) -> bool {
         self.number() == 0
     }

@@ -21,7 +21,7 @@
 //! Not included:
 //! - Nagle's algorithm: MPA decides which data shares a segment.
 //! - The urgent mechanism: urgent bytes are ordinary bytes.
-//! - Data on SYN segments: ignored, and the peer retransmits it.
+//! - Data on a SYN without ACK: ignored, and the peer retransmits it. Data on a SYN-ACK is accepted.
 
 mod acks;
 mod challenge;

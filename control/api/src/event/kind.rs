@@ -220,7 +220,7 @@ explained_events! {
         /// A stalled stream makes progress again.
         #[explain("stream_resumed",
             cause = "The path or the peer has recovered.",
-            remedy = "None. A short outage is the usual reason: check the switch and the link.")]
+            remedy = "None for a single event. If stalls recur, check the switch and the link.")]
         StreamResumed {
             /// Number of the stream.
             stream: StreamId,

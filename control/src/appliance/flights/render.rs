@@ -50,6 +50,7 @@ fn events(flight: &Flight) -> Vec<FlightEvent> {
     let mut events = Vec::new();
     for entry in flight.entries() {
         let (event, detail) = describe_entry(&entry.kind, after);
+        debug_assert!(FlightEvent::OF_CONTROL_THREAD.contains(&event), "{event}");
         let same = entry.kind.error_numbers().and_then(|what| {
             records.iter().position(|(_, record)| WorkerRecording::error(record) == Some(what))
         });

@@ -9,7 +9,7 @@ use crate::link::{Side, What};
 use crate::run::Verdict;
 use crate::suite::Report;
 
-/// Maximum number of transcript events that the page shows for a failed case.
+/// Maximum number of transcript events that the page shows for a failed case: the last ones, at which it failed.
 const MAX_EVENTS: usize = 60;
 
 #[derive(Serialize)]
@@ -127,5 +127,6 @@ fn events(r: &Report) -> Vec<Line> {
         };
         Line { at: format!("{:.4}", e.at.as_secs_f64()), from, text }
     };
-    r.outcome.transcript.events.iter().take(MAX_EVENTS).map(line).collect()
+    let events = &r.outcome.transcript.events;
+    events.iter().skip(events.len().saturating_sub(MAX_EVENTS)).map(line).collect()
 }

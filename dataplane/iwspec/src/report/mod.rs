@@ -31,7 +31,7 @@ pub struct Summary {
     pub fail: usize,
     /// Failed cases that the profile explains.
     pub known: usize,
-    /// Cases without a verdict.
+    /// Cases with an inconclusive result: neither passed nor failed.
     pub inconclusive: usize,
     /// Cases that do not apply.
     pub not_applicable: usize,

@@ -333,7 +333,8 @@ impl Association {
         self.sender.record(record);
     }
 
-    /// Ends the association. `last_packet` is sent if there is room within [`LAST_PACKET_TIMEOUT`].
+    /// Ends the association. `last_packet` waits up to [`LAST_PACKET_TIMEOUT`] for room in a batch and for the next
+    /// hop's address, and is then dropped.
     pub(super) fn close_with(
         &mut self,
         now: Instant,

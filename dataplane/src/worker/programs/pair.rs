@@ -271,7 +271,8 @@ impl QueuePair {
         performed
     }
 
-    /// Adds a receive that was posted to the stream, or that has `failed`.
+    /// Adds a receive to the queue. `failed`: status of a receive that was not posted to the stream. It completes with
+    /// this status once it is the oldest.
     pub(super) fn push_receive(
         &mut self,
         wr_id: u64,

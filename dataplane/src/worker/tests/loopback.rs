@@ -61,7 +61,7 @@ fn close(net: &mut Net, here: StreamId) {
     }
 }
 
-/// Asserts that all frames of connections were looped back.
+/// Asserts that frames were sent since `before` (`tx_frames`, `looped_frames`), and that all of them were looped back.
 fn assert_nothing_sent(net: &Net, before: [u64; 2]) {
     let [sent, looped] = ["tx_frames", "looped_frames"].map(|name| net.hosts[0].count(name));
     assert!(looped > before[1]);

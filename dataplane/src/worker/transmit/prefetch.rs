@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use crate::worker::flows::streams::Streams;
 
-/// Number of pointers from a stream's slot to the furthest allocation that serving it usually touches.
+/// Longest usual chain of pointers from a stream's slot to memory that is touched when the stream is served.
 const MAX_STEPS: u32 = 4;
 /// Number of streams at the head of a queue that are prefetched before the first stream is served: the first stream,
 /// and one more for each of the [`MAX_STEPS`] pointers.

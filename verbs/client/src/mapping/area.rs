@@ -153,8 +153,9 @@ impl Watch {
     #[inline]
     fn follow(&self, queue: &completion::Consumer<'static>) {
         let (word, empty) = queue.next_generation();
-        // In this order, a reader of the new value also reads the new word. A reader of an older value compares it with
-        // the generation of a later entry, which is equal only if that entry is in the same lap and not written.
+        // `word` is stored before `empty`, so that a reader of the new `empty` also reads the new `word`. A reader of
+        // the old `empty` may compare it with a later entry. They are equal only if that entry is in the same lap and
+        // unwritten, that is, if the queue is empty.
         self.word.store(std::ptr::from_ref(word).cast_mut(), Ordering::Release);
         self.empty.store(empty, Ordering::Release);
     }

@@ -38,7 +38,7 @@ fn send_with_invalidate_revokes_streams_own_stag() {
     let opcode = Opcode::SendSolicitedInvalidate;
     b.input(&untagged_with(opcode, Some(OWN), 0, 1, 0, true, b"done"));
     assert_eq!(b.events(), [delivered(true)]);
-    // Reads and atomics are refused like Writes.
+    // A Read of the invalidated STag is refused like a Write.
     b.input(&untagged(Opcode::ReadRequest, 1, 1, &read_request(OWN, 0, 1).emit()));
     assert_eq!(b.terminate_numbers(), (0, 1, 0));
 }

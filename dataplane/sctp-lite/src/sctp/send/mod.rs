@@ -98,7 +98,7 @@ pub struct Sender {
     stats: SendStats,
 }
 
-/// Replies of the peer: unanswered window probes, and the time of the last progress.
+/// Responses of the peer: unanswered window probes, received SACKs, and the time of the last progress.
 #[derive(Debug)]
 struct PeerState {
     /// Number of consecutive window probes without a SACK.

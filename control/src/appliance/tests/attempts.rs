@@ -140,7 +140,7 @@ fn refusal_is_logged_as_failed_attempt() {
     };
     assert_eq!((stage.as_str(), reason.as_str()), ("admission", "listener_full"));
     assert_eq!(detail, "the listener has reached its limit of 1 streams");
-    assert!(hint.contains("limits.streams"), "{hint}");
+    assert!(hint.contains("`streams` in `[listener.limits]`"), "{hint}");
     let expected = ("in".into(), "admission".into(), "listener_full".into(), 1);
     assert_eq!(handshake_counts(&mut bench), [expected]);
 }

@@ -108,6 +108,10 @@ fn remove_hostile_program(mut world: World<'_>) {
         let answer = world.run_until("an answer", |world| world.hosts[0].take_answer(ticket));
         assert_eq!(answer, Ok(()));
     }
+    // Removed regions are taken from posted receives in further turns, and their memory is held until then.
+    for _ in 0..4 {
+        world.turn();
+    }
     let Program { memory, secret, token, .. } = world.hostile;
     drop((memory, secret));
     dataplane::memory::wait_for_frees();

@@ -171,15 +171,6 @@ impl RingConsumer {
         self.queue.pop()
     }
 
-    /// Copies the next descriptor to `units`: see [`ring::Consumer::pop_into`].
-    ///
-    /// # Errors
-    /// As [`pop`](Self::pop).
-    #[inline]
-    pub fn pop_into(&mut self, units: &mut Units) -> Result<bool, RingError> {
-        self.queue.pop_into(units)
-    }
-
     /// Returns all popped units to the program.
     #[inline]
     pub fn release(&mut self) {

@@ -15,7 +15,7 @@ use crate::channel::CompletionChannel;
 use crate::error::Error;
 use crate::inbox::Key;
 use crate::lock::lock;
-use crate::mapping::{Area, CompletionConsumer, MappingError, Watch};
+use crate::mapping::{Area, CompletionConsumer, MappingError};
 use crate::session::Session;
 
 /// Maximum events of a CQ that the program has not taken. A further event is a protocol violation.
@@ -40,8 +40,6 @@ struct Inner {
     session: Session,
     number: u32,
     capacity: u32,
-    /// Watch of the CQ's queue, so that a poll of an empty CQ takes no lock; `None` with several workers.
-    watch: Option<Arc<Watch>>,
     rings: Mutex<Rings>,
     /// Channel for notifications, if any. This clone keeps it until the CQ is removed.
     channel: Option<CompletionChannel>,
@@ -91,10 +89,6 @@ impl Session {
             offsets.iter().map(|&offset| area.completion_queue(offset, capacity)).collect()
         };
         let queues = map().map_err(|error| link.violation(&error.to_string()))?;
-        let watch = match &queues[..] {
-            [only] => Some(only.watch()),
-            _ => None,
-        };
         if !link.inbox.open(Key::Queue(queue), MAX_EVENTS) {
             return Err(link.violation("the number of a CQ is in use"));
         }
@@ -102,7 +96,6 @@ impl Session {
             session: self.clone(),
             number: queue,
             capacity,
-            watch,
             rings: Mutex::new(Rings { queues, next: 0, failed: None }),
             channel: channel.cloned(),
         })))
@@ -115,9 +108,6 @@ impl CompletionQueue {
     /// # Errors
     /// The errors of [`poll`](Self::poll).
     pub fn poll_one(&self) -> Result<Option<Completion>, Error> {
-        if self.is_empty() {
-            return Ok(None);
-        }
         let mut taken = None;
         self.poll_each(1, |completion| taken = Some(completion))?;
         Ok(taken)
@@ -129,9 +119,6 @@ impl CompletionQueue {
     /// # Errors
     /// No completion was taken, and the session has ended or a worker corrupted the CQ.
     pub fn poll(&self, to: &mut [Completion]) -> Result<usize, Error> {
-        if self.is_empty() {
-            return Ok(0);
-        }
         let most = to.len();
         let mut places = to.iter_mut();
         self.poll_each(most, |completion| {
@@ -139,13 +126,6 @@ impl CompletionQueue {
                 *place = completion;
             }
         })
-    }
-
-    /// Returns true if the CQ is seen to be empty without its lock, and the session has not ended.
-    #[inline]
-    fn is_empty(&self) -> bool {
-        self.0.watch.as_ref().is_some_and(|watch| watch.is_empty())
-            && !self.0.session.link().is_ended()
     }
 
     /// Calls `take` with at most `most` completions and returns their number. Visits the queues of all workers in turn.

@@ -18,7 +18,7 @@ use crate::error::{Error, PostError};
 use crate::inbox::{Deadline, Key};
 use crate::link::Link;
 use crate::mapping::{Area, MappingError, RingProducer};
-use crate::queues::PairQueues;
+use crate::queues::{Direction, PairQueues};
 use crate::shared_receives::SharedReceiveQueue;
 
 /// Maximum events of a QP that the program has not taken. A further event is a protocol violation.
@@ -217,7 +217,7 @@ impl QueuePair {
     /// [`Error::Full`], [`Error::Queue`], [`Error::Ended`], or the session has ended. A post that races with the end of
     /// the connection may be accepted and never complete.
     pub fn post_send(&self, work: &SendWork) -> Result<(), Error> {
-        self.0.queues.post(std::slice::from_ref(work)).1
+        self.0.queues.post(Direction::Send, std::iter::once(work.encode())).1
     }
 
     /// Posts operations in order, with one doorbell. No operation of another thread is posted between them.
@@ -226,7 +226,8 @@ impl QueuePair {
     /// The errors of [`post_send`](Self::post_send), for the first refused post. Earlier posts are accepted. Later
     /// posts are not tried.
     pub fn post_sends(&self, works: &[SendWork]) -> Result<(), PostError> {
-        let (posted, result) = self.0.queues.post(works);
+        let works = works.iter().map(SendWork::encode);
+        let (posted, result) = self.0.queues.post(Direction::Send, works);
         result.map_err(|error| PostError { posted, error })
     }
 
@@ -236,7 +237,7 @@ impl QueuePair {
     /// # Errors
     /// The errors of [`post_send`](Self::post_send), or the QP has a shared receive queue.
     pub fn post_receive(&self, work: &ReceiveWork) -> Result<(), Error> {
-        self.0.queues.post(std::slice::from_ref(work)).1
+        self.0.queues.post(Direction::Receive, std::iter::once(work.encode())).1
     }
 
     /// Posts receives in order, with one doorbell.
@@ -245,7 +246,8 @@ impl QueuePair {
     /// The errors of [`post_receive`](Self::post_receive), for the first refused post. Earlier posts are accepted.
     /// Later posts are not tried.
     pub fn post_receives(&self, works: &[ReceiveWork]) -> Result<(), PostError> {
-        let (posted, result) = self.0.queues.post(works);
+        let works = works.iter().map(ReceiveWork::encode);
+        let (posted, result) = self.0.queues.post(Direction::Receive, works);
         result.map_err(|error| PostError { posted, error })
     }
 

@@ -9,9 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use rustix::net::SendFlags;
-use verbs_layout::ring::RingError;
-use verbs_layout::work::{ReceiveWork, SendWork};
-use verbs_layout::{Unit, Units};
+use verbs_layout::Units;
 
 use crate::error::Error;
 use crate::lock::lock;
@@ -26,20 +24,14 @@ pub(crate) struct WorkerBells {
 
 impl WorkerBells {
     /// Announces descriptors in a queue, and wakes the worker if it sleeps.
-    #[inline]
     fn ring(&self, queue: u32) {
         // An error is impossible: the creation of the QP has checked that its queue numbers are in range.
         if self.doorbells.ring(queue) == Ok(true) {
-            self.wake_worker();
+            // Errors are ignored: a full socket buffer already wakes the worker, and a worker that has closed its side
+            // needs no wake-up.
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            let _ = rustix::net::send(&self.wake, &[1], flags);
         }
-    }
-
-    #[cold]
-    fn wake_worker(&self) {
-        // Errors are ignored: a full socket buffer already wakes the worker, and a worker that has closed its side
-        // needs no wake-up.
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        let _ = rustix::net::send(&self.wake, &[1], flags);
     }
 }
 
@@ -75,49 +67,6 @@ pub(crate) enum Direction {
     Receive,
 }
 
-/// A request that a program posts to a queue.
-pub(crate) trait Descriptor {
-    /// The queue of the requests.
-    const DIRECTION: Direction;
-
-    /// Returns the descriptor if it is one of the usual ones of one unit.
-    fn encode_unit(&self) -> Option<Unit>;
-
-    fn encode(&self) -> Units;
-}
-
-impl Descriptor for SendWork {
-    const DIRECTION: Direction = Direction::Send;
-
-    #[inline]
-    fn encode_unit(&self) -> Option<Unit> {
-        self.encode_unit()
-    }
-
-    fn encode(&self) -> Units {
-        self.encode()
-    }
-}
-
-impl Descriptor for ReceiveWork {
-    const DIRECTION: Direction = Direction::Receive;
-
-    #[inline]
-    fn encode_unit(&self) -> Option<Unit> {
-        self.encode_unit()
-    }
-
-    fn encode(&self) -> Units {
-        self.encode()
-    }
-}
-
-/// Writes a descriptor of any number of units.
-#[inline(never)]
-fn push_encoded(ring: &mut RingProducer, work: &impl Descriptor) -> Result<(), RingError> {
-    ring.push(&work.encode())
-}
-
 impl PairQueues {
     pub(crate) fn new(
         number: u32,
@@ -133,24 +82,23 @@ impl PairQueues {
 
     /// Posts descriptors in order, all under one lock and with one doorbell. Stops at the first error. Returns the
     /// number of posted descriptors, and that error.
-    #[inline]
-    pub(crate) fn post<W: Descriptor>(&self, works: &[W]) -> (usize, Result<(), Error>) {
-        let mut queue = lock(self.queue(W::DIRECTION));
-        let Queue { ring, doorbell, state } = &mut *queue;
-        if let State::Ended(error) = state {
+    pub(crate) fn post(
+        &self,
+        direction: Direction,
+        descriptors: impl Iterator<Item = Units>,
+    ) -> (usize, Result<(), Error>) {
+        let mut queue = lock(self.queue(direction));
+        let queue = &mut *queue;
+        if let State::Ended(error) = &queue.state {
             return (0, Err(error.clone()));
         }
-        let Some(ring) = ring else {
+        let Some(ring) = &mut queue.ring else {
             return (0, Err(Error::State("the queue pair has a shared receive queue")));
         };
         let mut posted = 0;
         let mut result = Ok(());
-        for work in works {
-            let pushed = match work.encode_unit() {
-                Some(unit) => ring.push_unit(&unit),
-                None => push_encoded(ring, work),
-            };
-            if let Err(error) = pushed {
+        for units in descriptors {
+            if let Err(error) = ring.push(&units) {
                 result = Err(error.into());
                 break;
             }
@@ -158,8 +106,8 @@ impl PairQueues {
         }
         if posted > 0 {
             ring.publish();
-            if let State::Established(bells) = state {
-                bells.ring(*doorbell);
+            if let State::Established(bells) = &queue.state {
+                bells.ring(queue.doorbell);
             }
         }
         (posted, result)

@@ -195,13 +195,6 @@ impl<'a> Consumer<'a> {
         Ok(Some(completion))
     }
 
-    /// Returns the word that changes when the next completion is written, and its value until then.
-    #[inline]
-    pub fn next_generation(&self) -> (&'a Word, u64) {
-        let entry: &'a [Word; ENTRY_WORDS] = self.entries.at(self.next);
-        (&entry[GENERATION_AT], generation(self.entries, self.next) - 1)
-    }
-
     /// Releases all polled entries to the worker with one store.
     pub fn release(&mut self) {
         if self.released != self.next {

@@ -101,7 +101,6 @@ impl<'a> Producer<'a> {
     }
 
     /// Reads the consumer's index and returns the number of free units.
-    #[cold]
     pub fn free(&mut self) -> Result<u64, RingError> {
         let index = self.other.load(Ordering::Acquire);
         let capacity = self.units.capacity();
@@ -128,21 +127,7 @@ impl<'a> Producer<'a> {
         Ok(())
     }
 
-    /// Writes a descriptor of one unit, like [`push`](Self::push).
-    #[inline]
-    pub fn push_unit(&mut self, unit: &Unit) -> Result<(), RingError> {
-        if self.known_free() == 0 && self.free()? == 0 {
-            return Err(RingError::Full);
-        }
-        for (word, &value) in self.units.at(self.next).iter().zip(unit) {
-            word.store(value, Ordering::Relaxed);
-        }
-        self.next = self.next.wrapping_add(1);
-        Ok(())
-    }
-
     /// Publishes all pushed units with one store.
-    #[inline]
     pub fn publish(&mut self) {
         if self.published != self.next {
             self.published = self.next;
@@ -203,15 +188,8 @@ impl<'a> Consumer<'a> {
 
     /// Returns a copy of the next descriptor and removes it from the ring; `None` if no unit is published.
     pub fn pop(&mut self) -> Result<Option<Units>, RingError> {
-        let mut units = Units::new();
-        Ok(self.pop_into(&mut units)?.then_some(units))
-    }
-
-    /// Copies the next descriptor to `units` and removes it from the ring. Returns false if no unit is published.
-    #[inline]
-    pub fn pop_into(&mut self, units: &mut Units) -> Result<bool, RingError> {
         if self.known_available() == 0 && self.available()? == 0 {
-            return Ok(false);
+            return Ok(None);
         }
         let first = self.copy(self.next);
         let count = first[0] as u8;
@@ -223,11 +201,11 @@ impl<'a> Consumer<'a> {
         if u64::from(count) > available {
             return Err(RingError::Truncated { units: count, available: available as u8 });
         }
-        units.clear();
+        let mut units = Units::new();
         units.push(first);
         units.extend((1..u64::from(count)).map(|n| self.copy(self.next.wrapping_add(n))));
         self.next = self.next.wrapping_add(count.into());
-        Ok(true)
+        Ok(Some(units))
     }
 
     /// Releases all popped units to the producer with one store.

@@ -85,14 +85,6 @@ impl Ring {
         popped
     }
 
-    /// Copies the next descriptor to `units`. Returns false if the ring is empty.
-    #[inline]
-    pub(super) fn pop_into(&mut self, units: &mut Units) -> Result<bool, RingError> {
-        let popped = self.ring.pop_into(units);
-        self.broken |= popped.is_err();
-        popped
-    }
-
     /// Takes a copy of the next descriptor; `None` if the ring is empty or broken.
     pub(super) fn pop_unless_broken(&mut self) -> Option<Units> {
         if self.broken { None } else { self.pop().unwrap_or(None) }

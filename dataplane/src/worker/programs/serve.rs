@@ -6,7 +6,6 @@ use std::sync::Arc;
 use base::Instant;
 use ddp::rdmap::Receive;
 use ddp::{PostError, Stag};
-use verbs_layout::Units;
 use verbs_layout::work::{Operation, ReceiveWork, SendWork, Status};
 
 use super::Program;
@@ -276,15 +275,12 @@ impl<Io: PortIo> Env<Io> {
         if stream.conn.stage != Stage::Established {
             return Ok(());
         }
-        let mut units = Units::new();
         while *quota > 0 && pair.sends.has_room() && pair.sends.binding.is_none() {
             let work = match pair.sends.waiting.take() {
                 Some(work) => *work,
                 None => {
-                    let popped = pair.sends.ring.pop_into(&mut units);
-                    if !popped.map_err(QueuePairError::SendQueue)? {
-                        return Ok(());
-                    }
+                    let popped = pair.sends.ring.pop().map_err(QueuePairError::SendQueue)?;
+                    let Some(units) = popped else { return Ok(()) };
                     SendWork::decode(&units).map_err(QueuePairError::SendDescriptor)?
                 }
             };

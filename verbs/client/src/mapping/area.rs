@@ -3,7 +3,6 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use verbs_layout::completion::{self, CompletionError, Request};
 use verbs_layout::doorbell::{self, DoorbellError};
@@ -61,9 +60,7 @@ impl Area {
         let capacity = checked_capacity(capacity, completion::MAX_CAPACITY)?;
         let words = self.part(offset, completion::words(capacity))?;
         let queue = completion::Consumer::new(words, capacity)?;
-        let watch = Arc::new(Watch::new(self));
-        watch.follow(&queue);
-        Ok(CompletionConsumer { queue, watch, _area: self.clone() })
+        Ok(CompletionConsumer { queue, _area: self.clone() })
     }
 
     /// Returns the program's side of the doorbells at byte `offset` of the area.
@@ -106,12 +103,6 @@ impl RingProducer {
         self.queue.push(units)
     }
 
-    /// Writes a descriptor of one unit, not yet visible to the worker: see [`ring::Producer::push_unit`].
-    #[inline]
-    pub(crate) fn push_unit(&mut self, unit: &Unit) -> Result<(), RingError> {
-        self.queue.push_unit(unit)
-    }
-
     /// Makes all written descriptors of an SRQ visible to the workers: see [`ring::Producer::publish_counted`].
     pub(crate) fn publish_counted(&mut self, descriptors: u64) {
         self.queue.publish_counted(descriptors);
@@ -128,47 +119,7 @@ impl RingProducer {
 #[derive(Debug)]
 pub(crate) struct CompletionConsumer {
     queue: completion::Consumer<'static>,
-    watch: Arc<Watch>,
     _area: Area,
-}
-
-/// Shows without a lock whether one worker's queue of a CQ is empty.
-#[derive(Debug)]
-pub(crate) struct Watch {
-    /// Word of the queue that changes when the next completion is written.
-    word: AtomicPtr<Word>,
-    /// Value of `word` while the queue is empty.
-    empty: AtomicU64,
-    _area: Area,
-}
-
-impl Watch {
-    fn new(area: &Area) -> Watch {
-        let word: *const Word = &area.words()[0];
-        let (word, empty) = (AtomicPtr::new(word.cast_mut()), AtomicU64::new(0));
-        Watch { word, empty, _area: area.clone() }
-    }
-
-    /// Follows a queue of the watch's area, after completions were taken.
-    #[inline]
-    fn follow(&self, queue: &completion::Consumer<'static>) {
-        let (word, empty) = queue.next_generation();
-        // `word` is stored before `empty`, so that a reader of the new `empty` also reads the new `word`. A reader of
-        // the old `empty` may compare it with a later entry. They are equal only if that entry is in the same lap and
-        // unwritten, that is, if the queue is empty.
-        self.word.store(std::ptr::from_ref(word).cast_mut(), Ordering::Release);
-        self.empty.store(empty, Ordering::Release);
-    }
-
-    /// Returns true if the queue is empty. Another thread may take completions at the same time: then a queue that has
-    /// become empty can seem not to be.
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        let empty = self.empty.load(Ordering::Acquire);
-        let word = self.word.load(Ordering::Acquire);
-        // SAFETY: the pointer is one of `new` or `follow`, to a word of the area, which `_area` keeps mapped.
-        unsafe { (*word).load(Ordering::Acquire) == empty }
-    }
 }
 
 impl CompletionConsumer {
@@ -182,12 +133,6 @@ impl CompletionConsumer {
     #[inline]
     pub(crate) fn release(&mut self) {
         self.queue.release();
-        self.watch.follow(&self.queue);
-    }
-
-    /// Returns the watch of the queue. It is exact after each [`release`](Self::release).
-    pub(crate) fn watch(&self) -> Arc<Watch> {
-        self.watch.clone()
     }
 
     /// Requests one notification on the CQ's channel: see [`completion::Consumer::arm`].

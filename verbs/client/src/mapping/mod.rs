@@ -20,7 +20,7 @@ use verbs_layout::CapacityError;
 use verbs_layout::doorbell::DoorbellError;
 use verbs_layout::session::AreaError;
 
-pub(crate) use area::{Area, CompletionConsumer, DoorbellRinger, RingProducer, Watch};
+pub(crate) use area::{Area, CompletionConsumer, DoorbellRinger, RingProducer};
 pub(crate) use arena::Arena;
 
 /// Reason why a memory file of the appliance is refused.

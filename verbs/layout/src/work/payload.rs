@@ -29,13 +29,6 @@ pub struct SgeList {
     total: u32,
 }
 
-impl Sge {
-    #[inline]
-    pub(super) fn words(self) -> [u64; SGE_WORDS] {
-        [self.address, pack(self.len, self.lkey)]
-    }
-}
-
 impl SgeList {
     /// Creates a list of `sges`. Returns an error if there are too many, or if their lengths add up to 2³² bytes or
     /// more.
@@ -48,7 +41,6 @@ impl SgeList {
     }
 
     /// Returns the SGEs, at most [`MAX_SGES`].
-    #[inline]
     pub fn sges(&self) -> &[Sge] {
         &self.sges
     }
@@ -72,7 +64,7 @@ impl SgeList {
     /// Encodes the list at the beginning of `words`. Returns the number of words written.
     pub(super) fn encode(&self, words: &mut [u64]) -> usize {
         for (at, sge) in words.as_chunks_mut::<SGE_WORDS>().0.iter_mut().zip(&self.sges) {
-            *at = sge.words();
+            *at = [sge.address, pack(sge.len, sge.lkey)];
         }
         self.sges.len() * SGE_WORDS
     }

@@ -28,16 +28,6 @@ pub struct ReceiveWork {
 }
 
 impl ReceiveWork {
-    /// Encodes a receive with one SGE, whose descriptor has one unit. Returns `None` for other receives, which only
-    /// [`encode`](Self::encode) encodes.
-    #[inline]
-    pub fn encode_unit(&self) -> Option<Unit> {
-        let [sge] = self.buffers.sges() else { return None };
-        let control = Control { units: 1, opcode: RECEIVE, sges: 1, ..Control::default() };
-        let [address, len_and_lkey] = sge.words();
-        Some([control.pack(), self.wr_id, address, len_and_lkey, 0, 0, 0, 0])
-    }
-
     /// Encodes the Receive as a descriptor of one or two units.
     pub fn encode(&self) -> Units {
         let mut words = [0; MAX_WORDS];

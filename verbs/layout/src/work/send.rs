@@ -308,37 +308,6 @@ macro_rules! unused {
 }
 
 impl SendWork {
-    /// Encodes a Send or a Write with one SGE, whose descriptor has one unit. Returns `None` for other requests, which
-    /// only [`encode`](Self::encode) encodes.
-    #[inline]
-    pub fn encode_unit(&self) -> Option<Unit> {
-        let (opcode, remote, solicited, payload) = match &self.operation {
-            Operation::Write { remote, payload } => (Opcode::Write, *remote, false, payload),
-            Operation::Send { payload, solicited } => {
-                (Opcode::Send, Remote { stag: 0, to: 0 }, *solicited, payload)
-            }
-            _ => return None,
-        };
-        let Payload::Gather(list) = payload else { return None };
-        let [sge] = list.sges() else { return None };
-        let flags =
-            flag(SIGNALLED, self.signalled) | flag(FENCE, self.fence) | flag(SOLICITED, solicited);
-        let control =
-            Control { units: 1, opcode: opcode as u8, flags, sges: 1, ..Control::default() };
-        let fields = Fields::of_remote(remote).pack();
-        let [address, len_and_lkey] = sge.words();
-        Some([
-            control.pack(),
-            self.wr_id,
-            fields[0],
-            fields[1],
-            fields[2],
-            fields[3],
-            address,
-            len_and_lkey,
-        ])
-    }
-
     /// Encodes the request as a descriptor of 1 to [`MAX_UNITS`] units.
     pub fn encode(&self) -> Units {
         let mut words = [0; MAX_WORDS];

@@ -292,8 +292,12 @@ fn parse_length(text: &str) -> Result<usize, String> {
     number(text).map(|n| n as usize)
 }
 
-fn parse_hex(digits: &str) -> Result<Vec<u8>, String> {
-    let wrong = || format!("`{digits}` are no hexadecimal bytes");
+/// Decodes hexadecimal digits to bytes.
+///
+/// # Errors
+/// The text is not an even number of digits.
+pub fn parse_hex(digits: &str) -> Result<Vec<u8>, String> {
+    let wrong = || format!("`{digits}` is not an even number of hexadecimal digits");
     if !digits.is_ascii() || !digits.len().is_multiple_of(2) {
         return Err(wrong());
     }

@@ -1,10 +1,11 @@
 //! Frames that a case sends, from the arguments of its `send` lines.
 
+use dialogue::streams::parse_hex;
 use oracle::segment::{ReadRequest, Terminate};
 use oracle::{Flaw, StartFrame, Stream};
 
 use crate::message::Kind;
-use crate::value::{Arguments, MAX_DATA, Variables, hex, number, payload};
+use crate::value::{Arguments, MAX_DATA, Variables, number, payload};
 
 /// A frame ready to be appended to the output.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -130,7 +131,7 @@ impl Encoder<'_> {
             private_data: Vec::new(),
         };
         if let Some(digits) = self.arguments.get("key") {
-            let bytes = hex(digits)?;
+            let bytes = parse_hex(digits)?;
             frame.key = bytes.try_into().map_err(|_| "key= needs 16 bytes")?;
         }
         if self.flag("enhanced", false)? {
@@ -252,7 +253,7 @@ impl Encoder<'_> {
             d: self.flag("d", false)?,
             r: self.flag("r", false)?,
             reserved: self.number("reserved", 0)? as u16 & 0x1fff,
-            quoted: self.arguments.get("quoted").map_or(Ok(Vec::new()), hex)?,
+            quoted: self.arguments.get("quoted").map_or(Ok(Vec::new()), parse_hex)?,
         })
     }
 }

@@ -8,6 +8,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::case::Transport;
 use crate::raw::Raw;
+use crate::raw::station::mss_of;
 use crate::raw::stream::{self, RawStream};
 use crate::raw::tcp::Settings;
 use crate::sctp::association::{Arrival, Association, Direction, Options};
@@ -187,7 +188,7 @@ impl Link {
     /// Opens a connection, or accepts one, until `deadline`.
     ///
     /// # Errors
-    /// One sentence with the reason why there is no connection.
+    /// The reason why there is no connection.
     pub fn open(&mut self, target: &Target, deadline: Instant) -> Result<(), String> {
         let stream = match target {
             Target::Sctp { .. } => return self.associate(target, Options::default(), deadline),
@@ -213,8 +214,7 @@ impl Link {
     }
 
     fn settings(&self, raw: &Raw) -> Settings {
-        let headers = if raw.address.is_ipv4() { 40 } else { 60 };
-        let mss = self.mss.map_or(raw.mtu.saturating_sub(headers), |mss| mss as u16);
+        let mss = self.mss.map_or(mss_of(raw.mtu, raw.address), |mss| mss as u16);
         Settings { mss, timestamps: self.timestamps, ..Settings::default() }
     }
 
@@ -257,7 +257,7 @@ impl Link {
     /// reports its end.
     ///
     /// # Errors
-    /// One sentence with the reason why there is no association.
+    /// The reason why there is no association.
     pub fn associate(
         &mut self,
         target: &Target,

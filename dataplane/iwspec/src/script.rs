@@ -11,6 +11,7 @@ use dialogue::script::Script;
 use iwspec::play::host::{Host, Service, ServiceProtocol, duration};
 use iwspec::play::player::{PlaySummary, Tolerance};
 use iwspec::play::{PlayError, Session};
+use iwspec::raw::SendError;
 
 use crate::RawArgs;
 
@@ -65,7 +66,7 @@ impl ScriptArgs {
     /// Plays the scripts, and prints a table of the results.
     ///
     /// # Errors
-    /// One sentence: an argument, a file or the raw port is invalid.
+    /// An argument, a file or the raw port is invalid.
     pub(crate) fn run(self, out: &mut dyn Write) -> Result<ExitCode, String> {
         let (host, port) = self.to;
         let raw = self.raw.port()?.ok_or("`script` needs --raw INTERFACE,ADDRESS")?;
@@ -183,7 +184,7 @@ impl<'a> Runner<'a> {
                     self.row(name, "ok", &format_remarks(&played, attempt, differs.is_some()))?;
                     return self.details(&transcript);
                 }
-                Err(PlayError::TooLong(bytes)) => {
+                Err(PlayError::Send(SendError::TooLong(bytes))) => {
                     let reason = format!("needs an MTU of {bytes} bytes");
                     return self.skip(name, &reason);
                 }

@@ -15,9 +15,9 @@ const DEFAULT_EMSS: usize = 1460;
 /// A connection.
 #[derive(Debug)]
 pub enum Stream {
-    /// Socket of the kernel
+    /// A socket of the kernel.
     Kernel(TcpStream),
-    /// Connection on the raw port
+    /// A connection on the raw port.
     Raw(Box<RawStream>),
 }
 
@@ -28,9 +28,9 @@ pub enum Input {
     Bytes(Vec<u8>),
     /// Payload of one segment, on the raw port.
     Segment(Vec<u8>),
-    /// FIN
+    /// FIN.
     Fin,
-    /// RST
+    /// RST.
     Reset,
     /// The deadline has passed.
     Nothing,
@@ -39,7 +39,7 @@ pub enum Input {
 }
 
 impl Stream {
-    /// Own and peer's address.
+    /// Returns the addresses of this end and of the peer.
     ///
     /// # Errors
     /// The socket has none.
@@ -50,7 +50,7 @@ impl Stream {
         }
     }
 
-    /// Longest payload of a segment to the peer, bytes.
+    /// Returns the longest payload of a segment to the peer, bytes.
     pub fn emss(&self) -> usize {
         match self {
             Stream::Kernel(stream) => {

@@ -3,6 +3,7 @@
 //! A number consists of terms with `+` or `-` between them: decimal or hexadecimal (`0x`) numbers, words (`on` = 1,
 //! `off` = 0, ...) and variables (`$write.stag`). Results wrap at 64 bits.
 
+use dialogue::streams::parse_hex;
 use std::collections::BTreeMap;
 
 /// Variables of a session: facts about the device, by name without `$`.
@@ -175,27 +176,12 @@ pub fn payload(
         None if text == "pattern" => Ok(pattern(offset, length)),
         Some(("pattern", offset)) => Ok(pattern(number(offset, variables)?, length)),
         Some(("fill", byte)) => Ok(vec![number(byte, variables)? as u8; length]),
-        Some(("hex", digits)) => hex(digits),
+        Some(("hex", digits)) => parse_hex(digits),
         Some(("text", word)) => Ok(word.as_bytes().to_vec()),
         _ => Err(format!(
             "`{text}` is none of pattern, pattern:OFFSET, fill:BYTE, hex:DIGITS, text:WORD"
         )),
     }
-}
-
-/// Decodes hexadecimal digits to bytes.
-///
-/// # Errors
-/// The text is not an even number of digits.
-pub fn hex(digits: &str) -> Result<Vec<u8>, String> {
-    let wrong = || format!("`{digits}` is not an even number of hexadecimal digits");
-    if !digits.is_ascii() || !digits.len().is_multiple_of(2) {
-        return Err(wrong());
-    }
-    (0..digits.len())
-        .step_by(2)
-        .map(|i| u8::from_str_radix(&digits[i..i + 2], 16).map_err(|_| wrong()))
-        .collect()
 }
 
 #[cfg(test)]

@@ -13,13 +13,12 @@ pub mod host;
 pub mod player;
 
 use std::net::IpAddr;
-use std::time::{Duration, Instant as Clock};
+use std::time::{Duration, Instant};
 
-use base::Instant;
 use dialogue::script::{Script, ScriptError};
 
-use crate::raw::station::{ReceivedFrame, TransportPacket};
-use crate::raw::{Host, Raw};
+use crate::raw::station::ReceivedFrame;
+use crate::raw::{Host, Raw, SendError, Timeline, random};
 use player::chunks::SctpCodec;
 use player::segments::TcpCodec;
 use player::{DialogueCodec, PlaySummary, Player, Tolerance};
@@ -42,16 +41,16 @@ pub enum PlayError {
     /// The port has failed; contains the reason.
     #[error("{0}")]
     Port(String),
-    /// A packet of the script is longer than the port's MTU; contains its length, bytes.
-    #[error("an IP packet of {0} bytes is longer than the MTU")]
-    TooLong(usize),
+    /// A packet of the script is not sent.
+    #[error("{0}")]
+    Send(#[from] SendError),
 }
 
 /// A tester on an open port, with its next hop resolved.
 #[derive(Debug)]
 pub struct Session {
     host: Host,
-    clock: Clock,
+    timeline: Timeline,
     own_port: u16,
 }
 
@@ -59,11 +58,11 @@ impl Session {
     /// Opens the port towards `host` and resolves the next hop.
     ///
     /// # Errors
-    /// One sentence: the port does not open, the next hop does not answer, or there are no random numbers.
+    /// The port does not open, the next hop does not answer, or there are no random numbers.
     pub fn open(raw: &Raw, host: IpAddr) -> Result<Session, String> {
-        let clock = Clock::now();
         let own_port = FIRST_PORT + random()? as u16 % 8192;
-        Ok(Session { host: Host::open(raw, host, clock + RESOLUTION)?, clock, own_port })
+        let host = Host::open(raw, host, Instant::now() + RESOLUTION)?;
+        Ok(Session { host, timeline: Timeline::new(), own_port })
     }
 
     /// Plays `script` against the host's port `to`.
@@ -96,7 +95,7 @@ impl Session {
     ) -> Result<(PlaySummary, String), PlayError> {
         let played = self.play_to_end(&mut player);
         if let Some(farewell) = player.abort_packet() {
-            self.send(&farewell)?;
+            self.host.send(&farewell)?;
         }
         played.map(|played| (played, player.transcript().to_owned()))
     }
@@ -105,20 +104,19 @@ impl Session {
         &mut self,
         player: &mut Player<P>,
     ) -> Result<PlaySummary, PlayError> {
-        player.handle_timeout(self.now());
+        player.handle_timeout(self.timeline.now());
         loop {
             while let Some(carried) = player.poll_transmit() {
-                self.send(&carried)?;
+                self.host.send(&carried)?;
             }
             if let Some(outcome) = player.outcome() {
                 return Ok(outcome.clone()?);
             }
-            let until = player.poll_timeout().unwrap_or(self.now());
-            let until = self.clock + until.saturating_since(Instant::ZERO);
+            let until = self.timeline.at(player.poll_timeout().unwrap_or(self.timeline.now()));
             if let Some((received, _)) = self.host.receive(until).map_err(PlayError::Port)? {
                 match received {
                     ReceivedFrame::Transport(carried) => {
-                        player.input(self.now(), carried).map_err(PlayError::Damaged)?;
+                        player.input(self.timeline.now(), carried).map_err(PlayError::Damaged)?;
                     }
                     ReceivedFrame::Damaged(what) => return Err(PlayError::Damaged(what.into())),
                     ReceivedFrame::TooBig(_)
@@ -127,26 +125,11 @@ impl Session {
                     | ReceivedFrame::Other => {}
                 }
             }
-            player.handle_timeout(self.now());
-        }
-    }
-
-    fn now(&self) -> Instant {
-        Instant::from_nanos(self.clock.elapsed().as_nanos() as u64)
-    }
-
-    fn send(&mut self, carried: &TransportPacket) -> Result<(), PlayError> {
-        match self.host.packet_length(carried) {
-            length if length > self.host.mtu() => Err(PlayError::TooLong(length)),
-            _ => self.host.send(carried).map(drop).map_err(PlayError::Port),
+            player.handle_timeout(self.timeline.now());
         }
     }
 }
 
 pub(crate) fn is_sctp(script: &Script) -> bool {
     script.settings.iter().any(|s| s.key == "stack" && s.value == "sctp")
-}
-
-fn random() -> Result<u32, String> {
-    getrandom::u32().map_err(|e| format!("no random numbers: {e}"))
 }

@@ -54,6 +54,41 @@ impl std::str::FromStr for Raw {
 /// A received frame: its classification, and its bytes from the Ethernet header on.
 pub type Packet = (ReceivedFrame, Vec<u8>);
 
+/// Reason why a packet is not sent.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SendError {
+    /// The IP packet is longer than the port's MTU; contains its length, bytes.
+    #[error("an IP packet of {0} bytes is longer than the MTU")]
+    TooLong(usize),
+    /// The next hop is not resolved, or the port has failed; contains the reason.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Time on a port: the time of the sans-IO code begins at 0 when the timeline is created.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timeline(Instant);
+
+impl Timeline {
+    pub(crate) fn new() -> Timeline {
+        Timeline(Instant::now())
+    }
+
+    pub(crate) fn now(self) -> base::Instant {
+        base::Instant::from_nanos(self.0.elapsed().as_nanos() as u64)
+    }
+
+    /// Returns the time of the clock at `time`.
+    pub(crate) fn at(self, time: base::Instant) -> Instant {
+        self.0 + time.saturating_since(base::Instant::ZERO)
+    }
+}
+
+/// Returns a random number, for ports and initial sequence numbers.
+pub(crate) fn random() -> Result<u32, String> {
+    getrandom::u32().map_err(|e| format!("no random numbers: {e}"))
+}
+
 /// The tester on an open port.
 #[derive(Debug)]
 pub struct Host {
@@ -67,7 +102,7 @@ impl Host {
     /// Opens the port towards `device`, and resolves the hardware address of the next hop.
     ///
     /// # Errors
-    /// One sentence: the address families differ, the port does not open or fails, or the next hop does not answer
+    /// The address families differ, the port does not open or fails, or the next hop does not answer
     /// before `deadline`.
     pub fn open(raw: &Raw, device: IpAddr, deadline: Instant) -> Result<Host, String> {
         if raw.address.is_ipv4() != device.is_ipv4()
@@ -109,34 +144,25 @@ impl Host {
         Ok(Host { station, port, mtu: usize::from(raw.mtu) })
     }
 
-    /// Returns the maximum length of an IP packet, bytes.
-    pub fn mtu(&self) -> usize {
-        self.mtu
-    }
-
-    /// Returns the length of the IP packet that contains `packet`, bytes; 0 while the next hop is not resolved.
-    pub fn packet_length(&self, packet: &TransportPacket) -> usize {
-        self.station.wrap(packet).map_or(0, |frame| frame.len() - station::ETHERNET)
-    }
-
     /// Sends a packet to the device. Returns its frame.
     ///
     /// # Errors
-    /// One sentence: the next hop is not resolved, the packet is longer than the MTU, or the port fails.
-    pub fn send(&mut self, packet: &TransportPacket) -> Result<Vec<u8>, String> {
-        let frame = self.station.wrap(packet).ok_or("the next hop is not resolved")?;
+    /// The packet was not sent.
+    pub fn send(&mut self, packet: &TransportPacket) -> Result<Vec<u8>, SendError> {
+        let unresolved = || SendError::Failed("the next hop is not resolved".into());
+        let frame = self.station.wrap(packet).ok_or_else(unresolved)?;
         let length = frame.len() - station::ETHERNET;
         if length > self.mtu {
-            return Err(format!("an IP packet of {length} bytes is longer than the MTU"));
+            return Err(SendError::TooLong(length));
         }
-        self.port.send(&frame)?;
+        self.port.send(&frame).map_err(SendError::Failed)?;
         Ok(frame)
     }
 
     /// Sends a frame.
     ///
     /// # Errors
-    /// One sentence: the port fails.
+    /// The port fails.
     pub fn send_frame(&mut self, frame: &[u8]) -> Result<(), String> {
         self.port.send(frame)
     }
@@ -145,7 +171,7 @@ impl Host {
     /// tester becomes the device and the next hop. Answers ARP requests and neighbour solicitations.
     ///
     /// # Errors
-    /// One sentence: the port fails.
+    /// The port fails.
     pub fn receive_from_any(&mut self, until: Instant) -> Result<Option<Packet>, String> {
         while let Some(frame) = self.port.receive(until)? {
             if let Some((address, mac)) = self.station.sender(&frame) {
@@ -166,7 +192,7 @@ impl Host {
     /// Answers ARP requests and neighbour solicitations.
     ///
     /// # Errors
-    /// One sentence: the port fails.
+    /// The port fails.
     pub fn receive(&mut self, until: Instant) -> Result<Option<Packet>, String> {
         while let Some(frame) = self.port.receive(until)? {
             match self.station.input(&frame) {

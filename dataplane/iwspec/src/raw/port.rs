@@ -39,7 +39,7 @@ impl Medium {
     /// Opens a port.
     ///
     /// # Errors
-    /// One sentence: the interface does not exist or is not an Ethernet interface, CAP_NET_RAW is missing, or the
+    /// The interface does not exist or is not an Ethernet interface, CAP_NET_RAW is missing, or the
     /// socket cannot be created.
     pub fn open(&self) -> Result<Port, String> {
         match self {
@@ -61,7 +61,7 @@ impl Port {
     /// Sends a frame. It is lost if the queue of the interface or of a receiving port is full.
     ///
     /// # Errors
-    /// One sentence: the interface fails.
+    /// The interface fails.
     pub fn send(&mut self, frame: &[u8]) -> Result<(), String> {
         match self {
             Port::Interface(socket) => socket.send(frame),
@@ -75,7 +75,7 @@ impl Port {
     /// Returns the next frame; `None` if none arrives before `until`.
     ///
     /// # Errors
-    /// One sentence: the interface fails.
+    /// The interface fails.
     pub fn receive(&mut self, until: Instant) -> Result<Option<Vec<u8>>, String> {
         match self {
             Port::Interface(socket) => socket.receive(until),

@@ -17,6 +17,7 @@ use smoltcp::wire::{
 pub const ETHERNET: usize = 14;
 const IPV4: usize = 20;
 const IPV6: usize = 40;
+const TCP: usize = 20;
 const SCTP: IpProtocol = IpProtocol::Unknown(132);
 /// Maximum number of bytes of a packet that an ICMP report quotes.
 const QUOTED: usize = 500;
@@ -216,12 +217,14 @@ impl Station {
 
     fn ipv6_input(&mut self, bytes: &[u8]) -> ReceivedFrame {
         let Ok(packet) = Ipv6Packet::new_checked(bytes) else { return ReceivedFrame::Other };
-        let (source, destination) = (packet.src_addr(), packet.dst_addr());
+        let source = packet.src_addr();
+        let ends = (IpAddr::V6(source), IpAddr::V6(packet.dst_addr()));
+        let is_ours = ends == (self.host, self.address);
         match packet.next_header() {
-            IpProtocol::Tcp if (source, destination) == both(self.host, self.address) => {
+            IpProtocol::Tcp if is_ours => {
                 self.segment(packet.payload(), packet.traffic_class() & 3)
             }
-            SCTP if (source, destination) == both(self.host, self.address) => {
+            SCTP if is_ours => {
                 ReceivedFrame::Transport(TransportPacket::Sctp(packet.payload().to_vec()))
             }
             IpProtocol::Icmpv6 if packet.payload().first() == Some(&2) => {
@@ -381,16 +384,14 @@ pub fn ip_packet(
     Some(bytes)
 }
 
-fn ether_type(address: IpAddr) -> EthernetProtocol {
-    if address.is_ipv4() { EthernetProtocol::Ipv4 } else { EthernetProtocol::Ipv6 }
+/// Returns the MSS for a path with this MTU, of the family of `address` and without options, bytes.
+pub fn mss_of(mtu: u16, address: IpAddr) -> u16 {
+    let ip = if address.is_ipv4() { IPV4 } else { IPV6 };
+    mtu.saturating_sub((ip + TCP) as u16)
 }
 
-/// Returns both addresses if they are IPv6, otherwise two unspecified addresses, which no packet has.
-fn both(a: IpAddr, b: IpAddr) -> (Ipv6Addr, Ipv6Addr) {
-    match (a, b) {
-        (IpAddr::V6(a), IpAddr::V6(b)) => (a, b),
-        _ => (Ipv6Addr::UNSPECIFIED, Ipv6Addr::UNSPECIFIED),
-    }
+fn ether_type(address: IpAddr) -> EthernetProtocol {
+    if address.is_ipv4() { EthernetProtocol::Ipv4 } else { EthernetProtocol::Ipv6 }
 }
 
 #[cfg(test)]
@@ -424,7 +425,7 @@ mod tests {
                 ..Segment::default()
             };
             let segment = TransportPacket::Tcp(segment);
-            assert_eq!(one.wrap(&segment), None, "nobody to send it to yet");
+            assert_eq!(one.wrap(&segment), None, "the next hop is not resolved");
             let ReceivedFrame::AddressRequest(answer) = other.input(&one.next_hop_request()) else {
                 panic!("{a}")
             };

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant as Clock};
 use base::Instant;
 use dialogue::segment::{Flags, Segment};
 
-use super::station::{ETHERNET, ReceivedFrame, TransportPacket};
+use super::station::{ETHERNET, ReceivedFrame, TransportPacket, mss_of};
 use super::tcp::{Arrival, Settings, Tcp};
-use super::{Host, Raw};
+use super::{Host, Raw, Timeline, random};
 
 /// First port and number of ports of the dynamic range (RFC 6335 §6).
 const DYNAMIC: (u16, u16) = (49_152, 16_384);
@@ -30,7 +30,7 @@ pub enum Direction {
 pub struct RawStream {
     host: Host,
     tcp: Tcp,
-    began: Clock,
+    timeline: Timeline,
     /// Position after the bytes that [`reserve`](Self::reserve) has appended to the stream.
     end: u64,
     /// MTU of a simulated router between device and tester, bytes; `None` without a router.
@@ -46,7 +46,7 @@ impl RawStream {
     /// Opens a connection to the device.
     ///
     /// # Errors
-    /// One sentence with the reason why no connection is established before `deadline`.
+    /// The reason why no connection is established before `deadline`.
     pub fn connect(
         raw: &Raw,
         device: SocketAddr,
@@ -63,7 +63,7 @@ impl RawStream {
     /// Waits until `deadline` for the device to connect to `port`, and accepts this connection.
     ///
     /// # Errors
-    /// One sentence with the reason why there is no connection.
+    /// The reason why there is no connection.
     pub fn accept(
         raw: &Raw,
         port: u16,
@@ -93,7 +93,7 @@ impl RawStream {
         RawStream {
             host,
             tcp,
-            began: Clock::now(),
+            timeline: Timeline::new(),
             end: 0,
             path: None,
             packets: vec![],
@@ -138,7 +138,7 @@ impl RawStream {
 
     /// Sends bytes at a position of the stream, as one segment if they fit.
     pub fn send(&mut self, position: u64, bytes: &[u8]) {
-        self.tcp.handle_timeout(self.now());
+        self.tcp.handle_timeout(self.timeline.now());
         if !self.tcp.send(position, bytes) {
             self.failure = Some("too many segments wait for the device's acknowledgements".into());
         }
@@ -158,7 +158,7 @@ impl RawStream {
 
     /// Sends a FIN after all bytes of the stream.
     pub fn finish(&mut self) {
-        self.tcp.handle_timeout(self.now());
+        self.tcp.handle_timeout(self.timeline.now());
         self.tcp.finish(self.end);
         self.flush();
     }
@@ -174,7 +174,7 @@ impl RawStream {
     /// Returns the next event; `None` if none occurs before `deadline`.
     ///
     /// # Errors
-    /// One sentence: the port has failed, a packet of the device is damaged, or too many segments are unacknowledged.
+    /// The port has failed, a packet of the device is damaged, or too many segments are unacknowledged.
     pub fn receive(&mut self, deadline: Clock) -> Result<Option<Arrival>, String> {
         loop {
             if let Some(arrival) = self.tcp.poll_arrival() {
@@ -206,7 +206,7 @@ impl RawStream {
     fn step(&mut self, deadline: Clock) {
         self.flush();
         let until = match self.tcp.poll_timeout() {
-            Some(time) => (self.began + time.saturating_since(Instant::ZERO)).min(deadline),
+            Some(time) => self.timeline.at(time).min(deadline),
             None => deadline,
         };
         match self.host.receive(until) {
@@ -214,7 +214,7 @@ impl RawStream {
             Ok(None) => {}
             Err(failure) => self.failure = Some(failure),
         }
-        self.tcp.handle_timeout(self.now());
+        self.tcp.handle_timeout(self.timeline.now());
         self.flush();
     }
 
@@ -229,12 +229,11 @@ impl RawStream {
                 if self.path.is_some_and(|mtu| self.refuse(&segment, frame, mtu)) {
                     return;
                 }
-                self.tcp.input(self.now(), &segment);
+                self.tcp.input(self.timeline.now(), &segment);
             }
             ReceivedFrame::TooBig(mtu) => {
                 self.record(Direction::In, frame);
-                let headers = if self.addresses.0.is_ipv4() { 40 } else { 60 };
-                self.tcp.lower_mss(mtu.saturating_sub(headers));
+                self.tcp.lower_mss(mss_of(mtu, self.addresses.0.ip()));
             }
             ReceivedFrame::Damaged(what) => {
                 self.failure = Some(format!("a packet of the device is damaged: {what}"));
@@ -266,7 +265,7 @@ impl RawStream {
     fn transmit(&mut self, segment: Segment) {
         match self.host.send(&TransportPacket::Tcp(segment)) {
             Ok(frame) => self.record(Direction::Out, &frame),
-            Err(failure) => self.failure = Some(failure),
+            Err(error) => self.failure = Some(error.to_string()),
         }
     }
 
@@ -277,10 +276,6 @@ impl RawStream {
             self.packets.push((direction, frame.get(ETHERNET..).unwrap_or_default().to_vec()));
         }
     }
-
-    fn now(&self) -> Instant {
-        Instant::from_nanos(self.began.elapsed().as_nanos() as u64)
-    }
 }
 
 impl Drop for RawStream {
@@ -289,8 +284,4 @@ impl Drop for RawStream {
         self.flush();
         self.reset();
     }
-}
-
-fn random() -> Result<u32, String> {
-    getrandom::u32().map_err(|e| format!("no random numbers: {e}"))
 }

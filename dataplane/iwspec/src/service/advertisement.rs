@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn example_of_the_protocol_page_is_parsed() {
-        let bytes = crate::value::hex(
+        let bytes = dialogue::streams::parse_hex(
             "444450410100000101020304010200001122334455667788000000000000100069 6e"
                 .replace(' ', "")
                 .as_str(),

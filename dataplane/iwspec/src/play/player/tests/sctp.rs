@@ -88,7 +88,7 @@ const OPEN: &str = "0 < INIT\n. > INIT_ACK\n. < COOKIE_ECHO\n. > COOKIE_ACK\n";
 #[test]
 fn association_is_opened_and_aborted_at_the_end() {
     let mut talk = TestDialogue::new(OPEN);
-    assert!(talk.player.abort_packet().is_none(), "nobody has answered");
+    assert!(talk.player.abort_packet().is_none(), "the host has not answered");
     talk.open();
     talk.assert_met();
     let abort = talk.player.abort_packet().expect("there is an association");

@@ -113,7 +113,7 @@ enum Origin {
     /// The link of a port. TCP's checksum is verified if it is `Unknown`.
     Link(L4Check),
     /// A stream of this worker, at an address of the same interface. MAC addresses, the source address and TCP's
-    /// checksum are not checked. All packets but unfragmented TCP and SCTP are dropped, because streams send no others.
+    /// checksum are not checked.
     Loopback,
 }
 
@@ -136,7 +136,8 @@ pub fn demux(
 }
 
 /// Classifies a frame that a stream of this worker has sent to an address of its own interface. MAC addresses, the
-/// source address and TCP's checksum are not checked.
+/// source address and TCP's checksum are not checked. All packets but unfragmented TCP and SCTP are dropped, because
+/// streams send no others.
 ///
 /// # Errors
 /// The drop reason.
@@ -146,7 +147,12 @@ pub fn demux_looped(
     port: usize,
     interfaces: &[Interface],
 ) -> Result<Packet, DropReason> {
-    slow_path(frame, port, Origin::Loopback, interfaces)
+    let packet = slow_path(frame, port, Origin::Loopback, interfaces)?;
+    match packet.kind {
+        Kind::Tcp { .. } | Kind::Sctp { .. } => Ok(packet),
+        Kind::Fragment(_) => Err(DropReason::Fragment),
+        _ => Err(DropReason::IpProtocol),
+    }
 }
 
 /// Returns the offset of the IP packet if IPsec policies apply to the frame, otherwise `None`. Policies apply if an
@@ -206,16 +212,10 @@ fn slow_path(
         EthernetProtocol::Arp => Kind::Arp(at..frame.len()),
         EthernetProtocol::Unknown(_) => return Err(DropReason::EtherType),
     };
-    let is_ours = link.destination == interface.mac;
-    match (&kind, origin) {
-        (Kind::Tcp { .. } | Kind::Sctp { .. }, Origin::Loopback) => {}
-        (Kind::Fragment(_), Origin::Loopback) => return Err(DropReason::Fragment),
-        (_, Origin::Loopback) => return Err(DropReason::IpProtocol),
+    let is_transport = matches!(kind, Kind::Tcp { .. } | Kind::Sctp { .. } | Kind::Fragment(_));
+    if is_transport && origin != Origin::Loopback && link.destination != interface.mac {
         // RFC 9293 §3.9.2.3, RFC 9260 §8.4 (1): TCP and SCTP are accepted in unicast frames only.
-        (Kind::Tcp { .. } | Kind::Sctp { .. } | Kind::Fragment(_), Origin::Link(_)) if !is_ours => {
-            return Err(DropReason::NotOurMac);
-        }
-        _ => {}
+        return Err(DropReason::NotOurMac);
     }
     Ok(Packet { interface: index, source_mac: link.source, kind })
 }

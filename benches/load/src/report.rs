@@ -9,7 +9,7 @@ use benches::plots::{Bar, bars};
 
 use crate::account::Account;
 use crate::peer_work::{ECHO_LEN, ECHO_RATE, FILE_LEN, PeerWork};
-use crate::rfc2544::{SearchResults, SizeResult};
+use crate::rfc2544::{ALLOWED_LOSS, SearchResults, SizeResult};
 use crate::run::{Outcome, Results};
 
 /// Path of the published document in the repository.
@@ -141,12 +141,13 @@ fn residue_table(results: &Results) -> String {
 
 /// Returns the table of the highest rates by frame size.
 pub fn rates_table(rates: &[SizeResult]) -> String {
+    let some_loss = format!("at most {} % lost", ALLOWED_LOSS * 100.0);
     let mut table = Table::new(&[
         "bytes of a frame",
         "no loss, million/s",
         "no loss, Gbit/s",
-        "at most 0.1 % lost, million/s",
-        "at most 0.1 % lost, Gbit/s",
+        &format!("{some_loss}, million/s"),
+        &format!("{some_loss}, Gbit/s"),
         "limited by",
     ]);
     for rate in rates {

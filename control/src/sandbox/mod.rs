@@ -55,7 +55,7 @@ impl Sandbox {
             );
         }
         if modes.first() != Some(&SandboxMode::On) {
-            tracing::info!("sandbox: off, by management.sandbox.mode");
+            tracing::info!("sandbox: off, because management.sandbox.mode is \"off\"");
             return Ok(Sandbox::disabled());
         }
         let kinds = || configs.iter().flat_map(|config| &config.ports).map(|port| &port.kind);

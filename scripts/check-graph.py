@@ -41,7 +41,9 @@ MAY_USE = {
     "api": {"base", "config", "ddp", "ipsec", "reasons", "sctp-lite", "tcp-lite", "unix-users"},
     "standard": {"unix-users"},
     "daemon": {"api", "base", "config", "port-kind"},
-    "ddpctl": {"standard", "api", "base", "config", "daemon", "ddp", "ipsec", "tcp-lite"},
+    "ddpctl": {
+        "standard", "api", "base", "config", "daemon", "ddp", "ipsec", "tcp-lite", "verbs-layout", "verbs-session",
+    },
     "control": {
         "base", "wire", "ddp", "link", "port-kind", "tcp-lite", "sctp-lite", "dataplane", "ipsec", "xfrm", "config", "api", "daemon", "standard", "verbs-layout", "verbs-session",
     },

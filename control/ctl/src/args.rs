@@ -20,6 +20,7 @@ use crate::values::{number, on_off, region_name, severity, since, socket, stag};
 
 use super::capture::Capture;
 use super::config::Config;
+use super::run::{LabProcess, Run};
 use super::streams::Selection;
 use super::top::Top;
 
@@ -142,6 +143,11 @@ pub enum Command {
         #[command(subcommand)]
         command: Option<Programs>,
     },
+    /// Run an unmodified verbs program (libibverbs, librdmacm) with an appliance as its RDMA device
+    Run(Run),
+    /// Process of a lab
+    #[command(hide = true)]
+    LabProcess(LabProcess),
     /// List, show or cancel jobs: transfers of the appliance
     Jobs {
         /// Subcommand; the default is list

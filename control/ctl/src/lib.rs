@@ -19,6 +19,7 @@ mod input;
 mod interrupt;
 pub mod kernel;
 mod put;
+mod run;
 mod section;
 mod serve;
 mod show;
@@ -230,6 +231,8 @@ fn dispatch(args: Args, output: &mut Output<'_>) -> Result<(), Failure> {
         Command::Reload { dry_run } => config::reload_config(dry_run, &client()?, output),
         Command::Config(command) => config::config(command, &client()?, output),
         Command::Log { filter } => log(filter, &client()?, output),
+        Command::Run(command) => run::run(&command),
+        Command::LabProcess(process) => run::lab_process(&process),
         Command::Metrics => Ok(output.out.write_all(client()?.text("/v1/metrics")?.as_bytes())?),
     }
 }

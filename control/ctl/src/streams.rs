@@ -183,7 +183,7 @@ fn parse_remote(text: &str) -> Result<Remote, String> {
     })
 }
 
-fn parse_transport(text: &str) -> Result<Transport, String> {
+pub(super) fn parse_transport(text: &str) -> Result<Transport, String> {
     let known = [Transport::Tcp, Transport::Sctp];
     let found = known.into_iter().find(|transport| transport.as_str() == text);
     found.ok_or_else(|| "tcp or sctp".into())

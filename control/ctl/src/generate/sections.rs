@@ -47,6 +47,10 @@ pub(super) fn ddpctl() -> String {
                     "Explain a drop reason: meaning, usual cause, remedy.",
                 ),
                 (
+                    "ddpctl run --lab -- rping -s",
+                    "Run a verbs program with a private appliance: no device, root rights or configuration.",
+                ),
+                (
                     "ddpctl --json streams | jq '.[].remote'",
                     "Print the peers of all streams, for scripts.",
                 ),
@@ -54,7 +58,14 @@ pub(super) fn ddpctl() -> String {
         ),
         (
             "ENVIRONMENT",
-            items(&[("DDPD_SOCKET", "Path of the appliance's socket, unless --socket is given.")]),
+            items(&[
+                ("DDPD_SOCKET", "Path of the appliance's socket, unless --socket is given."),
+                (
+                    "DDPD_PROGRAMS_SOCKET",
+                    "Path of the socket for programs, unless run --appliance is given.",
+                ),
+                ("DDPD_VERBS_LIBRARY", "Directory of the libraries of ddpctl run."),
+            ]),
         ),
         (
             "FILES",

@@ -1,0 +1,468 @@
+//! `--lab`: a private appliance of this user, shared by the programs that run in it.
+//!
+//! ```text
+//! ddpctl run --lab ── execve ──> program            holds `members`, shared
+//!    └─ ddpctl lab-process detach                   ends at once, so that the lab is no child of the program
+//!          └─ ddpctl lab-process serve              holds `serving`; takes `members` exclusively to end the lab
+//!                └─ ddpctl lab-process appliance ── execve ──> ddpd      ends with its parent
+//! ```
+//!
+//! All state is in locks (flock) of three files in the lab's directory. The kernel releases them when a process ends in
+//! any way:
+//!
+//! - `gate`: held, exclusively, while a program joins or starts the lab. The others wait.
+//! - `members`: held, shared, by each program through a descriptor that its children inherit. The serving process ends
+//!   the lab when it gets the lock exclusively and no program has a session, and holds the lock until ddpd has ended.
+//!   A program that joins meanwhile waits, and starts the next lab. Each lab has a new file.
+//! - `serving`: held by the serving process. A lab exists if and only if the lock is held.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use api::{Client, ClientError, ProgramInfo, Status};
+use clap::Args as ClapArgs;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::{Errno, FdFlags};
+use rustix::process::{Pid, Signal};
+
+use super::PROGRAMS_SOCKET;
+use crate::exit::{Exit, Failure};
+
+/// Name of the lab's management socket.
+pub(super) const MANAGEMENT_SOCKET: &str = "ddpd.sock";
+/// Names of the files with locks.
+const GATE: &str = "gate";
+const MEMBERS: &str = "members";
+const SERVING: &str = "serving";
+/// File with the number of addresses of the running lab.
+const SIZE: &str = "size";
+const CONFIG: &str = "lab.toml";
+const LOG: &str = "ddpd.log";
+/// Number of addresses without a number on the command line.
+const DEFAULT_SIZE: u8 = 2;
+/// Line of the serving process when programs can attach.
+const READY: &str = "ready";
+/// Maximum wait for the start of the appliance, and for the end of an earlier one.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum wait for other programs, each of which may start or end a lab.
+const GATE_TIMEOUT: Duration = Duration::from_secs(90);
+/// Maximum wait for the appliance's end after SIGTERM.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum silence of the appliance.
+const SILENCE: Duration = Duration::from_secs(2);
+/// User id of all users that the user namespace does not map (user_namespaces(7)). The appliance gives it no rights.
+const OVERFLOW_UID: u32 = 65534;
+/// Interval of the serving process's checks, and of retries for a lock.
+const INTERVAL: Duration = Duration::from_millis(100);
+const RETRY: Duration = Duration::from_millis(10);
+
+/// Membership of this process in the lab.
+#[derive(Debug)]
+pub(super) struct Lab {
+    directory: PathBuf,
+    members: File,
+}
+
+impl Lab {
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Keeps the membership when this process executes another program.
+    pub(super) fn keep_across_exec(&self) -> io::Result<()> {
+        Ok(rustix::io::fcntl_setfd(&self.members, FdFlags::empty())?)
+    }
+}
+
+/// Joins the lab of this user, or starts it. `size`: number of addresses; `None` for any.
+pub(super) fn join(size: Option<u8>) -> Result<Lab, Failure> {
+    let directory = directory()?;
+    let gate = open_lock(&directory, GATE)?;
+    lock_gate(&gate)
+        .map_err(|error| failed(&directory.join(GATE), "another program starts the lab", error))?;
+    let deadline = Instant::now() + START_TIMEOUT;
+    while is_served(&directory)? {
+        let members = open_lock(&directory, MEMBERS)?;
+        let is_joined = flock(&members, FlockOperation::NonBlockingLockShared).is_ok();
+        // The lab may have ended before the lock was taken.
+        if is_joined && is_served(&directory)? {
+            check_size(&directory, size)?;
+            return Ok(Lab { directory, members });
+        }
+        if Instant::now() >= deadline {
+            return Err(Failure::new(Exit::Failed, "the earlier lab of this user does not end"));
+        }
+        std::thread::sleep(RETRY);
+    }
+    // A new file: children of an earlier lab's program may still hold the lock of the old one.
+    match fs::remove_file(directory.join(MEMBERS)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(failed(&directory.join(MEMBERS), "cannot remove", error));
+        }
+        _ => {}
+    }
+    let members = open_lock(&directory, MEMBERS)?;
+    flock(&members, FlockOperation::NonBlockingLockShared).map_err(io::Error::from)?;
+    start(&directory, size.unwrap_or(DEFAULT_SIZE))?;
+    Ok(Lab { directory, members })
+}
+
+/// Returns true if a lab exists.
+fn is_served(directory: &Path) -> Result<bool, Failure> {
+    match flock(open_lock(directory, SERVING)?, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(false),
+        Err(Errno::WOULDBLOCK) => Ok(true),
+        Err(error) => Err(failed(&directory.join(SERVING), "flock", error.into())),
+    }
+}
+
+/// Returns the directory of the lab, which only this user may access.
+fn directory() -> Result<PathBuf, Failure> {
+    let uid = rustix::process::geteuid().as_raw();
+    if uid == OVERFLOW_UID {
+        let message = "uid 65534 cannot have a lab: it stands for all users that a user namespace does not map";
+        let hint = "run the program as another user".to_owned();
+        return Err(Failure::new(Exit::Failed, message).with_hint(Some(hint)));
+    }
+    // The directory of another user, as after su, is not used.
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| {
+        path.is_absolute()
+            && path.metadata().is_ok_and(|found| found.is_dir() && found.uid() == uid)
+    });
+    let path = match runtime {
+        Some(runtime) => runtime.join("ddpd-lab"),
+        None => PathBuf::from(format!("/tmp/ddpd-lab-{uid}")),
+    };
+    match DirBuilder::new().mode(0o700).create(&path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(failed(&path, "cannot create the directory", error));
+        }
+        _ => {}
+    }
+    let found =
+        path.symlink_metadata().map_err(|error| failed(&path, "the lab's directory", error))?;
+    if !found.is_dir() || found.uid() != uid || found.permissions().mode() & 0o077 != 0 {
+        let message = format!("{} is not a directory of mode 0700 of this user", path.display());
+        let hint = "remove it, or set XDG_RUNTIME_DIR to a directory of this user".to_owned();
+        return Err(Failure::new(Exit::Failed, message).with_hint(Some(hint)));
+    }
+    Ok(path)
+}
+
+fn open_lock(directory: &Path, name: &str) -> Result<File, Failure> {
+    let path = directory.join(name);
+    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
+    file.map_err(|error| failed(&path, "cannot open", error))
+}
+
+/// Waits until no other program joins or starts the lab.
+fn lock_gate(gate: &File) -> io::Result<()> {
+    let deadline = Instant::now() + GATE_TIMEOUT;
+    loop {
+        match flock(gate, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if Instant::now() < deadline => std::thread::sleep(RETRY),
+            result => return Ok(result?),
+        }
+    }
+}
+
+/// Checks that the running lab has the requested number of addresses.
+fn check_size(directory: &Path, size: Option<u8>) -> Result<(), Failure> {
+    let Some(size) = size else { return Ok(()) };
+    let running = fs::read_to_string(directory.join(SIZE)).unwrap_or_default();
+    let running = running.trim();
+    if running == size.to_string() {
+        return Ok(());
+    }
+    let message = format!("a lab of {running} addresses runs, which cannot become one of {size}");
+    let hint = format!("use --lab={running}, or end the programs of the lab first");
+    Err(Failure::new(Exit::Failed, message).with_hint(Some(hint)))
+}
+
+/// Starts the lab and waits until programs can attach.
+fn start(directory: &Path, size: u8) -> Result<(), Failure> {
+    let ddpd = find_ddpd()?;
+    let mut child = Command::new(std::env::current_exe()?)
+        .args(["lab-process", "detach"])
+        .args([directory.as_os_str(), size.to_string().as_ref(), ddpd.as_os_str()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let Some(output) = child.stdout.take() else {
+        return Err(Failure::new(Exit::Failed, "no pipe"));
+    };
+    let mut line = String::new();
+    // The serving process bounds the wait, and its end closes the pipe.
+    let read = BufReader::new(output).read_line(&mut line);
+    child.wait()?;
+    read?;
+    match line.trim_end() {
+        READY => Ok(()),
+        reason => {
+            let reason = if reason.is_empty() { "its process has ended" } else { reason };
+            let message = format!("the lab does not start: {reason}");
+            let hint = format!("{} has the log of ddpd", directory.join(LOG).display());
+            Err(Failure::new(Exit::Failed, message).with_hint(Some(hint)))
+        }
+    }
+}
+
+/// Finds ddpd: beside ddpctl, else in `PATH` and in the directories of system programs.
+fn find_ddpd() -> Result<PathBuf, Failure> {
+    let own = std::env::current_exe()?.with_file_name("ddpd");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let system = ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"].map(PathBuf::from);
+    let directories = std::env::split_paths(&path).chain(system);
+    let mut candidates = std::iter::once(own).chain(directories.map(|path| path.join("ddpd")));
+    candidates.find(|path| path.is_file()).ok_or_else(|| {
+        let hint = "install the package ddpd".to_owned();
+        Failure::new(Exit::Failed, "the lab needs ddpd, which is not installed")
+            .with_hint(Some(hint))
+    })
+}
+
+fn failed(path: &Path, what: &str, error: io::Error) -> Failure {
+    Failure::new(Exit::Failed, format!("{}: {what}: {error}", path.display()))
+}
+
+/// Arguments of the hidden command `lab-process`.
+#[derive(Debug, ClapArgs)]
+pub struct LabProcess {
+    /// Process of the lab to become
+    #[arg(value_enum)]
+    stage: Stage,
+    /// Directory of the lab
+    directory: PathBuf,
+    /// Number of addresses
+    size: u8,
+    /// Path of ddpd
+    ddpd: PathBuf,
+    /// Process whose end ends the appliance
+    #[arg(long, default_value_t = 0)]
+    parent: i32,
+}
+
+/// Process of a lab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Stage {
+    /// Starts the serving process in a session of its own, and ends.
+    Detach,
+    /// Starts the appliance, waits for the end of the lab's last program, and ends the appliance.
+    Serve,
+    /// Becomes the appliance.
+    Appliance,
+}
+
+/// Runs a process of the lab. Errors of the serving process go to the standard output, which the first program reads.
+pub(crate) fn lab_process(process: &LabProcess) -> Result<(), Failure> {
+    match process.stage {
+        Stage::Detach => {
+            rustix::process::setsid().map_err(io::Error::from)?;
+            process.command(Stage::Serve)?.spawn()?;
+            Ok(())
+        }
+        Stage::Serve => {
+            let outcome = process.serve();
+            if let Err(reason) = &outcome {
+                drop(writeln!(io::stdout(), "{reason}"));
+            }
+            outcome.map_err(|reason| Failure::new(Exit::Failed, reason))
+        }
+        Stage::Appliance => process.become_appliance(),
+    }
+}
+
+impl LabProcess {
+    fn command(&self, stage: Stage) -> io::Result<Command> {
+        let stage = if stage == Stage::Serve { "serve" } else { "appliance" };
+        let size: OsString = self.size.to_string().into();
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["lab-process", stage]);
+        command.args([self.directory.as_os_str(), &size, self.ddpd.as_os_str()]);
+        Ok(command)
+    }
+
+    fn become_appliance(&self) -> Result<(), Failure> {
+        use std::os::unix::process::CommandExt;
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+            .map_err(io::Error::from)?;
+        // The parent may have ended before the call.
+        if rustix::process::getppid().map(Pid::as_raw_pid) != Some(self.parent) {
+            return Err(Failure::new(Exit::Failed, "the lab has ended"));
+        }
+        let error =
+            Command::new(&self.ddpd).arg("--config").arg(self.directory.join(CONFIG)).exec();
+        Err(failed(&self.ddpd, "cannot execute", error))
+    }
+
+    /// Serves until the last program has ended.
+    fn serve(&self) -> Result<(), String> {
+        let sentence = |failure: Failure| failure.message;
+        let serving = open_lock(&self.directory, SERVING).map_err(sentence)?;
+        flock(&serving, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|_| "another lab runs".to_owned())?;
+        let members = open_lock(&self.directory, MEMBERS).map_err(sentence)?;
+        let mut appliance = self.start_appliance().map_err(|error| error.to_string())?;
+        let client = Client::new(&self.directory.join(MANAGEMENT_SOCKET))
+            .map_err(|error| error.to_string())?
+            .with_timeout(SILENCE);
+        let started = self.wait_until_ready(&mut appliance, &client);
+        if started.is_ok() && announce_ready().is_ok() {
+            wait_for_last_program(&members, &mut appliance, &client);
+        }
+        end(&mut appliance);
+        for name in [PROGRAMS_SOCKET, MANAGEMENT_SOCKET, SIZE] {
+            // A missing file is no fault.
+            drop(fs::remove_file(self.directory.join(name)));
+        }
+        // First `serving`: a program that can take `members` then finds that the lab has ended.
+        drop(serving);
+        drop(members);
+        started
+    }
+
+    fn start_appliance(&self) -> io::Result<Child> {
+        let create = |name: &str, text: &str| {
+            let path = self.directory.join(name);
+            let mut options = OpenOptions::new();
+            let mut file =
+                options.create(true).write(true).truncate(true).mode(0o600).open(path)?;
+            file.write_all(text.as_bytes()).map(|()| file)
+        };
+        create(CONFIG, &configuration(&self.directory, self.size))?;
+        create(SIZE, &format!("{}\n", self.size))?;
+        let log = create(LOG, "")?;
+        self.command(Stage::Appliance)?
+            .args(["--parent", &std::process::id().to_string()])
+            // Programs use the same variables, and ddpd must not.
+            .env_remove("LD_PRELOAD")
+            .current_dir(&self.directory)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+    }
+
+    fn wait_until_ready(&self, appliance: &mut Child, client: &Client) -> Result<(), String> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        loop {
+            if let Some(status) = appliance.try_wait().map_err(|error| error.to_string())? {
+                return Err(format!("ddpd ended with {status}: {}", self.last_log_line()));
+            }
+            match client.get::<Status>("/v1/status") {
+                Ok(_) if self.directory.join(PROGRAMS_SOCKET).exists() => return Ok(()),
+                Err(ClientError::Refused(refusal)) => return Err(refusal.to_string()),
+                // Not yet.
+                Ok(_) | Err(_) => {}
+            }
+            if Instant::now() >= deadline {
+                return Err("ddpd does not answer".into());
+            }
+            std::thread::sleep(RETRY);
+        }
+    }
+
+    fn last_log_line(&self) -> String {
+        let log = fs::read_to_string(self.directory.join(LOG)).unwrap_or_default();
+        log.lines().last().unwrap_or("its log is empty").to_owned()
+    }
+}
+
+/// Reports to the first program that programs can attach, and releases its pipe.
+fn announce_ready() -> io::Result<()> {
+    let mut out = io::stdout();
+    writeln!(out, "{READY}")?;
+    out.flush()?;
+    let null = OpenOptions::new().write(true).open("/dev/null")?;
+    Ok(rustix::stdio::dup2_stdout(&null)?)
+}
+
+/// Returns when no process has joined and no program has a session, or when the appliance has ended. In the first case
+/// `members` is locked exclusively.
+fn wait_for_last_program(members: &File, appliance: &mut Child, client: &Client) {
+    while matches!(appliance.try_wait(), Ok(None)) {
+        if flock(members, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            // A child of a program may have closed the inherited descriptor, and still has its session.
+            let is_used =
+                client.get::<Vec<ProgramInfo>>("/v1/programs").is_ok_and(|list| !list.is_empty());
+            if !is_used || flock(members, FlockOperation::Unlock).is_err() {
+                return;
+            }
+        }
+        std::thread::sleep(INTERVAL);
+    }
+}
+
+/// Ends the appliance: by SIGTERM, and by SIGKILL if it has not ended in time.
+fn end(appliance: &mut Child) {
+    let pid = i32::try_from(appliance.id()).ok().and_then(Pid::from_raw);
+    let deadline = Instant::now() + END_TIMEOUT;
+    if let Some(pid) = pid
+        && matches!(appliance.try_wait(), Ok(None))
+    {
+        let _ = rustix::process::kill_process(pid, Signal::TERM);
+    }
+    while matches!(appliance.try_wait(), Ok(None)) && Instant::now() < deadline {
+        std::thread::sleep(RETRY);
+    }
+    // An error means that the process has ended.
+    drop(appliance.kill());
+    drop(appliance.wait());
+}
+
+/// Returns the configuration of the lab's appliance. Its two interfaces are the ends of one link, and share the addresses
+/// alternately: each address reaches each other one, over the link or inside its interface.
+fn configuration(directory: &Path, size: u8) -> String {
+    let path = |name: &str| toml::Value::from(directory.join(name).to_string_lossy().into_owned());
+    let mut text = format!(
+        "# The lab of `ddpctl run --lab`. Written at each start.\n\
+         name = \"lab\"\n\
+         [memory]\nhugepages = \"never\"\n\
+         [workers]\ncount = 1\nidle = \"adaptive\"\n\
+         [management]\nsocket = {}\ndrain_timeout = \"0s\"\n\
+         [programs]\nsocket = {}\nprograms = 256\n",
+        path(MANAGEMENT_SOCKET),
+        path(PROGRAMS_SOCKET),
+    );
+    for end in 1..=2 {
+        text += &format!(
+            "[[port]]\nname = \"lab{end}\"\nkind = \"ring\"\nlink = \"lab\"\nmtu = 9000\n"
+        );
+        let addresses: Vec<String> =
+            (end..=size).step_by(2).map(|number| format!("\"10.9.0.{number}/24\"")).collect();
+        if !addresses.is_empty() {
+            text += &format!(
+                "[[interface]]\nname = \"lab{end}\"\nport = \"lab{end}\"\naddresses = [{}]\n",
+                addresses.join(", ")
+            );
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn configuration_of_each_size_is_valid() {
+        for size in [1, 2, 3, 64] {
+            let text = configuration(Path::new("/tmp/a \"lab\""), size);
+            let document = config::Document::parse(Path::new("lab.toml"), &text).unwrap();
+            let interfaces = document.config.interfaces;
+            assert_eq!(interfaces.len(), usize::from(size.min(2)));
+            let addresses = interfaces.iter().flat_map(|interface| interface.addresses.iter());
+            let mut addresses: Vec<String> = addresses.map(|net| net.addr().to_string()).collect();
+            addresses.sort();
+            let mut expected: Vec<String> = (1..=size).map(|n| format!("10.9.0.{n}")).collect();
+            expected.sort();
+            assert_eq!(addresses, expected);
+        }
+    }
+}

@@ -14,8 +14,7 @@ pub enum SpanOutcome {
     Part(core::ops::Range<u64>),
 }
 
-/// Receive side of the upper layer. TCP passes each byte once; it passes refused bytes again when they are
-/// retransmitted.
+/// Receive side of the upper layer. TCP passes a byte again only if it was refused and the peer has retransmitted it.
 pub trait SpanSink {
     /// Takes the bytes at stream offsets `offset..offset + bytes.len()`, none of which was taken before. `in_order` is
     /// true if everything before `offset` has been taken.
@@ -35,8 +34,8 @@ pub trait SpanSink {
     /// An upper layer that places all data on arrival returns `u64::MAX`.
     fn room(&self) -> u64;
 
-    /// Requests growth of the receive window by `increase` bytes; it has grown by `grown` bytes so far. Returns false
-    /// to refuse, for example to leave memory to other streams.
+    /// Requests growth of the receive window by `increase` bytes. The window has already grown by `grown` bytes.
+    /// Returns false to refuse, for example to leave memory to other streams.
     fn grow_window(&mut self, grown: u64, increase: u64) -> bool {
         let _ = (grown, increase);
         true

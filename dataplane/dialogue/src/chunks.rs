@@ -51,7 +51,7 @@ pub struct Conversation {
     pub stack_tsn: u32,
     /// Last cookie that the stack has sent.
     cookie: Vec<u8>,
-    /// Heartbeat information: of the stack's last HEARTBEAT, and of the script's last HEARTBEAT.
+    /// Heartbeat information of the stack's last HEARTBEAT, then of the script's last HEARTBEAT.
     heartbeats: [Vec<u8>; 2],
     /// Tag of the script's last packet. A reply with the T bit reflects it (RFC 9260 §8.5.1).
     last_tag: u32,
@@ -278,7 +278,7 @@ impl Conversation {
         let tag = match line.args.get("tag") {
             None if first == Some(1) => 0,
             None if got.chunks.iter().any(|c| matches!(c.kind, 6 | 14) && c.flags & 1 != 0) => {
-                // RFC 9260 §8.5.1: with the T bit, the tag is that of the packet answered.
+                // RFC 9260 §8.5.1: with the T bit, a packet reflects the tag of the packet that it answers.
                 self.last_tag
             }
             None | Some("peer") => self.peer_tag,

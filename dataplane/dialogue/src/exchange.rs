@@ -26,7 +26,7 @@ pub struct Exchange {
     pub peer_iss: u32,
     /// Relative sequence numbers of the segments that the peer has sent.
     pub received: Ranges,
-    /// Relative sequence number after the highest one that the side under test has sent.
+    /// End of the sequence space that the side under test has sent, as a relative sequence number.
     pub out_next: u32,
     /// Ports of the peer and of the side under test.
     pub ports: (u16, u16),

@@ -2,8 +2,8 @@
 //! `dataplane/sim/dialogues/README.md` describes the format.
 //!
 //! This crate has the format, the encoding of packets to send, and the comparison with received packets. It has neither
-//! time nor ports: `sim` plays the files against this project's stack in virtual time, `iwspec` against another host in
-//! real time. Encodings come from `oracle`, which shares no code with the stack.
+//! a clock nor network interfaces: `sim` plays the files against this project's stack in virtual time, `iwspec` against
+//! another host in real time. Encodings come from `oracle`, which shares no code with the stack.
 #![forbid(unsafe_code)]
 
 pub mod chunks;

@@ -21,10 +21,10 @@ pub const CAPABILITIES: &[(&str, &str)] = &[
     ("receive", "receives of known length ($receive.len) and number ($receive.count)"),
     ("asks", "the device sends a Read Request and waits for the Response ($asks.stag: its sink)"),
     ("alive", "the device answers RDMA Reads of no bytes"),
-    (SEGMENTS, "the test decides on the TCP segments, and sees those of the device: --raw"),
+    (SEGMENTS, "the test builds the TCP segments itself, and sees the device's segments: --raw"),
 ];
 
-/// Capability of the raw port.
+/// Capability that only the raw port has: the test builds each TCP segment itself.
 pub const SEGMENTS: &str = "segments";
 
 /// Strength of a requirement, by the words of its specification.
@@ -156,7 +156,7 @@ pub enum Action {
     Repeat(Vec<usize>),
     /// Drops the next segments of the device that have payload.
     Lose(usize),
-    /// Limits the MTU of the device's path, bytes.
+    /// Limits the MTU of the path from the device to the tester, bytes.
     Path(usize),
     /// Flushes, and waits.
     Wait(Duration),
@@ -193,9 +193,9 @@ impl Action {
 /// Order of segments.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Order {
-    /// These, counted from 0. The others are held.
+    /// The segments with these indices, from 0, in this order. The others are held.
     Indices(Vec<usize>),
-    /// All, the last one first.
+    /// All segments, the last first.
     Reverse,
 }
 
@@ -276,7 +276,7 @@ struct Block {
 /// Parses a file of cases. `group` names the file in messages.
 ///
 /// # Errors
-/// One sentence with the file and line of the first wrong line.
+/// One sentence with the file and line number of the first invalid line.
 pub fn parse(group: &str, text: &str) -> Result<File, String> {
     let mut file = File::default();
     let mut block: Option<Block> = None;
@@ -361,7 +361,7 @@ impl Block {
             });
             return Ok(());
         }
-        // A kernel decides itself on segments.
+        // With kernel TCP, the kernel determines the segments.
         if self.steps.iter().any(|s| s.action.is_raw())
             && !self.needs.iter().any(|n| n.capability == SEGMENTS)
         {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::case::{Case, File, Unseen, parse};
 
-/// Case files of the program: a new file needs a line here.
+/// Case files built into the program. A new file must be added to this list.
 macro_rules! files {
     ($($name:literal,)*) => {
         &[$(($name, include_str!(concat!("../cases/", $name, ".case")))),*]
@@ -54,7 +54,7 @@ impl Catalogue {
     /// Reads the cases of the program.
     ///
     /// # Errors
-    /// A file is wrong.
+    /// A built-in file does not follow the format of case files.
     pub fn built_in() -> Result<Catalogue, String> {
         let mut all = Catalogue::default();
         for (group, text) in FILES {
@@ -66,7 +66,7 @@ impl Catalogue {
     /// Adds the cases of a file. The group of the cases is `DIRECTORY/FILE` without extension.
     ///
     /// # Errors
-    /// The file cannot be read or is wrong.
+    /// The file cannot be read, or does not follow the format of case files.
     pub fn add_file(&mut self, path: &Path) -> Result<(), String> {
         let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
         let stem = path.file_stem().and_then(|s| s.to_str()).unwrap_or("cases");

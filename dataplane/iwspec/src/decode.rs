@@ -27,12 +27,12 @@ pub struct Decoder {
     boundaries: Option<Boundaries>,
 }
 
-/// Boundaries of the TCP segments that the bytes came in.
+/// Boundaries of the received TCP segments, as positions in the device's stream.
 #[derive(Debug, Default)]
 struct Boundaries {
     /// Position of the first byte that is not decoded.
     position: u64,
-    /// Start and end of the segments with such bytes.
+    /// Start and end of each segment whose last byte is not decoded.
     segments: VecDeque<(u64, u64)>,
     /// Start of the last segment that begins with a frame.
     aligned: Option<u64>,
@@ -44,7 +44,8 @@ impl Boundaries {
         self.segments.push_back((start, start + length as u64));
     }
 
-    /// Removes a frame. True if it is within one segment, which begins with a frame.
+    /// Removes a frame of `length` bytes. Returns true if the frame lies within one segment, and that segment begins
+    /// with a frame.
     fn take(&mut self, length: usize) -> bool {
         let end = self.position + length as u64;
         let first = self.segments.front().copied();
@@ -105,7 +106,8 @@ impl Decoder {
         self.push(bytes);
     }
 
-    /// Removes the bytes of a frame. True if it is aligned; `None` if the segments are not known.
+    /// Removes the bytes of a frame. Also returns true if the frame is aligned: see [`Boundaries::take`]. `None` if the
+    /// segments are not known.
     fn take(&mut self, length: usize) -> (Vec<u8>, Option<bool>) {
         let aligned = self.boundaries.as_mut().map(|boundaries| boundaries.take(length));
         (self.bytes.drain(..length).collect(), aligned)

@@ -57,7 +57,8 @@ pub struct Setup {
     pub service: Service,
     /// Time limits and pauses.
     pub timing: Timing,
-    /// Part of the device's memory for this lane of concurrent cases: index, and number of parts.
+    /// Lane of this case among the concurrent cases: index, and number of lanes. Each lane uses its own part of the
+    /// device's memory.
     pub lane: (u64, u64),
     /// MPA revision, 1 or 2, of start-ups for which the case sets none.
     pub revision: u64,
@@ -108,7 +109,7 @@ pub struct Timing {
     pub scale: u32,
     /// Limit for a whole case.
     pub case: Duration,
-    /// Pause behind the TCP handshake, and between the device's Reply and the tester's first FPDU.
+    /// Pause after the TCP handshake, and between the device's Reply and the tester's first FPDU.
     pub settle: Duration,
 }
 

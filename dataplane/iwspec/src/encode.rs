@@ -51,7 +51,7 @@ struct Encoder<'a> {
 /// Builds the frame of a `send` line.
 ///
 /// # Errors
-/// An argument cannot be computed, or the kind is not one of a frame.
+/// An argument cannot be computed, or `kind` is not a frame.
 pub fn frame(
     kind: Kind,
     arguments: &Arguments,

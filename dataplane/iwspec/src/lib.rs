@@ -1,8 +1,8 @@
 //! Conformance test for iWARP implementations: MPA (RFC 5044, RFC 6581), DDP (RFC 5041), RDMAP (RFC 5040, RFC 7306).
 //!
-//! The program is one end of a connection, the device under test is the other. The `oracle` crate and this crate encode
-//! and decode all protocols above TCP and SCTP, and share no code with the project's stack. SCTP itself is the
-//! project's `sctp-lite`.
+//! The program and the device under test are the two ends of a connection. The `oracle` crate and this crate encode and
+//! decode all protocols above TCP and SCTP, and share no code with the project's stack. SCTP itself is the project's
+//! `sctp-lite`.
 //!
 //! | part | module |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | frames to send, received messages | [`encode`], [`decode`], [`message`] |
 //! | connection with deadlines, transcript | [`link`], [`stream`] |
 //! | SCTP in UDP | [`sctp`] |
-//! | TCP segments of the test's own, on an AF_PACKET socket | [`raw`] |
+//! | TCP segments that the test builds itself, on an AF_PACKET socket | [`raw`] |
 //! | packet dialogues with another host | [`play`] |
 //! | the device: address, service, times | [`device`] |
 //! | one case: steps, expectations, facts about the device | [`session`], [`startup`], [`run`] |

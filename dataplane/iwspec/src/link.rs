@@ -130,7 +130,7 @@ impl Target {
         }
     }
 
-    /// Returns true if the test decides which bytes each TCP segment has.
+    /// Returns true for the raw port, on which the test builds each TCP segment itself.
     pub fn is_raw(&self) -> bool {
         matches!(self, Target::Raw(..) | Target::RawListen(..))
     }
@@ -218,7 +218,7 @@ impl Link {
         Settings { mss, timestamps: self.timestamps, ..Settings::default() }
     }
 
-    /// The connection, if it is one of the raw port.
+    /// Returns the connection if it is on the raw port.
     pub fn raw(&mut self) -> Option<&mut RawStream> {
         match &mut self.stream {
             Some(Stream::Raw(stream)) => Some(stream),

@@ -71,13 +71,13 @@ struct Cli {
     /// Known deviations of the device: a file, or the name of a profile of the package (siw)
     #[arg(long, value_name = "PROFILE")]
     profile: Option<PathBuf>,
-    /// Cases at a time
+    /// Maximum number of concurrent cases
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: Option<u16>,
     /// Factor on all times, for slow devices
     #[arg(long, value_name = "FACTOR", default_value = "1")]
     slow: f64,
-    /// Pause behind the TCP handshake and before the first FPDU, for devices that lose what comes at once
+    /// Pause after the TCP handshake and before the first FPDU, for devices that lose data sent immediately
     #[arg(long, value_name = "MILLISECONDS", default_value = "0", value_parser = clap::value_parser!(u64).range(0..=2000))]
     settle: u64,
     /// Prints passed and inapplicable cases, too
@@ -114,14 +114,14 @@ enum Command {
 /// The raw port.
 #[derive(Debug, Args)]
 struct RawArgs {
-    /// Raw port: an interface of this host, and an address that no host of its link has. The test then decides on the
-    /// bytes of each TCP segment. It needs CAP_NET_RAW
+    /// Raw port: an interface of this host, and an unused address on its link. The test then builds each TCP segment
+    /// itself. Needs CAP_NET_RAW
     #[arg(long, value_name = "INTERFACE,ADDRESS")]
     raw: Option<Raw>,
     /// Router to the device from the raw port, if the device is on another link
     #[arg(long, value_name = "IP", requires = "raw")]
     via: Option<IpAddr>,
-    /// Longest IP packet of the raw port
+    /// Maximum length of an IP packet of the raw port
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(576..))]
     mtu: u16,
 }
@@ -137,7 +137,7 @@ impl RawArgs {
     }
 }
 
-/// Exit code and reason of an end without result.
+/// Exit code and message if the program ends without a result.
 type Refusal = (u8, String);
 
 fn main() -> ExitCode {

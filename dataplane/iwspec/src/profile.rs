@@ -35,7 +35,7 @@ pub struct Deviation {
 const PACKAGED: &str = "../share/iwspec/profiles";
 
 impl Profile {
-    /// Reads the profile in file `name`, or the one that the package has under this name.
+    /// Reads the profile in the file `name`, or the packaged profile of this name.
     ///
     /// # Errors
     /// As [`Self::read`].

@@ -248,7 +248,7 @@ impl<'a> Session<'a> {
                 (false, true) => (Kind::Read, "sink=1 sink-to=0 stag=1 to=0 len=0"),
                 (false, false) => (Kind::Send, "len=0"),
             };
-            // The verdict is known: an error changes nothing.
+            // The verdict is already known, so an error has no effect.
             let _ = self.send_text(kind, words);
         }
         self.flush();
@@ -308,7 +308,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Sends the output in the segments of `cut`, in the order of `order`, and holds the other ones.
+    /// Sends the output in segments of the sizes in `cut` and in the order of `order`. Segments that `order` omits are
+    /// held.
     fn flush_segments(&mut self, bytes: Vec<u8>, cut: &[usize]) {
         if bytes.is_empty() {
             return;
@@ -373,7 +374,7 @@ impl<'a> Session<'a> {
                 Received::Fin => return Ok(Some(Message::event(Kind::Fin))),
                 Received::Reset => return Ok(Some(Message::event(Kind::Reset))),
                 Received::Nothing => return Ok(None),
-                // Only over SCTP.
+                // These occur only over SCTP.
                 Received::Chunk(_) | Received::Shutdown => {}
             }
         }

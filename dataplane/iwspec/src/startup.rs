@@ -9,7 +9,7 @@ use crate::service::begin_perftest;
 use crate::session::{Session, Stop};
 use crate::value::Arguments;
 
-/// Wait for the error report of a device that does not permit a Write.
+/// Time to wait for the error report of a device that does not permit a Write.
 const SILENCE: Duration = Duration::from_millis(500);
 
 /// Performs a correct start-up, and prepares the needed capabilities.

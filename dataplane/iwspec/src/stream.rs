@@ -9,7 +9,7 @@ use socket2::SockRef;
 use crate::raw::stream::RawStream;
 use crate::raw::tcp::Arrival;
 
-/// EMSS of a connection whose own is not known, bytes.
+/// EMSS assumed if the kernel does not report one, bytes.
 const DEFAULT_EMSS: usize = 1460;
 
 /// A connection.

@@ -124,7 +124,7 @@ fn several(
     });
 }
 
-/// Executes a case. The verdict is inconclusive if this host was too late for it.
+/// Executes a case. The verdict is inconclusive if it depends on time and this host's scheduling delay was too long.
 fn timed(case: &Case, setup: &Setup, clock: &Clock) -> Outcome {
     let begin = Instant::now();
     let mut outcome = execute(case, setup);

@@ -25,7 +25,7 @@ const VARIANTS: [(bool, bool, u8, u8); 5] = [
 
 const ANY: &str = "127.0.0.1:0";
 
-/// Way to a peer.
+/// Transport between tester and peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Path {
     /// TCP of the kernel

@@ -38,8 +38,8 @@ pub struct Config<S: Setup = HostConfig> {
     pub cost: [Cost; 2],
 }
 
-/// Processing time of a core. Frames that arrive while the core is busy wait on the path, up to its limit of frames.
-/// The [`Default`] is a core of infinite speed.
+/// Processing time of a core. Frames that arrive while the core is busy wait on the path, up to the link's limit of
+/// frames. The [`Default`] is a core of infinite speed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cost {
     /// Time of one iteration of the worker's loop: up to 32 received frames, timers, up to 32 sent frames.

@@ -30,8 +30,8 @@ const SEGMENT_LEN: u32 = 1400;
 pub struct Stretch {
     config: Config,
     held: Option<(Instant, Packet)>,
-    /// Acknowledgement number from which newly acknowledged segments are counted: at first that of the first
-    /// acknowledgement, then that of the last acknowledgement forwarded by count or by time.
+    /// Acknowledgement number from which newly acknowledged segments are counted. Initially the number of the first
+    /// acknowledgement, later the number of the last acknowledgement forwarded by count or by time.
     last_ack: Option<u32>,
 }
 

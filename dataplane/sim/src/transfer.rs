@@ -55,7 +55,7 @@ struct Stream {
 /// Limits of virtual time for the phases of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
-    /// Limit of the handshake, and again of the time from then until all messages are delivered.
+    /// Limit of the handshake, and also of the time from establishment until all messages are delivered.
     pub transfer: Duration,
     /// Limit from the close until both ends have freed their state, TIME-WAIT included.
     pub close: Duration,

@@ -7,7 +7,7 @@ use ddp::EndpointPolicy;
 use crate::mpa;
 use crate::tcp;
 
-/// Configuration of an [`Endpoint`](super::Endpoint), shared by its streams.
+/// Configuration of [`Endpoint`](super::Endpoint)s. All streams of a listener share one value.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct EndpointConfig {
     /// Parameters of the TCP connections.

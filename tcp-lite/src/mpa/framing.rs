@@ -32,8 +32,7 @@ pub struct Framing(u32);
 const MARKERS_BIT: u32 = 1 << 31;
 
 impl Framing {
-    /// Creates the framing of a direction whose Full Operation begins at stream offset `start`, less than
-    /// 2^31.
+    /// Creates the framing of a direction whose Full Operation begins at stream offset `start`, which is below 2^31.
     pub fn new(start: u64, markers: bool) -> Self {
         debug_assert!(start < MARKERS_BIT.into());
         Framing(start as u32 & !MARKERS_BIT | if markers { MARKERS_BIT } else { 0 })

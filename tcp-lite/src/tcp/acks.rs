@@ -170,8 +170,8 @@ impl Sender {
     }
 
     /// Returns the D-SACK block: the first block, if it is below the acknowledgement number or inside the second block
-    /// (RFC 2883 §4). A first block is ignored if it begins more than the peer's largest window below SND.UNA, and more
-    /// than 64 KiB.
+    /// (RFC 2883 §4). A first block is ignored if it begins below SND.UNA by more than the peer's largest window and
+    /// more than 64 KiB.
     fn find_d_sack(&self, info: AckInfo<'_>) -> Option<Range> {
         let block = |i: usize| {
             let (left, right) = info.blocks.get(i)?;

@@ -1,8 +1,8 @@
 //! Fast path of received segments (header prediction).
 //!
 //! The fast path applies to the next data segment in order while no data is missing, in two cases:
-//! - Nothing is in flight to the peer, which only sends: most segments that a busy data sink receives.
-//! - The segment acknowledges the only segment in flight: requests and replies.
+//! - Nothing is in flight to the peer, as for most segments that a busy data sink receives.
+//! - The segment acknowledges the only segment in flight, as in an exchange of requests and replies.
 //!
 //! The comparisons imply that every check of RFC 9293 §3.10.7.4 and RFC 7323 §5 passes. Only the state that such a
 //! segment changes is updated. All other segments take the slow path in `input`.

@@ -205,8 +205,8 @@ impl Sender {
     /// Returns the usable window, bytes. Zero if the peer shrank its window below the bytes in flight (RFC 9293 §3.8.6
     /// MUST-34).
     ///
-    /// The configured send window also limits (RFC 9293 §3.9.1.2, send queue limits), because unacknowledged data needs
-    /// memory. A peer that SACKs all but the first segment keeps the congestion window open.
+    /// The configured send window limits the result, too (RFC 9293 §3.9.1.2, send queue limits), because unacknowledged
+    /// data needs memory. A peer that SACKs all but the first segment keeps the congestion window open.
     pub(crate) fn usable_window(&self) -> u64 {
         let own = self.una.plus(self.recovery.cc().send_window());
         self.right_edge().min(own).since(self.nxt)

@@ -1,4 +1,4 @@
-//! `iwspec-flawed`: a peer that is right, or wrong in stated ways. For tests of `iwspec` only.
+//! `iwspec-flawed`: a reference peer that is correct or has chosen flaws. For tests of `iwspec` only.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
@@ -11,17 +11,17 @@ use iwspec::device::Service;
 use iwspec::peer::flaws::{BEHAVIOURS, CHECKS, Flaws};
 use iwspec::peer::{Config, initiate, sctp, serve};
 
-/// A peer that is wrong in stated ways, for tests of iwspec only.
+/// A peer with chosen flaws, for tests of iwspec only.
 #[derive(Debug, Parser)]
 #[command(name = "iwspec-flawed", version)]
 struct Cli {
     /// Accepts connections at this address
     #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "connect")]
     listen: Option<SocketAddr>,
-    /// Connects to this address, again and again
+    /// Connects to this address repeatedly
     #[arg(long, value_name = "ADDRESS:PORT")]
     connect: Option<SocketAddr>,
-    /// Lower layer of DDP; SCTP accepts associations in UDP at the address
+    /// Lower layer of DDP. With sctp, accepts associations in UDP at the address of --listen
     #[arg(long, value_enum, default_value = "tcp")]
     transport: Transport,
     /// Service
@@ -30,10 +30,10 @@ struct Cli {
     /// Requires markers
     #[arg(long)]
     markers: bool,
-    /// Does not ask for CRCs
+    /// Does not request CRCs
     #[arg(long)]
     no_crc: bool,
-    /// MPA revision as initiator
+    /// MPA revision of the initiator's Request
     #[arg(long, default_value = "1", value_parser = clap::value_parser!(u8).range(1..=2))]
     revision: u8,
     /// Flags A, B, C, D (8, 4, 2, 1) of the initiator's Request with revision 2
@@ -42,7 +42,7 @@ struct Cli {
     /// Flaw, as in the `flaw` lines of cases
     #[arg(long)]
     flaw: Vec<String>,
-    /// Lists the words of flaws and ends
+    /// Lists the checks and behaviours that a flaw can name, and ends
     #[arg(long)]
     words: bool,
 }

@@ -21,7 +21,7 @@ use crate::value::{Arguments, Variables};
 const STARTUP: Duration = Duration::from_secs(3);
 /// Maximum time for sending the pending output to the tester, which may read slowly.
 const WRITE: Duration = Duration::from_secs(30);
-/// Length of the TCP segments, except the last, of a peer that does not align FPDUs with segments, bytes.
+/// Segment length of a peer that does not align FPDUs with segments, bytes. The last segment may be shorter.
 const SPLIT: usize = 100;
 /// IRD and ORD that the initiator requests.
 const DEPTH: u16 = 4;
@@ -46,11 +46,11 @@ pub(super) struct Connection<'a> {
     pub(super) config: &'a Config,
     pub(super) stopped: &'a AtomicBool,
     pub(super) input: Vec<u8>,
-    /// EMSS when the connection was opened.
+    /// EMSS when the connection was opened, bytes.
     pub(super) first_emss: usize,
     output: oracle::Stream,
     sent: usize,
-    /// Lengths of the frames behind `sent`: the segments of the raw port.
+    /// Lengths of the unsent frames, bytes. On the raw port, each frame becomes one segment.
     frames: Vec<usize>,
     numbers: Numbers,
     pub(super) deframer: Deframer,

@@ -2,11 +2,11 @@
 //!
 //! | flaw | the peer |
 //! |---|---|
-//! | `ignore CHECK` | does not check received frames for this |
-//! | `report CHECK L/T/C` | reports this with another layer, type and code (hexadecimal) |
+//! | `ignore CHECK` | omits this check of received frames |
+//! | `report CHECK L/T/C` | reports the error of this check with layer L, type T and code C (hexadecimal) |
 //! | `change KIND KEY=VALUE ...` | sends frames of this kind with other fields (`fpdu`: all FPDUs) |
 //! | `drop KIND` | does not send frames of this kind |
-//! | `behave WORD` | deviates otherwise; the words are in [`BEHAVIOURS`] |
+//! | `behave WORD` | has this deviation of [`BEHAVIOURS`] |
 
 use crate::message::{Kind, sent_keys};
 use crate::value::{Argument, Arguments};

@@ -1,4 +1,5 @@
-//! DDP and RDMAP of the reference peer: checks, placement and answers.
+//! DDP and RDMAP of the reference peer: checks, placement and answers. The triples are layer, type and code of a
+//! Terminate (RFC 5040 §4.8).
 
 use std::sync::PoisonError;
 
@@ -20,7 +21,7 @@ const MAX_OFFSET: usize = 1 << 20;
 /// Bytes of the timestamps option (RFC 7323 §3.2, appendix A).
 const TIMESTAMPS: usize = 12;
 
-/// RFC 5044 §4.5, with markers.
+/// Returns MULPDU for an EMSS of `emss` bytes with markers (RFC 5044 §4.5), limited to [`MULPDU`].
 fn mulpdu(emss: usize) -> usize {
     emss.saturating_sub(6 + 4 * emss.div_ceil(512) + emss % 4).clamp(128, MULPDU)
 }
@@ -120,7 +121,8 @@ impl Connection<'_> {
         }
     }
 
-    /// RFC 5040 §5.2.2: a Read Response must match the outstanding Read Request.
+    /// Checks that a Read Response matches the outstanding Read Request, as RFC 5040 §5.2.2 permits. Completes the Read
+    /// with its last segment.
     fn response(&mut self, s: &Segment, stag: u32, to: u64) -> Result<(), End> {
         let length = s.payload.len() as u32;
         let wrong = match self.queues.reading {
@@ -313,7 +315,7 @@ impl Connection<'_> {
         };
         let (to, stag, size) = (number(0, 8), number(8, 12), number(12, 16).min(PING));
         if stag == 0 {
-            // The server's go-ahead: the next buffer is announced.
+            // The server requests the announcement of the next buffer.
             let at = (self.queues.rounds % 2) as usize;
             self.announce(at);
             return;

@@ -31,9 +31,9 @@ use memory::initial_memory;
 pub struct Config {
     /// Service that the peer provides.
     pub service: Service,
-    /// M flag: requires markers.
+    /// M flag: true to request markers.
     pub markers: bool,
-    /// C flag: prefers CRCs.
+    /// C flag: true to request CRCs.
     pub crc: bool,
     /// Revision of the initiator's Request.
     pub revision: u8,
@@ -94,7 +94,7 @@ pub fn serve(config: Config, address: SocketAddr) -> std::io::Result<Peer> {
     }))
 }
 
-/// Starts an initiator that connects to `address` again and again.
+/// Starts an initiator that connects to `address` repeatedly.
 pub fn initiate(config: Config, address: SocketAddr) -> Peer {
     start(address, move |stopped| {
         let memory = Mutex::new(initial_memory());
@@ -126,7 +126,7 @@ pub fn serve_raw(config: Config, raw: Raw, port: u16) -> Peer {
     })
 }
 
-/// Starts an initiator on a raw port that connects to `address` again and again.
+/// Starts an initiator on a raw port that connects to `address` repeatedly.
 pub fn initiate_raw(config: Config, raw: Raw, address: SocketAddr) -> Peer {
     start(address, move |stopped| {
         let memory = Mutex::new(initial_memory());

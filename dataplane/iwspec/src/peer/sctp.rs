@@ -85,7 +85,7 @@ fn run(settings: &Config, socket: &UdpSocket, address: SocketAddr, stopped: &Ato
     }
 }
 
-/// State shared by all associations, and the keys of the listener.
+/// State shared by all associations, and the secrets of the listener.
 struct Host<'a> {
     settings: &'a Config,
     stopped: &'a AtomicBool,

@@ -81,8 +81,8 @@ impl Host {
         for service in &self.services {
             match service.check(script) {
                 Ok(()) => return Ok(service),
-                // Prefers the reason "wrong setting" to "wrong protocol": a service with a wrong setting is closer to
-                // suitable.
+                // Prefers the reason "wrong setting" to "wrong protocol": a service with a wrong setting is the better
+                // candidate.
                 Err(ServiceMismatch::Setting(what)) => reason = what,
                 Err(ServiceMismatch::Kind(what)) if !reason.starts_with("needs setting") => {
                     reason = what

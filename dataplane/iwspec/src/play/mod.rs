@@ -1,5 +1,5 @@
 //! Packet dialogues with another host in real time: the script plays the tester, the host is the implementation under
-//! test. Its state can be neither controlled nor inspected:
+//! test. The host's state can be neither controlled nor inspected:
 //!
 //! | script | treatment |
 //! |---|---|
@@ -41,7 +41,7 @@ pub enum PlayError {
     /// The port has failed; contains the reason.
     #[error("{0}")]
     Port(String),
-    /// A packet of the script is not sent.
+    /// A packet of the script cannot be sent.
     #[error("{0}")]
     Send(#[from] SendError),
 }

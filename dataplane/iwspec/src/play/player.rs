@@ -3,8 +3,8 @@
 //! [`Player::outcome`]. At the time of [`Player::poll_timeout`] the owner calls `handle_timeout` again.
 //!
 //! The player decides when a step is due. A [`DialogueCodec`] encodes and compares packets, and decides which packets
-//! are permitted although no line expects them: [`segments`] for TCP, [`chunks`] for SCTP. A `quiet` line permits no
-//! such packet.
+//! are permitted although no line expects them: [`segments`] for TCP, [`chunks`] for SCTP. During a `quiet` line, no
+//! unexpected packet is permitted.
 
 pub mod chunks;
 pub mod segments;
@@ -48,7 +48,7 @@ impl Default for Tolerance {
 impl std::str::FromStr for Tolerance {
     type Err = String;
 
-    /// Parses `20%+20ms`, or one of the two parts; the other one is then zero.
+    /// Parses `20%+20ms`, or only one of the two parts. A missing part is zero.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut tolerance = Tolerance { percent: 0, floor: Duration::ZERO, ..Tolerance::default() };
         for part in text.split('+') {

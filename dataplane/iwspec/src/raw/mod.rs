@@ -1,7 +1,7 @@
 //! The raw port: an IP address of the tester on a link of this host. Its TCP runs in this process, not in the kernel.
 //!
-//! Cases that use it decide which bytes of the stream each TCP segment contains, and see the boundaries of the device's
-//! segments.
+//! Cases on the raw port determine which bytes of the stream each TCP segment contains, and see the boundaries of the
+//! device's segments.
 //!
 //! | part | module |
 //! |---|---|
@@ -65,7 +65,7 @@ pub enum SendError {
     Failed(String),
 }
 
-/// Time on a port: the time of the sans-IO code begins at 0 when the timeline is created.
+/// Clock of a port for the sans-IO code: 0 when the timeline is created.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timeline(Instant);
 
@@ -78,7 +78,7 @@ impl Timeline {
         base::Instant::from_nanos(self.0.elapsed().as_nanos() as u64)
     }
 
-    /// Returns the time of the clock at `time`.
+    /// Converts a time of the sans-IO code to system time.
     pub(crate) fn at(self, time: base::Instant) -> Instant {
         self.0 + time.saturating_since(base::Instant::ZERO)
     }

@@ -60,7 +60,7 @@ impl Default for Settings {
     }
 }
 
-/// Event for the user.
+/// Event for the owner: received payload, FIN or RST.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Arrival {
     /// Payload of one segment, without bytes that were delivered before. Payloads are in stream order.
@@ -137,7 +137,7 @@ pub struct Tcp {
 /// The received bytes.
 #[derive(Debug, Default)]
 struct Received {
-    /// Position of the next byte for the user.
+    /// Position of the next byte to deliver.
     next: u64,
     behind_hole: BTreeMap<u64, Vec<u8>>,
     /// Position of a received FIN that is not delivered yet.
@@ -202,8 +202,8 @@ impl Tcp {
         usize::from(self.peer_mss).saturating_sub(options).max(1)
     }
 
-    /// Limits the peer's MSS to `mss`, for a path with a smaller MTU. If this lowers it, cuts longer segments and
-    /// retransmits everything in flight.
+    /// Limits the peer's MSS to `mss`, for a path with a smaller MTU. If the peer's MSS decreases, cuts longer segments
+    /// and retransmits all data in flight.
     pub fn lower_mss(&mut self, mss: u16) {
         if mss < self.peer_mss {
             self.peer_mss = mss;
@@ -256,7 +256,7 @@ impl Tcp {
         self.output.pop_front()
     }
 
-    /// Returns the next event for the user.
+    /// Returns the next event for the owner.
     pub fn poll_arrival(&mut self) -> Option<Arrival> {
         self.received.arrivals.pop_front()
     }

@@ -9,7 +9,8 @@ use crate::link::{Side, What};
 use crate::run::Verdict;
 use crate::suite::Report;
 
-/// Maximum number of transcript events that the page shows for a failed case: the last ones, at which it failed.
+/// Maximum number of transcript events shown for a failed case. The last events are shown, because they contain the
+/// failure.
 const MAX_EVENTS: usize = 60;
 
 #[derive(Serialize)]

@@ -127,7 +127,7 @@ fn set_permitted(session: &mut Session<'_>, stag: u64, to: u64, length: u64) {
     }
 }
 
-/// Performs the first part of perftest's control exchange, on its own connection.
+/// Performs the first part of perftest's control exchange, on the control connection.
 ///
 /// # Errors
 /// [`Stop::Inconclusive`]: the device does not perform the exchange.

@@ -170,7 +170,7 @@ impl Session<'_> {
                     Some(chunk) => self.sctp.ready.push_back((chunk, false)),
                     None => return Ok(None),
                 },
-                // Only over TCP.
+                // These occur only over TCP.
                 Received::Bytes(_) | Received::Segment(_) | Received::Fin | Received::Failed(_) => {
                 }
             }

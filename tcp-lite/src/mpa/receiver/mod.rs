@@ -8,9 +8,9 @@
 //!                             of the gap           marker: unlocatable
 //! ```
 //!
-//! TCP offers each byte until the receiver takes it, and never again. An FPDU is handed up to DDP as soon as it is
-//! complete, located and verified. Until then its bytes are held or refused. FPDUs handed up out of order cost one list
-//! entry per contiguous range (island).
+//! TCP offers a byte, with each retransmission, until the receiver takes it. An FPDU is handed up to DDP as soon as it
+//! is complete, located and verified. Until then its bytes are held or refused. FPDUs handed up out of order cost one
+//! list entry per contiguous range (island).
 //!
 //! Invariants:
 //! - An FPDU begins at `next`. Everything before it was handed up.

@@ -7,7 +7,8 @@ use core::ops::Range;
 use ddp::HoldBudget;
 use std::collections::VecDeque;
 
-/// Adjacent held pieces are joined up to this length, in bytes, so that single bytes do not become one piece each.
+/// Adjacent held pieces are joined up to this length, in bytes. Otherwise a stream of single bytes would need one piece
+/// per byte.
 const MAX_JOINED_LEN: usize = 2048;
 /// Maximum number of pieces; one more is allowed for each `MAX_JOINED_LEN / 2` bytes held. Above it, bytes beyond a gap
 /// are refused.

@@ -13,7 +13,7 @@ mod vectors;
 /// Start of Full Operation in the test streams, after a start-up frame.
 const START: u64 = 36;
 
-/// A receiver with its sink and budget. Like TCP, it offers each byte until the byte is taken, and never again.
+/// A receiver with its sink and budget. Like TCP, it offers a byte repeatedly until the receiver takes it.
 pub(super) struct Bench {
     pub(super) receiver: Receiver,
     pub(super) sink: Collector,

@@ -262,8 +262,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     // RFC 3708 §3, §5: a segment was lost and retransmitted. D-SACKs that the peer forges, before and after the arrival
-    // of the retransmission, do not undo the reduction of cwnd. One forgery cannot be detected and is not tried here:
-    // an early report that the lost segment arrived.
+    // of the retransmission, do not undo the reduction of cwnd. Not tested, because it cannot be detected: a forged
+    // D-SACK of the lost segment before its retransmission arrives.
     #[test]
     fn forged_d_sacks_do_not_undo_cwnd_reduction(
         before in prop::collection::vec((1001u32..4000, 1u32..3000), 0..20),

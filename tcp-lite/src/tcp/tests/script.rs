@@ -15,8 +15,8 @@
 //! ```
 //!
 //! Flags are `S F R P . U`, with `.` for ACK. Sequence numbers are relative: the SYN is 0, the first byte 1. Both
-//! initial sequence numbers are just below 2^32, so that they wrap. Timers expire on the way to the time of each step.
-//! Every segment that the connection sends must be expected by a step.
+//! initial sequence numbers are just below 2^32, so that they wrap. Timers that are due at or before the time of a step
+//! expire first, each at its own time. Every segment that the connection sends must be expected by a step.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;

@@ -6,7 +6,7 @@ use crate::tcp::{Config, Limit, Limits};
 use base::Instant;
 use std::time::Duration;
 
-// RFC 9293 §3.8.6: of 1500 bytes of window, a segment of 1000 is used; the rest is too small for another.
+// RFC 9293 §3.8.6: a window of 1500 bytes admits one segment of 1000 bytes, but no second segment.
 #[test]
 fn sender_stays_within_peer_window() {
     established(

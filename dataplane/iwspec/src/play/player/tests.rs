@@ -199,7 +199,8 @@ fn fin_may_arrive_after_its_data() {
     talk.assert_fails();
 }
 
-// RFC 5044 §7.1.1; docs/protocol.md, section 2: the host's MPA Reply advertises the region that the script addresses.
+// RFC 5044 §7.1.1; docs/protocol.md, section 2: the host's MPA Reply advertises a region. The player replaces STag 16
+// and adds the base TO in tagged segments, and in the header that an expected Terminate quotes.
 #[test]
 fn mpa_reply_private_data_retargets_the_script() {
     let mut talk = TestDialogue::new(

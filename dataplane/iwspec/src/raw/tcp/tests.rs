@@ -8,7 +8,7 @@ struct Pair {
     now: Instant,
 }
 
-/// Returns the events that `tcp` reports to its user.
+/// Returns the events that `tcp` reports to its owner.
 fn arrivals(tcp: &mut Tcp) -> Vec<Arrival> {
     std::iter::from_fn(|| tcp.poll_arrival()).collect()
 }
@@ -200,7 +200,7 @@ fn flawed_ends_do_what_their_flaw_says() {
 }
 
 proptest::proptest! {
-    // A hostile device must neither panic the tester nor make it keep unbounded memory.
+    // A hostile device causes neither a panic of the tester nor unbounded memory use.
     #[test]
     fn any_segments_are_bounded(
         segments in proptest::collection::vec(

@@ -107,7 +107,8 @@ fn foreign_packets_are_ignored_and_damaged_packets_fail() {
     assert!(talk.player.input(talk.now, TransportPacket::Sctp(other)).is_err());
 }
 
-// RFC 5043 §5.2.3; docs/protocol.md, section 2: the host's Accept advertises the region that the script addresses.
+// RFC 5043 §5.2.3; docs/protocol.md, section 2: the host's Accept advertises a region. The player replaces STag 16 and
+// adds the base TO in tagged segments.
 #[test]
 fn accept_private_data_retargets_the_script() {
     let mut talk = TestDialogue::new(&format!(

@@ -21,7 +21,7 @@ const PER_PORT: usize = 16;
 const PER_QUEUE: usize = 8;
 /// Event descriptors per worker.
 const PER_WORKER: usize = 8;
-/// Upper bound of the descriptors per region: its file or memory file, and its completion ring.
+/// Upper bound of the descriptors per region: its file or memfd, and its completion ring.
 const PER_REGION: usize = 3;
 /// Descriptors of a program's session, without those of its workers and channels.
 const PER_SESSION: usize = 4;

@@ -30,7 +30,7 @@ const PROTOCOLS: [(&str, u8); 5] =
     [("tcp", 6), ("udp", 17), ("sctp", 132), ("icmp", 1), ("icmpv6", 58)];
 
 section! {
-    /// Keys of `[ipsec]` itself.
+    /// Configuration keys of `[ipsec]` itself, without its policies and SAs.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct IpsecKeys in "ipsec" {
         /// Source of keys. `files`: the key files of `[[ipsec.sa]]`, for laboratories. `kernel`: the kernel's XFRM, in
@@ -62,7 +62,7 @@ const SOURCES: [(&str, KeySource); 2] =
 /// `[ipsec]` with its policies and SAs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IpsecSection {
-    /// Keys of the section itself.
+    /// Configuration keys of `[ipsec]` itself, without its policies and SAs.
     pub keys: IpsecKeys,
     /// `[[ipsec.policy]]` in the order of the file. Without any, IPsec is off unless `keys = "kernel"`.
     pub policies: Vec<PolicySection>,

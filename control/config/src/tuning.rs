@@ -191,8 +191,8 @@ section! {
         /// Maximum memory for copies of sent data per worker, bytes. Data whose source may change is copied until it is
         /// acknowledged. In addition to the limit, each stream may keep one segment.
         kept_per_worker: u64 = size_rule(64 << 10, TIB), or 64 << 20;
-        /// Maximum total growth of all receive windows of one worker, bytes. The growth of one window is never larger
-        /// than the remainder left for the other windows.
+        /// Maximum total growth of all receive windows of one worker, bytes. A window may grow only while its own
+        /// growth is at most the unused rest of this limit.
         windows_per_worker: u64 = size_rule(64 << 10, TIB), or 1 << 30;
         /// Maximum memory for untagged receive buffers per worker, bytes.
         buffers_per_worker: u64 = size_rule(4096, TIB), or 64 << 20;

@@ -314,7 +314,7 @@ pub enum Streams {
     Close {
         /// Number of the stream
         id: StreamId,
-        /// Abort the stream with a reset instead of an orderly close
+        /// Abort the stream with a reset instead of a graceful close
         #[arg(long)]
         abort: bool,
     },

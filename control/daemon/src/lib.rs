@@ -121,9 +121,14 @@ pub fn usage_hint(error: &clap::Error) -> Option<String> {
 /// Function that returns the requirements of a configuration that this machine does not meet.
 pub type FindOnMachine<'a> = &'a dyn Fn(&Document) -> Vec<MachineFinding>;
 
-/// Prints all errors of the files to `out`, one per line. If there are none, prints the notes, and with `machine` the
-/// errors and notes about the machine; then, without errors, one line per file. The exit code is 2 if there are errors,
-/// else 0.
+/// Checks the files, and prints the result to `out`, one line each:
+///
+/// 1. all errors of the files; with any, nothing else is printed;
+/// 2. notes about links with one end;
+/// 3. with `machine`, errors and notes about the machine;
+/// 4. without errors, a summary of each file.
+///
+/// The exit code is 2 if there are errors, else 0.
 pub fn check(
     files: &[PathBuf],
     machine: Option<FindOnMachine<'_>>,
@@ -152,7 +157,7 @@ pub fn check(
         let config = &document.config;
         writeln!(
             out,
-            "{}: right: appliance \"{}\" with {}, {}, {} and {}",
+            "{}: valid: appliance \"{}\" with {}, {}, {} and {}",
             config.file.display(),
             config.name,
             counted(config.workers.len(), "worker"),
@@ -220,7 +225,7 @@ mod tests {
         assert!(!text.contains("note:"), "{text}");
         assert!(
             text.contains(
-                "right: appliance \"demo\" with 1 worker, 1 port, 1 region and 2 listeners"
+                "valid: appliance \"demo\" with 1 worker, 1 port, 1 region and 2 listeners"
             )
         );
     }

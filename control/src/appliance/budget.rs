@@ -10,9 +10,9 @@
 //! of the ceiling, the bounds of the buffers are lowered, but their total not below an eighth of the ceiling. A region
 //! or job is charged before its memory is mapped. The charge ends with the last handle to the memory.
 //!
-//! A region is charged with its whole size, because its memory is populated at once: private memory, or a memory file
-//! if it is shared. Regions in reserved hugepages are not charged: the machine's memory excludes these pages. The
-//! program itself is not counted.
+//! A region is charged with its whole size, because all its pages are populated when it is created. Its memory is
+//! private, or a memfd if it is shared. Regions in reserved hugepages are not charged, because the machine's memory
+//! excludes these pages. The rest of the process, such as code and stacks, is not charged.
 //!
 //! The number of mappings of regions and jobs is also bounded ([`Maps`]), for all appliances of the process together.
 
@@ -26,9 +26,9 @@ use dataplane::memory::{self, Maps};
 
 /// Ceiling without `limits.memory`, in percent of this appliance's share of the machine's memory.
 const DEFAULT_PERCENT: u64 = 75;
-/// Memory of a stream without its buffers, bytes. In the worker: about 1 KiB, and at most 416 bytes of records. In the
-/// control thread: a copy of the records, and about 100 bytes per event of the flight recorder. A stream whose posts
-/// fail repeatedly may need up to 14 KiB: 32 events with sentences of 240 bytes.
+/// Memory of a stream without its buffers, bytes. In the worker: about 1 KiB, and at most 416 bytes of recorded TCP or
+/// SCTP events. In the control thread: a copy of these, and about 100 bytes per event of the flight recorder. A stream
+/// whose posts fail repeatedly may need up to 14 KiB: 32 events with sentences of 240 bytes.
 const STREAM_BYTES: u64 = 4096;
 const PAGE: u64 = 4096;
 // `ddpd check` predicts the number of mappings with the constants of `config`, which must equal those of `memory`.
@@ -44,7 +44,7 @@ const MIB: u64 = 1 << 20;
 pub struct HostMemory {
     /// Memory that the process may use, bytes, and the source of the number.
     pub machine: MachineMemory,
-    /// Part of that memory used by packet pools, bytes.
+    /// Part of `machine` used by packet pools, bytes.
     pub pools: u64,
     /// Number of appliances in the process.
     pub appliances: u64,
@@ -75,7 +75,7 @@ struct Inner {
     /// Memory reserved for streams, all workers together, bytes.
     streams: AtomicU64,
     ceiling: AtomicU64,
-    /// False if the ceiling is a share of the machine's memory.
+    /// True if `limits.memory` sets the ceiling, false if it is a share of the machine's memory.
     configured: AtomicBool,
     /// Bytes charged for regions and jobs.
     charged: AtomicU64,
@@ -100,7 +100,7 @@ pub struct OverBudget {
 
 impl Budget {
     /// Creates the budget of an appliance with `workers` workers. Without `host_memory`, the ceiling is
-    /// `limits.memory`; if that is not set either, there is none.
+    /// `limits.memory`, or unlimited if that key is not set.
     pub fn new(host_memory: Option<HostMemory>, limits: &Limits, workers: usize) -> Budget {
         let (ceiling, by_key) = ceiling(host_memory.as_ref(), limits.memory);
         let inner = Arc::new(Inner {
@@ -192,7 +192,7 @@ impl Budget {
     }
 
     /// Adds `requested` bytes, rounded up to whole pages and at least one page, to the charged bytes of the appliance.
-    /// Called before they are mapped. The drop of the result subtracts them.
+    /// Called before the memory is mapped. Dropping the returned [`Charge`] subtracts the bytes.
     ///
     /// # Errors
     /// The bytes do not fit; nothing is charged.

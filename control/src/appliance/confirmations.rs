@@ -1,5 +1,5 @@
-//! Confirmations to peers: responses to RDMA Reads of 0 bytes, and orderly closes. Each is sent once the files contain
-//! all earlier data of the peer. [`pending_confirmations`](super::pending_confirmations) keeps waiting confirmations.
+//! Confirmations to peers: responses to RDMA Reads of 0 bytes, and graceful closes. Each is sent once the files contain
+//! all earlier data of the peer. Until then, [`pending_confirmations`](super::pending_confirmations) stores it.
 
 use dataplane::Command;
 use ddp::StreamId;

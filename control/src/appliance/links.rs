@@ -67,8 +67,9 @@ impl Links {
         lost
     }
 
-    /// Polls a port. Binds it again if its interface was recreated. Makes the workers announce its addresses if
-    /// neighbours may have an outdated MAC address or entry. Returns true if the port's streams must end.
+    /// Polls a port. Binds it again if its interface was recreated. Makes the workers announce its addresses if it
+    /// was bound again, its MAC address changed, or its link came up, because neighbours may have outdated entries.
+    /// Returns true if the port's streams must end.
     fn poll_port(&mut self, env: &mut Env, port_index: usize, now: Instant) -> bool {
         let view = &env.context.ports[port_index];
         let mut seen = view.port.view();

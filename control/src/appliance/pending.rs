@@ -20,9 +20,9 @@ pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Stream number to which a region is bound while no stream may use it. No worker assigns this number.
 pub(super) const NO_STREAM: StreamId = StreamId(u64::MAX);
 
-/// State of a request that waits for workers. It is resumed when all workers with its ticket have answered. The comment
-/// of a variant describes the situation then, if no worker has refused. `Connected`, `ProgramConnect` and `Posted` wait
-/// for one worker's event other than `Done`.
+/// State of a request that waits for workers. The request is resumed when all workers with its ticket have answered.
+/// The comment of a variant describes the state at that time, unless a worker has refused. `Connected`,
+/// `ProgramConnect` and `Posted` wait for one worker's event other than `Done`.
 pub(super) enum Continuation {
     RegionAdded {
         name: String,

@@ -8,7 +8,7 @@
 //!                       +--> not written ---> the stream fails
 //! ```
 //!
-//! Two signals tell a peer that all its data was stored: the orderly end of its stream, and with RDMAP the response to
+//! Two signals tell a peer that all its data was stored: the graceful end of its stream, and with RDMAP the response to
 //! a Read of 0 bytes. A stream that writes to files is closed only when the files are written. This holds for a close
 //! by the peer, an operator, a drain or the idle time-out. The worker holds back responses and closes until then
 //! ([`hold_confirmations`](ddp::StreamConfig::hold_confirmations)). Confirmations of one stream are sent in order, the
@@ -33,7 +33,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) enum Confirmation {
     /// The response to the peer's Read of 0 bytes.
     Read,
-    /// The close of this end's direction.
+    /// The close of this end's sending direction.
     Close,
 }
 
@@ -180,7 +180,7 @@ impl PendingConfirmations {
         expired.map(|&(.., stream)| stream).collect()
     }
 
-    /// Returns the deadline of a confirmation that waits since `since`.
+    /// Returns the deadline of a confirmation that has waited since `since`.
     fn deadline(&self, since: Instant) -> Instant {
         let last_progress = self.progressed_at.map_or(since, |moved| moved.max(since));
         (last_progress + STALL_TIMEOUT).min(since + MAX_WAIT)

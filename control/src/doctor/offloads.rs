@@ -1,5 +1,5 @@
-//! Offloads of Linux interfaces that change frames before a packet or XDP socket receives them: frames longer than the
-//! MTU, or without checksums.
+//! Offloads of Linux interfaces that give a packet socket or an XDP socket altered frames: longer than the MTU, or
+//! without checksums.
 
 use std::collections::BTreeSet;
 

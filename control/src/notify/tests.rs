@@ -184,7 +184,7 @@ fn stuck_thread_is_named() {
     let stuck = words(watchdog.check(at(16)));
     assert_eq!(stuck.len(), 1);
     assert!(stuck[0].contains("the control thread has made no progress for 6.0 s"), "{stuck:?}");
-    // Workers that are stopping, and a control thread that has ended, make no turns.
+    // Workers that are stopping, and a control thread that has ended, are not checked.
     all.control.count_turn(true);
     assert_eq!(watchdog.check(at(20)), []);
     all.control.mark_ended();
@@ -224,7 +224,7 @@ fn watchdog_is_fed_unless_a_thread_is_stuck() {
         turn(&[0]);
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert_eq!(manager.received(), [""; 0], "it is fed with a worker that does not turn");
+    assert_eq!(manager.received(), [""; 0], "the watchdog is fed although a worker is stuck");
     assert!(reported.try_recv().is_err(), "one line");
     drop(feeder);
 }

@@ -1,10 +1,10 @@
 //! The service manager's watchdog. It is fed while all serving threads make progress.
 //!
 //! A separate thread checks the serving threads at half the manager's interval (`WATCHDOG_USEC`). It feeds the watchdog
-//! if every worker and every control thread has made a turn of its loop since the last feed. An idle worker still makes
-//! turns, and each check wakes the control threads. A stuck thread is logged once, and the checks become more frequent:
-//! the watchdog is fed as soon as all threads make turns again. The checks and the feed take no lock and send no
-//! request, so no other thread can block them.
+//! if every worker and every control thread has completed an iteration of its loop (a turn) since the last feed. An
+//! idle worker still iterates, and each check wakes the control threads. A stuck thread is logged once. The checks then
+//! become more frequent, so that the watchdog is fed as soon as all threads iterate again. The checks and the feed take
+//! no lock and send no request, so no other thread can block them.
 
 use std::fmt;
 use std::process;
@@ -71,7 +71,7 @@ pub struct Pulse {
 }
 
 impl Pulse {
-    /// Counts a turn. `stopping`: the workers are being stopped, so that their turns are no longer checked.
+    /// Counts a turn. `stopping`: the workers are being stopped, and their turns are no longer checked.
     pub fn count_turn(&self, stopping: bool) {
         self.turns.fetch_add(1, Ordering::Relaxed);
         self.stopping.store(stopping, Ordering::Relaxed);
@@ -132,8 +132,8 @@ struct TurnObservation {
 }
 
 impl TurnObservation {
-    /// Updates the observation. If the thread has made no turn since the last feed, returns the time since its last
-    /// turn was observed. Otherwise returns `None`.
+    /// Updates the observation. If the thread has completed no turn since the last feed, returns the time since its
+    /// last turn was observed. Otherwise returns `None`.
     fn update(&mut self, turns: u64, now: Instant) -> Option<Duration> {
         if turns != self.turns {
             (self.turns, self.observed_at) = (turns, now);

@@ -8,7 +8,7 @@
 //!  EAL and ports start             their threads inherit
 //!  main thread, all threads:       base filter of system calls (TSYNC)          [`Sandbox::filter_all`]
 //!  control side, workers start     their threads inherit
-//!  each worker, before its turns:  narrower filter by its kinds of port         [`Sandbox::filter_worker`]
+//!  each worker, before its loop:   narrower filter by its kinds of port         [`Sandbox::filter_worker`]
 //! ```
 //!
 //! Features that the kernel lacks are skipped and logged once. A denied call fails with `EPERM` (on a file: `EACCES`).

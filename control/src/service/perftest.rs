@@ -26,8 +26,8 @@
 //!
 //! *Pairing data and control streams.* The server delays its answers to messages 5 and 6: to message 5, so that only
 //! one client of a host opens its data stream at a time; to message 6, until the data stream is identified. At message
-//! 6, the data stream is the only stream of that host that was opened after the answer and has not sent a version. A
-//! client must open it within [`OPENING_TIMEOUT`], so that an idle client does not block others of its host.
+//! 6, the data stream is the only stream of that host that was opened after the answer to message 5 and has not sent a
+//! version. A client must open it within [`OPENING_TIMEOUT`], so that an idle client does not block others of its host.
 
 pub mod client;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Shared regions for local programs: attachment, and reports of deliveries.
 //!
 //! A program connects to the appliance's attach socket, and names a shared-memory object. It receives three
-//! descriptors: the region (a sealed memory file), its completion ring ([`dataplane::memory::ring`]) and a separate
+//! descriptors: the region (a sealed memfd), its completion ring ([`dataplane::memory::ring`]) and a separate
 //! socket for wake-ups. `docs/shared-memory.md` describes every byte. The program is attached until the connection
 //! closes. End-of-file means that the region or the appliance has ended.
 //!

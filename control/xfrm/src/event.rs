@@ -56,14 +56,15 @@ pub enum SequenceState {
 /// The kind of a refused entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RefusedKind {
-    /// A policy. Either its packets are dropped, or the data plane's list does not contain it, as the reason states.
+    /// A policy. The reason states whether its packets are dropped or the data plane's list does not contain it.
     Policy,
     /// An SA.
     Sa,
 }
 
-/// A change for the data plane, or a report to the operator. SAs are removed before the policies change, and added
-/// afterwards, the oldest first, but an outbound SA only once the kernel has reserved its first sequence numbers.
+/// A change for the data plane, or a report to the operator. SAs are removed before the policies change. New SAs are
+/// added after the policies, the oldest first. An outbound SA is added once the kernel has reserved its first sequence
+/// numbers.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// The policies have changed.

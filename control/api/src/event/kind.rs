@@ -232,7 +232,7 @@ explained_events! {
         /// A stream has ended.
         #[explain("stream_closed",
             cause = "Either end closed the stream, or an error or a time-out ended it.",
-            remedy = "None after an orderly close. Else see `ddpctl why STREAM`.")]
+            remedy = "None after a graceful close. Else see `ddpctl why STREAM`.")]
         StreamClosed {
             /// Number of the stream.
             stream: StreamId,
@@ -240,7 +240,7 @@ explained_events! {
             reason: String,
             /// Bytes placed in regions and untagged buffers.
             placed: u64,
-            /// Bytes sent that the peer's LLP has acknowledged.
+            /// Bytes sent that the peer's LLP has acknowledged, over SCTP those of the whole association.
             sent: u64,
         },
         /// A tagged message was delivered.

@@ -64,7 +64,8 @@ fn every_parsed_key_is_described() {
     }
 }
 
-/// A section with every key at its documented default equals an empty section. The keys in `other` are exceptions.
+/// A section with every key at its documented default equals an empty section. The keys in `other` are left out: most
+/// of them are refused unless another key is set.
 #[test]
 fn documented_defaults_equal_empty_section() {
     let tables = ["memory", "tcp", "mpa", "sctp", "limits", "management"];

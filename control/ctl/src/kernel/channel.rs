@@ -151,7 +151,7 @@ impl Channel {
         op.receiver.error().map_or(Ok(()), Err)
     }
 
-    /// Handles the peer's close of its direction.
+    /// Handles the peer's close of its sending direction.
     ///
     /// # Errors
     /// The peer closed inside an FPDU.

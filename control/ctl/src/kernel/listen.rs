@@ -299,7 +299,7 @@ struct Connection {
     peer_closed: bool,
     /// True if the peer closed within a message.
     incomplete: bool,
-    /// True if our direction is closed.
+    /// True if our sending direction is closed.
     is_write_closed: bool,
     /// Outcome of a connection whose error is being reported to the peer. Later input is discarded.
     ending_outcome: Option<ConnectionOutcome>,
@@ -406,8 +406,8 @@ impl Connection {
         }
         match self.channel.input(bytes, &listener.stags) {
             Ok(()) => Ok(()),
-            // The responder must not send before the first FPDU, so the error cannot be reported to the peer. An
-            // orderly close would mean success, so the connection is reset.
+            // The responder must not send before the first FPDU, so the error cannot be reported to the peer. A
+            // graceful close would mean success, so the connection is reset.
             Err(error) if !self.channel.may_send() => Err(ConnectionOutcome::Mpa(error)),
             Err(error) => {
                 self.terminate(

@@ -224,7 +224,7 @@ impl Transfer {
         Ok((Stag(region.stag), TaggedOffset(region.base_to.wrapping_add(offset))))
     }
 
-    /// Passes the whole file to the kernel, then closes our direction of the connection.
+    /// Passes the whole file to the kernel, then closes our sending direction.
     fn send_file(
         &mut self,
         stag: Stag,

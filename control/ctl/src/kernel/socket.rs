@@ -27,7 +27,7 @@ pub(super) enum ReadResult {
     Bytes(usize),
     /// No bytes are available yet.
     WouldBlock,
-    /// The peer has closed its direction.
+    /// The peer has closed its sending direction.
     Eof,
 }
 
@@ -126,7 +126,7 @@ impl Socket {
         }
     }
 
-    /// Closes our direction with a FIN. Also succeeds if the connection no longer exists.
+    /// Closes our sending direction with a FIN. Also succeeds if the connection no longer exists.
     pub(super) fn shut_down_write(&self) -> io::Result<()> {
         match self.stream.shutdown(std::net::Shutdown::Write) {
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),

@@ -297,7 +297,7 @@ fn garbage_after_startup_ends_only_its_stream() {
         bad.write_all(&[0xFF; 4096]).expect("written");
         let good =
             put(&request(source, address, region(0), MpaOptions::default()), None, &mut |_| {});
-        // A reset follows the reply, because an orderly close would mean success to the peer.
+        // A reset follows the reply, because a graceful close would mean success to the peer.
         (good, bad.read_to_end(&mut Vec::new()).map_err(|error| error.kind()))
     });
     let (good, bad) = run.result;
@@ -321,7 +321,7 @@ fn start_unfinished(address: SocketAddr) -> TcpStream {
     client
 }
 
-// docs/protocol.md §6: an orderly close would mean that all data is placed.
+// docs/protocol.md §6: a graceful close would mean that all data is placed.
 #[test]
 fn stopped_listener_resets_its_connections() {
     let mut listener = Listener::bind(listen_config(V4, Config::default(), 4096)).expect("bound");

@@ -364,8 +364,8 @@ impl Core {
         }
         self.jobs.on_stream_ended(id, ended.graceful, &error);
         if let Some(job) = job {
-            // An acknowledgement shows that the peer's TCP has received the bytes, not that they were placed. Only an
-            // orderly end without a last message proves placement.
+            // An acknowledgement shows that the peer's TCP has received the bytes, not that they were placed. Only a
+            // graceful end without a last message proves placement.
             let failed = (!ended.graceful).then_some(error);
             self.with_jobs(now, |jobs, _, out| {
                 jobs.on_job_stream_closed(job, id, failed, stats, now, out);

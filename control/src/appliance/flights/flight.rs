@@ -57,7 +57,7 @@ pub(super) enum EntryKind {
     Error { layer: &'static str, code: (u8, u8), reason: Box<str>, header: Box<[u8]> },
     /// This end or the peer sent an RDMAP Terminate.
     Terminate { by_peer: bool, numbers: ErrorNumbers, reason: Box<str> },
-    /// The peer closed its direction. `incomplete`: true if the last message was incomplete.
+    /// The peer closed its sending direction. `incomplete`: true if the last message was incomplete.
     PeerClosed { incomplete: bool },
     /// The peer left `timeouts` consecutive retransmissions or window probes unanswered.
     Stalled { timeouts: u32 },

@@ -1,15 +1,15 @@
 //! The flight recorder: events of each stream, and an archive of streams that did not close gracefully.
 //!
 //! The recorder is on unless `management.recorder` is false. A live stream has a few entries: its beginning, errors,
-//! and the ends of its directions. Consecutive deliveries share one entry, so idle and busy streams need about the same
-//! memory. If a stream has more than [`ENTRIES`], entries in the middle are dropped and counted. The record of a stream
-//! that ends by an error, a Terminate, a reset or a time-out is archived. The archive is bounded in number and bytes.
-//! To make room, the oldest record is dropped. If there are too many records, and the peer of the newest one has more
-//! than half of the permitted number, that peer's oldest record is dropped instead.
+//! and the close of each direction. Consecutive deliveries share one entry, so idle and busy streams need about the
+//! same memory. If a stream has more than [`ENTRIES`], entries in the middle are dropped and counted. The record of a
+//! stream that ends by an error, a Terminate, a reset or a time-out is archived. The archive is bounded in number and
+//! bytes. To make room, the oldest record is dropped. If there are too many records, and the peer of the newest one has
+//! more than half of the permitted number, that peer's oldest record is dropped instead.
 //!
 //! Headers of segments that DDP or RDMAP refused are recorded, payload is not. Entries are created from the workers'
 //! events. The workers record events of TCP and SCTP in a small ring per connection ([`dataplane::Record`]). They send
-//! the ring when a stream does not end orderly, or on request.
+//! the ring when a stream does not end gracefully, or on request.
 
 mod advice;
 mod flight;
@@ -152,7 +152,7 @@ impl Flights {
         }
     }
 
-    /// Ends the record of a stream. Archives it unless the end was orderly.
+    /// Ends the record of a stream. Archives it unless the stream ended gracefully.
     pub(super) fn on_ended(
         &mut self,
         stream: StreamId,

@@ -187,7 +187,7 @@ impl Kernel {
         }
     }
 
-    /// Returns an SA that the workers use, or are about to lose. `None` for any other SA.
+    /// Returns an SA that the workers have, also while its deletion is in progress. `None` for any other SA.
     pub(in crate::appliance) fn sa(&self, id: SaId) -> Option<&Sa> {
         self.sas.get(&id)
     }

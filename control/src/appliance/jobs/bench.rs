@@ -312,7 +312,10 @@ impl Benches {
         if run.spec.load == BenchLoad::Connect {
             let unopened = run.opening;
             run.results.unfinished += u64::from(unopened);
-            let sentence = format!("{unopened} streams did not stand within 5 s");
+            let sentence = match unopened {
+                1 => "1 stream was not established within 5 s".to_owned(),
+                _ => format!("{unopened} streams were not established within 5 s"),
+            };
             return self.fail(id, ApiError::timeout(sentence), out);
         }
         if run.end_deadline.is_some_and(|at| at > now) {
@@ -389,7 +392,7 @@ impl Benches {
         }
     }
 
-    /// Handles the end of a stream. `failed`: the cause, unless the end was orderly.
+    /// Handles the end of a stream. `failed`: the cause, unless the stream ended gracefully.
     pub(super) fn on_closed(
         &mut self,
         id: u64,

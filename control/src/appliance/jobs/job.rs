@@ -45,7 +45,7 @@ pub(super) struct Job {
 pub(super) enum ConfirmState {
     /// Not all bytes are acknowledged.
     NotYet,
-    /// The response to a Read, or the orderly end of the stream, will confirm the bytes.
+    /// The response to a Read, or the graceful end of the stream, will confirm the bytes.
     Requested,
     /// The stream cannot confirm. An error of the peer is awaited until this time.
     AwaitingError(Instant),

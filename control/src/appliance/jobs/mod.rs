@@ -269,7 +269,8 @@ impl Jobs {
         }
     }
 
-    /// Handles a Send of the peer. Returns false if the stream belongs neither to a ping nor to a bench.
+    /// Handles a Send of the peer. Returns false if the stream is neither a ping's nor the control
+    /// stream of a bench.
     pub(super) fn on_received(
         &mut self,
         env: &mut Env,
@@ -306,7 +307,7 @@ impl Jobs {
         self.sends.on_stream_ended(stream, graceful, error);
     }
 
-    /// Handles the end of a job's stream. `failed`: the cause, unless the end was orderly.
+    /// Handles the end of a job's stream. `failed`: the cause, unless the stream ended gracefully.
     pub(super) fn on_job_stream_closed(
         &mut self,
         id: u64,

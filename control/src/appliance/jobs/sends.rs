@@ -164,7 +164,7 @@ impl Sends {
     }
 
     /// Handles a send whose stream cannot ask for a confirmation. A stream that was opened for the send is closed; its
-    /// orderly end confirms the message. On any other stream an error of the peer is awaited for `ERROR_WAIT`.
+    /// graceful end confirms the message. On any other stream an error of the peer is awaited for `ERROR_WAIT`.
     pub(super) fn on_unconfirmable(&mut self, id: u64, now: Instant, out: &mut Effects) {
         let Some(send) = self.pending.get_mut(&id) else { return };
         match send.stream.filter(|_| send.opened) {
@@ -226,7 +226,7 @@ impl Sends {
     }
 
     /// Ends the acknowledged sends on a stream that has ended. A message whose confirmation was requested is confirmed
-    /// by an orderly end, and not confirmed after a time-out. Any other send fails, because no reply can arrive.
+    /// by a graceful end, and not confirmed after a time-out. Any other send fails, because no reply can arrive.
     pub(super) fn on_stream_ended(&mut self, stream: StreamId, graceful: bool, error: &ApiError) {
         let waits =
             |_: &u64, send: &mut PendingSend| send.stream == Some(stream) && send.sent.is_some();

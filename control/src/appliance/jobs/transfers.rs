@@ -295,7 +295,7 @@ impl Transfers {
     }
 
     /// Handles a job whose stream cannot ask for a confirmation. A stream that was opened for the job is closed; its
-    /// orderly end confirms the bytes. On any other stream an error of the peer is awaited for `ERROR_WAIT`.
+    /// graceful end confirms the bytes. On any other stream an error of the peer is awaited for `ERROR_WAIT`.
     pub(super) fn on_unconfirmable(&mut self, id: u64, now: Instant, out: &mut Effects) {
         let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.state.is_finished()) else {
             return;
@@ -382,7 +382,7 @@ impl Transfers {
         }
     }
 
-    /// Handles the end of the job's stream. `failed`: the cause, unless the end was orderly.
+    /// Handles the end of the job's stream. `failed`: the cause, unless the stream ended gracefully.
     pub(super) fn on_closed(
         &mut self,
         id: u64,

@@ -7,8 +7,8 @@
 //!  free --Incoming, AddStag--> in use --Closed, RemoveStag--> (all workers have released it) --Clear--> free
 //! ```
 //!
-//! A slot is cleared before it is used again: a stream sees no bytes of another stream, and nothing is placed for a
-//! stream that has ended.
+//! A slot is cleared before it is used again, after all workers have released it. So a stream sees no bytes of another
+//! stream, and no late bytes of an ended stream reach the next one.
 
 use config::ListenerSection;
 

@@ -373,7 +373,7 @@ impl RegionRequest {
         if len == 0 || address.checked_add(len).is_none() {
             return Err(invalid("a memory region has at least 1 byte, and ends within 64 bits"));
         }
-        // Atomics need aligned memory: an address has the same offset in its page as its byte in the arena.
+        // Atomics need aligned memory: an address and its byte in the arena have the same offset in their pages.
         if offset >= page || address % page != offset {
             return Err(invalid("the offset is not that of the address in its page"));
         }

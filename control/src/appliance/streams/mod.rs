@@ -433,7 +433,7 @@ impl Streams {
         }
     }
 
-    /// Ends a stream; the worker reports when it has ended. An orderly close waits until files contain the peer's data.
+    /// Ends a stream; the worker reports when it has ended. A graceful close waits until files contain the peer's data.
     pub(super) fn close(&mut self, env: &mut Env, id: StreamId, abort: bool) {
         let Some(before) = self.streams.set_state(id, State::Closing) else { return };
         let Some(stream) = self.streams.get(&id) else { return };

@@ -67,9 +67,9 @@ pub(super) struct EndState {
     pub(super) abort_reason: Option<String>,
     /// Error from the peer's last message or Terminate.
     pub(super) peer_error: Option<String>,
-    /// True if the peer has closed its direction.
+    /// True if the peer has closed its sending direction.
     pub(super) peer_closed: bool,
-    /// True if the stream writes to a file. Then its orderly end confirms that the file contains the received data.
+    /// True if the stream writes to a file. Then its graceful end confirms that the file contains the received data.
     pub(super) writes_file: bool,
 }
 

@@ -100,7 +100,7 @@ fn report_progress(bench: &mut Bench, commands: &[Command], moved: u64, others: 
         asked += 1;
         bench.report_list(*ticket, streams, true);
     }
-    assert!(asked > 0, "nobody looked: {commands:?}");
+    assert!(asked > 0, "no progress check was sent: {commands:?}");
 }
 
 /// Returns a worker's data of a stream whose peer has acknowledged this many bytes.
@@ -275,7 +275,7 @@ fn stalled_peer_fails_bench_after_grace_time() {
     }
     let (info, of) = job(&mut bench, id);
     assert_eq!((info.state, of.messages), (JobState::Failed, 10));
-    let sentence = "on 1 streams messages did not complete and no byte moved for 5 s: does the peer send \
+    let sentence = "messages on 1 stream did not complete and no byte moved for 5 s: does the peer send \
                     them back (service = \"echo\")?";
     assert_eq!(info.error.as_deref(), Some(sentence));
 }
@@ -316,7 +316,7 @@ fn too_slow_path_fails_bench_after_a_minute() {
         bench.close_stream(id, CloseReason::LocalAbort);
     }
     let (info, _) = job(&mut bench, id);
-    let sentence = "on 2 streams messages did not complete within 60 s of the end: the path is too slow for 3 \
+    let sentence = "messages on 2 streams did not complete within 60 s of the end: the path is too slow for 3 \
                     messages of 100 bytes in flight on each";
     assert_eq!((info.state, info.error.as_deref()), (JobState::Failed, Some(sentence)));
 }
@@ -447,7 +447,7 @@ fn connect_latency_counts_from_the_due_time() {
     bench.advance(Duration::from_secs(5));
     let (info, of) = job(&mut bench, id);
     assert_eq!(info.state, JobState::Failed);
-    assert_eq!(info.error.as_deref(), Some("1 streams did not stand within 5 s"));
+    assert_eq!(info.error.as_deref(), Some("1 stream was not established within 5 s"));
     assert_eq!((of.messages, of.unfinished), (5, 6));
     // 450, 350, 250, 150 and 50 ms for the opened streams; 400 to 0 ms for the streams that were due but not opened.
     let times = of.latency.unwrap();
@@ -510,7 +510,7 @@ fn loading_bench() -> (Bench, u64) {
 #[test]
 fn perftest_run_exchanges_greeting_load_and_report() {
     let (mut bench, id) = loading_bench();
-    assert_eq!(job(&mut bench, id).1.open, 1, "its control stream is none of the bench's");
+    assert_eq!(job(&mut bench, id).1.open, 1, "the control stream does not count as open");
     bench.advance(Duration::from_secs(1));
     let commands = bench.all_commands();
     assert_eq!(stops(&commands), [6]);

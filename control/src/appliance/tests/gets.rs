@@ -280,7 +280,7 @@ fn put_is_confirmed_by_zero_length_read_if_negotiated() {
             };
             assert_eq!(closes(&commands, OPENED), [false; 0]);
             bench.complete_post(OPENED, read, Outcome::Read { len: 0 });
-            // The confirmation stays valid although the peer never closes its direction.
+            // The confirmation stays valid although the peer never closes its sending direction.
             assert_eq!(closes(&bench.all_commands(), OPENED), [false]);
             bench.close_stream(OPENED.0, CloseReason::PeerLingers);
         } else {

@@ -1,5 +1,5 @@
-//! Streams whose peer has closed its direction. They are closed once all received messages are answered (RFC 5041
-//! §6.2.1).
+//! Streams whose peer has closed its sending direction. They are closed once all received messages are answered (RFC
+//! 5041 §6.2.1).
 
 use ddp::rdmap::Outcome;
 use ddp::{Msn, Qn};

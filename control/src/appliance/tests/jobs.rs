@@ -155,7 +155,7 @@ fn early_stream_end_fails_the_put() {
     let info = job(&mut bench, id);
     assert_eq!((info.state, info.refused), (JobState::Failed, true));
     assert!(info.error.unwrap().contains("reset by the peer"));
-    assert!(bench.core.env().is_answered(), "nothing waits for what is gone");
+    assert!(bench.core.env().is_answered(), "no ticket is outstanding");
 }
 
 // RFC 5041 §5.4: only the peer's DDP delivers. An acknowledgement of its LLP does not prove delivery.

@@ -240,7 +240,7 @@ fn job_fails_with_lost_link_as_cause() {
     assert_eq!((info.state, info.error.as_deref()), (JobState::Failed, Some(sentence)));
     assert!(!info.refused);
     bench.acknowledge(); // the region is free again
-    assert!(bench.core.env().is_answered(), "nothing waits for what is gone");
+    assert!(bench.core.env().is_answered(), "no ticket is outstanding");
 }
 
 /// Another host uses our address: a note exists while workers report it, and each report is an event.

@@ -123,7 +123,7 @@ fn job_reports_peer_error_in_any_event_order() {
         assert_eq!((info.state, info.refused), (JobState::Failed, true), "{case}");
         assert!(info.error.as_ref().unwrap().contains("1/"), "{case}: {:?}", info.error);
         bench.acknowledge();
-        assert!(bench.core.env().is_answered(), "{case}: nothing waits for what is gone");
+        assert!(bench.core.env().is_answered(), "{case}: no ticket is outstanding");
         assert_eq!(bench.core.poll_timeout(), None, "{case}");
     }
 }

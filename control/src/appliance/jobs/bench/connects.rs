@@ -1,5 +1,5 @@
 //! The load `connect`: streams are opened repeatedly and reset once established. The duration of an open is measured
-//! from its request, or from its due time if the load has a rate, until the control thread receives the event.
+//! from its request, or from its due time if the load has a rate, until the control thread receives `Established`.
 
 use std::time::{Duration, Instant};
 
@@ -47,8 +47,8 @@ impl Run {
         }
     }
 
-    /// Counts the streams that were due but not opened by the end, and records their waiting times until `now`. Of more
-    /// than 256 such streams, groups have the waiting time of their first stream.
+    /// Counts the streams that were due but not opened by the end, and records their waiting times until `now`. More
+    /// than 256 such streams are recorded in at most 256 groups, each with the waiting time of its first stream.
     pub(super) fn count_unopened(&mut self, now: Instant) {
         let Some(every) = self.open_interval() else { return };
         let Some(longest) = now.checked_duration_since(self.next_open_at) else { return };

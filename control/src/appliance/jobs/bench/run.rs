@@ -172,7 +172,8 @@ impl Run {
     /// Returns the beginning of an error message about messages that did not complete in time.
     pub(super) fn incomplete(&self) -> String {
         let incomplete = self.streams.iter().filter(|part| !part.reported).count();
-        format!("on {incomplete} streams messages did not complete")
+        let streams = if incomplete == 1 { "stream" } else { "streams" };
+        format!("messages on {incomplete} {streams} did not complete")
     }
 
     /// Returns the number of streams that have or will have a load.

@@ -32,8 +32,8 @@ fn welcome_has_arena_doorbells_limits_and_devices() {
 #[test]
 fn sessions_that_may_not_begin_are_refused_and_closed() {
     let mut rig = Rig::new(PROGRAMS);
-    let stranger = AttachedProcess { uid: 12, pid: 1, admitted: false };
-    let mut client = Client::of_process(&rig, 1, stranger);
+    let other_user = AttachedProcess { uid: 12, pid: 1, admitted: false };
+    let mut client = Client::of_process(&rig, 1, other_user);
     assert_eq!(client.refused(&mut rig, hello()), RefusalKind::NotAllowed);
     let mut client = Client::new(&rig, 2);
     for (oldest, newest, name, kind) in [

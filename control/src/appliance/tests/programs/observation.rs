@@ -27,10 +27,10 @@ fn why(rig: &mut Rig, program: u32) -> Result<Why, ApiError> {
 }
 
 #[test]
-fn refused_program_is_an_event_whatever_the_reason() {
+fn every_refusal_of_a_program_is_an_event() {
     let mut rig = Rig::new(PROGRAMS);
-    let stranger = AttachedProcess { uid: 12, pid: 77, admitted: false };
-    let mut client = Client::of_process(&rig, 1, stranger);
+    let other_user = AttachedProcess { uid: 12, pid: 77, admitted: false };
+    let mut client = Client::of_process(&rig, 1, other_user);
     assert_eq!(client.refused(&mut rig, hello()), RefusalKind::NotAllowed);
     let mut old = Client::new(&rig, 2);
     let call = Call::Hello { oldest: 3, newest: 9, name: "x".into() };

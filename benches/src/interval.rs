@@ -72,8 +72,8 @@ mod tests {
         (a - b).abs() < 1e-3
     }
 
-    /// Calculated by hand: the logarithms 0, ln 2, ln 4 have the mean ln 2 and the standard error ln 2 / √3; t is
-    /// 4.303.
+    /// Calculated by hand: the logarithms 0, ln 2 and ln 4 have the mean ln 2 and the standard error ln 2 / √3.
+    /// Student's t is 4.303.
     #[test]
     fn interval_of_three_ratios_matches_reference() {
         let interval = Interval::of_ratios(&[1.0, 2.0, 4.0]).unwrap();

@@ -26,7 +26,7 @@ pub struct RigEnd {
     pub dataplane: Dataplane,
     /// The end's only port.
     pub port: Port,
-    /// Accepted streams, identified by this end.
+    /// This end's identifiers of the accepted streams.
     pub accepted: Vec<StreamId>,
     rig: RigConfig,
     /// Endpoint configurations for the streams that this end opens, each with its remote port. An A/B cell has two,
@@ -305,7 +305,7 @@ pub struct Rig {
     pub responder: Option<RigEnd>,
     /// Service of the streams that the responder accepts.
     pub service: Service,
-    /// Open streams, as identified by the initiator's data plane.
+    /// The initiator's identifiers of the open streams.
     pub streams: Vec<StreamId>,
     bidirectional: bool,
 }

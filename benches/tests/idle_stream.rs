@@ -71,7 +71,6 @@ fn idle_stream_stays_within_memory_bound() {
     println!("an endpoint itself: {ENDPOINT}");
     assert_within("bare DDP, set up", fresh, 832);
     assert_within("RDMAP, set up", rdmap, 1040);
-    // The bound includes 4 bytes for the count of consecutive time-outs.
     assert_within("bare DDP, after writes", used, 1020);
     let (without, nothing) = after_losses(ulp_with_queues(), false);
     let (with, events) = after_losses(ulp_with_queues(), true);

@@ -1,9 +1,11 @@
 //! Fuzz target for a worker with a hostile program: arbitrary words in its SQ, RQ, CQ and doorbells, and descriptors
 //! with any STag. Meanwhile a good program transfers to a good peer.
 //!
-//! Checked: the memory of others is neither changed nor read; the good program makes progress and its completions are
-//! in order; a turn of the worker takes a bounded number of posts; a hostile QP ends with an event, and the removal of
-//! its program frees its memory.
+//! Checks:
+//! - The memory of others is neither changed nor read.
+//! - The good program makes progress, and its completions are in order.
+//! - A turn of the worker takes a bounded number of posts.
+//! - A hostile QP ends with an event, and the removal of its program frees its memory.
 //!
 //! Input: records
 //!

@@ -1,8 +1,10 @@
 //! Fuzz target for the sessions of programs: packets of arbitrary bytes with file descriptors, over a real socket, to
 //! the control thread's state machine. Scripted workers acknowledge its commands.
 //!
-//! Checked: each packet has one reply or ends the session; another program's calls are answered; after the session's
-//! end no object or memory of it remains.
+//! Checks:
+//! - Each packet has one reply or ends the session.
+//! - Another program's calls are answered.
+//! - After the session's end, none of its objects and memory remain.
 //!
 //! Input: packets
 //!

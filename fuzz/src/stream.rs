@@ -57,8 +57,9 @@ fn run_startup(mut startup: Startup, bytes: &[u8], piece: usize) -> Option<(usiz
     None
 }
 
-/// Passes the bytes twice to a stream in Full Operation without CRCs: first in order and in one piece, then in pieces,
-/// partly out of order, with refused pieces repeated. Both runs must report the same events and leave the same memory.
+/// Passes the bytes twice to a stream in Full Operation without CRCs. The first run passes them in order and in one
+/// piece. The second run passes them in pieces, partly out of order, and repeats refused pieces. Both runs must report
+/// the same events and leave the same memory.
 ///
 /// The second run may find an error before its FPDU is complete and before earlier FPDUs have arrived. Messages of
 /// these earlier FPDUs are then not delivered. Therefore, after an error, the events must be a prefix of the first

@@ -121,6 +121,7 @@ struct End {
     pool: BufferPool,
     hold: HoldBudget,
     regions: Vec<VecMemory>,
+    /// True if a sent [`MARK`] proves a leak, because the input does not contain the mark.
     hidden: bool,
     now: Instant,
     /// Bytes that the peer sends over the connection.
@@ -142,6 +143,7 @@ struct End {
     window: Window,
     closed: bool,
     paused: bool,
+    /// Number of attempted Reads, each of 16 bytes.
     reads: u64,
 }
 

@@ -1,5 +1,5 @@
 //! The second target: IPsec policies with SAs from files, a port shared with the host's kernel, and listeners with
-//! access lists. IPsec policies bypass the good peers' packets, and the access lists admit them.
+//! access lists. The good peers' packets match a BYPASS policy, and the access lists admit them.
 
 use std::fs;
 use std::io::Write as _;

@@ -225,7 +225,7 @@ impl Drop for Mixer {
     }
 }
 
-/// An end of the mixer: a device with one queue pair.
+/// An end of the mixer: a device with one RX queue and one TX queue.
 struct MixerEnd {
     device: StartedDevice,
     rx: RxQueue,

@@ -40,7 +40,7 @@ pub struct Trial {
     pub offered: u64,
     /// Frames that the appliance's receive ring accepted.
     pub seen: u64,
-    /// Achieved rate, frames per second.
+    /// Rate that the generator achieved, frames per second.
     pub offered_rate: f64,
 }
 
@@ -83,15 +83,16 @@ pub struct SearchResults {
     pub rates: Vec<SizeResult>,
 }
 
-/// Returns the next rate of a search that allows the loss `limit`: the geometric mean of the highest rate that passed
-/// and the lowest rate that failed. `None` if these differ by at most 5 %.
+/// Returns the next rate of a search that allows the loss `limit`: the geometric mean of the two bounds. `None` if the
+/// bounds differ by at most 5 %.
 fn next_rate(limit: f64, trials: &[Trial]) -> Option<f64> {
     let (low, high) = rate_bounds(limit, trials);
     (high / low > 1.05).then(|| (low * high).sqrt())
 }
 
-/// Returns the highest rate that passed, at least the minimum of the range, and the lowest rate that failed or that the
-/// generator did not reach.
+/// Returns the bounds of the search, in frames per second. The lower bound is the highest offered rate that passed, at
+/// least the minimum of the range. The upper bound is the lowest offered rate of a trial that failed or whose requested
+/// rate the generator did not reach.
 fn rate_bounds(limit: f64, trials: &[Trial]) -> (f64, f64) {
     let (mut low, mut high) = RATE_RANGE;
     for trial in trials {
@@ -107,7 +108,7 @@ fn rate_bounds(limit: f64, trials: &[Trial]) -> (f64, f64) {
     (low, high)
 }
 
-/// Returns the achieved rates of the trials that passed, up to `high`.
+/// Returns the offered rates of the trials that passed, up to `high`.
 fn passed_rates(limit: f64, high: f64, trials: &[Trial]) -> impl Iterator<Item = f64> {
     let good = trials.iter().filter(move |t| t.loss_share() <= limit && t.offered_rate <= high);
     good.map(|trial| trial.offered_rate)

@@ -113,8 +113,8 @@ impl Plan<'_> {
         Group { name, title, repetitions: self.paired_repetitions(), tasks }
     }
 
-    /// Returns the cells of 64 streams from 64 addresses to one worker, over three links: without loss, with random
-    /// loss, and with a bottleneck and a short queue.
+    /// Returns the cells of 64 streams from 64 addresses to one worker. There are three links: without loss, with
+    /// random loss, and with a bottleneck and a short queue.
     pub(super) fn incast(&self) -> Group {
         let (name, title) = ("incast", "Incast of 64 streams, RTT 100 us");
         let delayed = Impairment { delay_us: 50, ..Impairment::default() };

@@ -1,7 +1,7 @@
 //! The device's stream, decoded into frames and messages.
 //!
-//! The bytes come from a possibly hostile device: every buffer here is bounded, and a stream that cannot be decoded is
-//! an error of the device.
+//! The device may be hostile: every buffer of the decoder is bounded. A stream that cannot be decoded is an error of
+//! the device.
 
 use std::collections::VecDeque;
 

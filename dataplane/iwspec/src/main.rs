@@ -24,8 +24,8 @@ use iwspec::suite;
 
 /// Tests an iWARP implementation: MPA, DDP and RDMAP over TCP, or DDP and RDMAP over SCTP.
 ///
-/// The exit code is 0 without a new failure, 1 with one, 2 if the arguments are wrong, and 3 if the device cannot be
-/// tested (or, with --strict, if a case is inconclusive).
+/// Exit codes: 0 without a new failure, 1 with a new failure, 2 if the arguments are wrong, 3 if the device cannot be
+/// tested. With --strict, an inconclusive case also gives 3.
 #[derive(Debug, Parser)]
 #[command(name = "iwspec", version, max_term_width = 100, args_conflicts_with_subcommands = true)]
 struct Cli {

@@ -18,8 +18,8 @@ use crate::RawArgs;
 /// Plays packet dialogues against another host, on the raw port. The tester sends the packets of a script to the host.
 /// The host must send the packets that the script expects, in time.
 ///
-/// Scripts that require an action of the host itself (connect, write, close), or settings that the host does not have,
-/// are skipped, with the reason. dataplane/sim/dialogues/README.md describes the format of scripts.
+/// A script is skipped, with the reason, if it requires a local action of the host (connect, write, close) or settings
+/// that the host does not have. dataplane/sim/dialogues/README.md describes the format of scripts.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit codes: 0 no script failed, 1 a script failed, 2 the command line, a file or the raw port \
@@ -35,8 +35,8 @@ pub(crate) struct ScriptArgs {
     /// Host to test; with a port number, the only service to test
     #[arg(long, value_name = "HOST[:PORT]", value_parser = parse_target)]
     to: (IpAddr, Option<u16>),
-    /// Protocol of the service at --to: "bytes" reads any bytes and keeps the connection open, "mpa" is an MPA
-    /// responder, "sctp" accepts sessions of RFC 5043, "nothing" does not listen
+    /// Service at --to: "bytes" reads any bytes and keeps the connection open, "mpa" is an MPA responder, "sctp"
+    /// accepts sessions of RFC 5043, "nothing" is a closed port
     #[arg(long, default_value = "bytes", conflicts_with = "host")]
     takes: ServiceProtocol,
     /// Setting of the service at --to, as in the `set` lines of scripts; may be repeated

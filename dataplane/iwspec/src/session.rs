@@ -182,8 +182,8 @@ impl<'a> Session<'a> {
     /// Appends a frame to the output.
     ///
     /// # Errors
-    /// [`Stop::NotApplicable`] if a fact that the frame needs is unknown or the message is longer than an SCTP packet,
-    /// [`Stop::Inconclusive`] if an argument cannot be computed.
+    /// [`Stop::NotApplicable`]: a fact that the frame needs is unknown, or the message is longer than an SCTP packet.
+    /// [`Stop::Inconclusive`]: an argument cannot be computed.
     pub fn send(&mut self, kind: Kind, arguments: &Arguments) -> Result<(), Stop> {
         if self.is_over_sctp() {
             return self.send_message(kind, arguments);

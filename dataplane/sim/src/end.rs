@@ -123,7 +123,7 @@ pub struct Totals {
     pub retransmitted: u64,
     /// Retransmission time-outs.
     pub timeouts: u64,
-    /// Bytes placed out of order; over SCTP, the maximum number of ranges beyond a gap.
+    /// TCP: bytes placed out of order. SCTP: maximum number of TSN ranges beyond a gap, not bytes.
     pub out_of_order_bytes: u64,
     /// Bytes or messages refused for lack of room.
     pub refused: u64,

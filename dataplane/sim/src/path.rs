@@ -60,8 +60,8 @@ impl Config {
         }
     }
 
-    /// Returns a configuration with this bit rate, a queue of 200,000 bytes, a delay of 2 ms and random loss of
-    /// `percent` % of the packets.
+    /// Returns a configuration with this bit rate, a queue of 200,000 bytes and a delay of 2 ms. `percent` % of the
+    /// packets are lost at random.
     ///
     /// # Panics
     /// The rate is zero, or `percent` is not between 0 and 100.

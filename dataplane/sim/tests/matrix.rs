@@ -134,8 +134,8 @@ fn tcp_transfers_complete_at_five_percent_loss() {
     run_all(5.0);
 }
 
-/// Transfers at the minimum MSS (48), and at values up to the length of an FPDU with the minimum MULPDU (128 bytes, RFC
-/// 5044 §4.5) and TCP's options. An FPDU larger than the MSS takes several segments, and no segment exceeds the
+/// Transfers at the minimum MSS (48) and above, up to the length of an FPDU with the minimum MULPDU (128 bytes, RFC
+/// 5044 §4.5) plus TCP options. An FPDU larger than the MSS takes several segments, and no segment exceeds the
 /// announced MSS (RFC 9293 §3.7.1).
 #[test]
 fn fpdus_larger_than_least_mss_are_transferred() {

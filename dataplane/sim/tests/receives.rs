@@ -24,9 +24,13 @@ const GUARD: usize = 16;
 
 /// A host with RDMAP on its first stream.
 trait RdmapHost: End {
+    /// Posts an operation.
     fn operate(&mut self, request: WorkRequest<VecMemory>);
+    /// Posts a receive.
     fn receive(&mut self, receive: Receive<VecMemory>);
+    /// Returns the RDMAP events so far.
     fn events(&self) -> Vec<Event>;
+    /// Returns true if the stream still refers to `memory`.
     fn uses(&self, memory: &VecMemory) -> bool;
 }
 

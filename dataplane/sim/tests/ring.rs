@@ -1,5 +1,6 @@
-//! Two workers of one process whose ports are connected by a ring of 1024 frames in each direction: microseconds of
-//! delay, bursts of 32, and loss only if the ring overflows. No spurious retransmission or time-out may occur.
+//! Two workers of one process whose ports are connected by a ring of 1024 frames in each direction. Delays are
+//! microseconds, bursts have at most 32 frames, and frames are lost only if the ring overflows. No spurious
+//! retransmission or time-out may occur.
 #![allow(clippy::print_stdout, reason = "the figures are what a reader wants to see")]
 
 use core::time::Duration;

@@ -29,8 +29,9 @@ pub(super) const ADDRESS: u64 = 0x7f00_0000_0000;
 pub(super) const MEMORY: u64 = 16 << 10;
 /// Length of the region without rights, bytes.
 pub(super) const SECRET: u64 = 4 << 10;
-/// Capacity of SQ and RQ in units, and of the CQ in entries.
+/// Capacity of the SQ and of the RQ, units.
 pub(super) const UNITS: usize = 64;
+/// Capacity of the CQ, entries.
 pub(super) const COMPLETIONS: usize = 64;
 /// Maximum number of incomplete posts of SQ and RQ.
 pub(super) const MAX_POSTS: u32 = 16;
@@ -55,13 +56,17 @@ pub(super) fn area() -> QueueArea {
 }
 
 pub(super) struct Program<'a> {
+    /// Number of the program; determines its STags.
     pub(super) number: u32,
+    /// The words of its area.
     pub(super) words: &'a [Word],
     pub(super) bells: Ringer<'a>,
     pub(super) sends: Producer<'a>,
     pub(super) receives: Producer<'a>,
     pub(super) completions: Consumer<'a>,
+    /// Region with all rights of peers, [`MEMORY`] bytes.
     pub(super) memory: Memory,
+    /// Region without rights, [`SECRET`] bytes.
     pub(super) secret: Memory,
     /// Initial contents of the two regions.
     pub(super) initial: (Vec<u8>, Vec<u8>),

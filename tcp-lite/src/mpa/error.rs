@@ -81,8 +81,8 @@ impl Fault {
     }
 }
 
-/// Errors of the Startup Phase. Errors of RFC 5044 §8 (codes 1 and 4) reset the TCP connection at once. Errors of
-/// RFC 6581 §8 (codes 5 to 7) are sent to the peer, in a Terminate or bare DDP's last message, if an FPDU may be sent.
+/// Errors of the Startup Phase. Errors of RFC 5044 §8 (codes 1 and 4) reset the TCP connection at once. If an FPDU may
+/// be sent, errors of RFC 6581 §8 (codes 5 to 7) are sent to the peer, in a Terminate or in bare DDP's last message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum StartupError {
     /// The first bytes are not a key that this role expects (RFC 5044 §7.1.2 (5)).

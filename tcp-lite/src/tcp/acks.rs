@@ -228,7 +228,7 @@ impl Sender {
         changed
     }
 
-    /// Returns true if an acknowledgement of no new data with this window changes nothing: the window is open and
+    /// Returns true if an acknowledgement of no new data with this window changes nothing. The window is then open and
     /// unchanged, no data is in flight, no loss is suspected, and no probe is unanswered.
     pub(crate) fn is_noop_ack(&self, window: u64) -> bool {
         self.flight() == 0
@@ -240,8 +240,8 @@ impl Sender {
     }
 
     /// Returns true if [`on_single_segment_ack`](Self::on_single_segment_ack) may process an acknowledgement of all
-    /// data in flight: one segment is in flight, nothing was lost or probed, and the window was open and stays open
-    /// with `window`.
+    /// data in flight. One segment is then in flight, nothing was lost or probed, and the window was open and stays
+    /// open with `window`.
     #[inline]
     pub(crate) fn has_single_segment(&self, window: u64) -> bool {
         window > 0

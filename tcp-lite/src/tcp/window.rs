@@ -87,8 +87,8 @@ impl ReceiveWindow {
 /// Result of the sender's silly window avoidance (RFC 9293 §3.8.6.2.1 MUST-38).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SendRoom {
-    /// Data may be cut to this many bytes. One condition holds: a full segment fits (rule 1), nothing is in flight and
-    /// the window is at least half the largest offered window (rule 3), or the override time-out has expired (rule 4).
+    /// Data may be cut to this many bytes. Rule 1: a full segment fits. Rule 3: nothing is in flight, and the window is
+    /// at least half the largest offered window. Rule 4: the override time-out has expired.
     Use(usize),
     /// Data may be sent only if all of it fits this many bytes (rule 2); the source may decline.
     IfWhole(usize),

@@ -49,8 +49,8 @@ const fn pmtu_attack(
 /// Messages per round.
 const ROUND: usize = 256;
 
-/// Returns the quotation of an ICMP error: the IPv4 header and the first 8 bytes of payload of a packet from the target
-/// on the good stream.
+/// Returns the quotation of an ICMP error about a packet from the target on the good stream: its IPv4 header and the
+/// first 8 bytes of its payload.
 fn quote(context: &AttackContext<'_>, seq: u32, protocol: IpNumber) -> Result<Vec<u8>> {
     let (target, peer) = (context.flow.source, context.flow.destination);
     let mut header = TcpHeader::new(target.port(), peer.port(), seq, 1000);

@@ -92,8 +92,8 @@ fn send_forged_segment(
     context.send_hostile(&frame)
 }
 
-/// Returns a sequence number in the window, 1.5 to 3 MB beyond RCV.NXT, so that the good peer's data do not reach it
-/// before the forged segment arrives.
+/// Returns a sequence number in the window, 1.5 to 3 MB beyond RCV.NXT. The good peer's data does not reach it before
+/// the forged segment arrives.
 fn seq_in_window(context: &mut AttackContext<'_>, at: &StreamPosition) -> u32 {
     at.rcv_nxt.wrapping_add(context.random.u32(1_500_000..3_000_000))
 }

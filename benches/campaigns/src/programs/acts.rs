@@ -35,7 +35,7 @@ pub(crate) enum Act {
     NameForeignStags,
     /// Rings all doorbells and wakes the workers in a loop.
     RingDoorbells,
-    /// Punches holes into all its memory while it is used, and tries to truncate it.
+    /// Punches holes into the files of its arena, queues and doorbells during transfers, and tries to truncate them.
     PunchHoles,
     /// Makes calls and does not read the answers, until it is disconnected.
     StopReading,
@@ -101,7 +101,7 @@ impl Hostile<'_> {
         Ok(Connected { program, pd, queue, pair, stag })
     }
 
-    /// Connects again and again. Returns the number of QPs that have failed.
+    /// Overwrites the queues of one connection after another. Returns the number of QPs that have failed.
     fn scribble(&mut self) -> Result<u64> {
         let mut failed = 0;
         while !self.is_over() || failed == 0 {
@@ -376,7 +376,7 @@ impl Hostile<'_> {
             program.post(&mut pair, false, &send(list.clone()))?;
         }
         steps.next("closing")?;
-        // A connection that has ended meanwhile is refused.
+        // The call is refused if the connection has already ended.
         let _ = program.try_call(Call::Disconnect { pair: pair.number })?;
         steps.next("deregistering")?;
         let _ = program.try_call(Call::DeregisterMemory { stag })?;

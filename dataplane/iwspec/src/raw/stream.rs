@@ -150,7 +150,7 @@ impl RawStream {
         self.tcp.lose(segments);
     }
 
-    /// From now on, drops segments with payload whose IP packet is longer than `mtu` bytes, and reports this MTU to the
+    /// From now on, drops segments with payload whose IP packet is longer than `mtu` bytes. Reports this MTU to the
     /// device by ICMP, as a router does.
     pub fn limit_path(&mut self, mtu: usize) {
         self.path = Some(mtu);

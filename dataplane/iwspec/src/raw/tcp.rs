@@ -238,8 +238,8 @@ impl Tcp {
         self.transmit();
     }
 
-    /// Resets the connection. The peer accepts a RST only with exactly the sequence number that it expects (RFC 5961
-    /// §3.2), so one RST follows the acknowledged bytes, and another follows all sent bytes.
+    /// Resets the connection. The peer accepts a RST only at its RCV.NXT (RFC 5961 §3.2). Two RSTs are therefore sent:
+    /// one after the acknowledged bytes, one after all sent bytes.
     pub fn reset(&mut self) {
         self.state = State::Closed;
         self.timer = None;

@@ -135,7 +135,7 @@ pub enum SctpReason {
     TurnedAway,
     /// The peer terminated the session before its Initiate was answered.
     Cancelled,
-    /// The Read limits of the two ends do not match (RFC 6581 §9).
+    /// The Read limits, ready-to-receive messages or connection models of the two ends do not match (RFC 6581 §9).
     Unsuitable(NegotiationError),
     /// A local error: this end could not continue (RFC 6581 §8, code 5).
     Local,

@@ -275,7 +275,8 @@ impl<M: RegionMemory> Endpoint<M> {
 
     /// Returns true if a new session should share the association: [`open_session`](Self::open_session) would find a
     /// free pair of streams, and an established association has no unanswered retransmission or HEARTBEAT. A restarted
-    /// peer answers the INIT of a new association at once, but an old association only after its doubled T3-rtx.
+    /// peer answers the INIT of a new association at once. On the old association it answers only the next
+    /// retransmission, after a doubled T3-rtx.
     pub fn can_open(&self) -> bool {
         let is_answered =
             self.association.state().is_opening() || self.association.error_count() == 0;

@@ -148,8 +148,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.is_reported && self.state() != State::Closed
     }
 
-    /// Returns true if the session keeps the idle time-out running: it is established, the peer has not closed its
-    /// direction, and no idle time-out was reported before.
+    /// Returns true if the session keeps the idle time-out running: it is established, and the peer has not closed its
+    /// direction. False once an idle time-out was reported.
     pub(super) fn keeps_idle_timer(&self) -> bool {
         let established = self.state() == State::Established;
         established && !self.lifecycle.is_peer_closed() && !self.lifecycle.pending.idle
@@ -498,8 +498,8 @@ impl<M: RegionMemory> SessionSlot<M> {
 
     pub(super) fn on_deadline(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         let half_closed = self.state() == State::Established;
-        // A half-closed session with events that the owner has not taken counts as progressing, and so does a closing
-        // session with a Read that the ULP holds. The ULP itself limits the time for which it holds a Read.
+        // Two kinds of session count as progressing: a half-closed session with events that the owner has not taken,
+        // and a closing session whose ULP holds a Read. The ULP itself limits the time for which it holds a Read.
         let holds = self.state() == State::Closing && self.holds_reads();
         let progress = match half_closed && self.pending_events() > 0 || holds {
             true => u64::MAX,
@@ -538,8 +538,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         if self.state() == State::Closed {
             return;
         }
-        // RFC 5043 §6.2: one Terminate suffices: this end's if acknowledged, or the peer's. The peer's is not enough
-        // after its ABORT, because the peer may not have received this end's messages.
+        // RFC 5043 §6.2: one Terminate suffices: this end's if acknowledged, or the peer's. After the peer's ABORT, the
+        // peer's Terminate does not suffice, because the peer may not have received this end's messages.
         let aborted = matches!(reason, CloseReason::Lower(SctpReason::PeerAbort { .. }));
         let enough = self.session.is_own_done() || self.session.is_peer_done() && !aborted;
         if self.state() == State::Closing && !(reason.is_graceful() || enough) {

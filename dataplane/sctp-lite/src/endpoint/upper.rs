@@ -359,8 +359,8 @@ impl<M: RegionMemory> Upper<M> {
     }
 
     /// Calls `f` and marks the slot as changed, like [`with_slot`](Self::with_slot), but does not queue the slot for
-    /// transmission. [`settle_all`](Self::settle_all) queues a changed slot that has data. It is called once per packet
-    /// and before each transmission.
+    /// transmission. [`settle_all`](Self::settle_all), called once per packet and before each transmission, queues a
+    /// changed slot that has data.
     fn with_slot_unsettled<R>(
         &mut self,
         stream: u16,

@@ -38,8 +38,8 @@ pub struct Config {
     pub heartbeat_interval: Option<Duration>,
     /// Time limit of a shutdown (T5-shutdown-guard); RFC 9260 §9.2 recommends five times RTO.Max.
     pub shutdown_guard: Duration,
-    /// True to probe the path MTU (RFC 8899): detects black holes where routers send no reports, and raises a reduced
-    /// size again.
+    /// True to probe the path MTU (RFC 8899). Probing detects black holes where routers send no reports, and raises a
+    /// reduced size again.
     pub path_mtu_probing: bool,
     /// Minimum path MTU accepted from a report for IPv4, bytes, 68 to 1280. A smaller report counts as this value. The
     /// minimum for IPv6 is 1280. The packet size in use is never below [`MIN_PACKET`].

@@ -1,5 +1,5 @@
-//! Packets of one chunk: the last packet of an association, and replies that its own packets cannot carry, because
-//! their tag differs or no association exists.
+//! Packets of one chunk: the last packet of an association, and replies that have another tag or belong to no
+//! association.
 //!
 //! Every reply fits a packet: error causes that repeat the peer's bytes are truncated to [`MAX_ECHO`], and the report
 //! in an INIT ACK is bounded. Only a packet that finds no room in the batch is retried; a chunk that fits no packet

@@ -41,7 +41,7 @@ pub(super) enum Transition {
     /// A cookie proved that the peer restarted.
     Restart,
     /// The association ends: SHUTDOWN COMPLETE or ABORT is sent or received, the peer does not reply in time, ICMP
-    /// reports it unreachable, or the upper layer cancels the setup.
+    /// reports that the peer does not support SCTP, or the upper layer cancels the setup.
     End,
 }
 

@@ -44,7 +44,7 @@ pub struct Tally {
     pub retransmitted: u64,
     /// Retransmission time-outs.
     pub timeouts: u64,
-    /// Bytes placed out of order. Over SCTP: maximum number of out-of-order ranges, summed over hosts.
+    /// TCP: bytes placed out of order. SCTP: maximum number of TSN ranges beyond a gap, summed over hosts, not bytes.
     pub out_of_order_bytes: u64,
     /// Bytes (over SCTP: DATA chunks) refused, mostly for lack of room.
     pub refused: u64,

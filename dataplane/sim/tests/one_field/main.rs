@@ -1,6 +1,6 @@
-//! Conversations in which one field of one message is wrong. Each header field of MPA, SCTP, its adaptation layer, DDP
-//! and RDMAP takes these values: 0, the maximum, the legal value plus and minus one, and each single-bit change of it.
-//! The CRC is computed over the changed bytes, so that it does not hide the wrong field.
+//! Conversations in which one field of one message is wrong. The headers are those of MPA, SCTP, its adaptation layer,
+//! DDP and RDMAP. Each field takes these values: 0, the maximum, the legal value plus and minus one, and each
+//! single-bit change of it. The CRC is computed over the changed bytes, so that it does not hide the wrong field.
 //!
 //! Checks for each value: the endpoint does not panic, and writes only to memory that the peer may write. When the peer
 //! closes, the stream ends with a reason and its buffers are returned. A Terminate has the error numbers of the reason.

@@ -73,8 +73,9 @@ impl Cell {
         wanted.clamp(4 << 20, 48 << 20)
     }
 
-    /// Returns the maximum goodput of a flow in bits per second: the goodput at the rate of the link, or a smaller
-    /// limit by random loss. The loss limit is the larger of Reno's (Mathis et al. 1997) and CUBIC's (RFC 9438 §5.1).
+    /// Returns the maximum goodput of a flow in bits per second: the goodput at the rate of the link or the limit by
+    /// random loss, whichever is less. The loss limit is the larger of Reno's (Mathis et al. 1997) and CUBIC's (RFC
+    /// 9438 §5.1).
     fn limit(&self) -> f64 {
         self.limit_for(self.mss())
     }

@@ -12,8 +12,8 @@ use ddp::rdmap::{AtomicOp, Event as RdmapEvent, Outcome};
 use ddp::{Cookie, RegionMemory, Source, TaggedOffset, VecMemory};
 use proptest::prelude::*;
 
-/// Offsets in each end's memory: bytes that the peer reads, bytes that the peer writes, the sink of the end's own
-/// Reads, and 64 bits for the peer's atomics.
+/// Offsets in each end's memory: bytes that the peer reads, bytes that the peer writes, the sink of this end's Reads,
+/// and the counter of the peer's atomics (64 bits).
 const READ_FROM: usize = 0;
 const WRITTEN: usize = 256 << 10;
 const READ_TO: usize = 512 << 10;

@@ -1,9 +1,10 @@
 //! Share of a worker's processor time that a stream keeps under a flood. The flooded worker is the responder. The other
 //! end is a second worker (initiator), whose instructions are not counted.
 //!
-//! In a mixed path, each segment of the stream is followed by [`FLOOD_RATIO`] frames of the flood, in full bursts. In a
-//! path of the flood alone, RSTs that match no stream replace the segments. The cost of a flood's frame depends on the
-//! number of such frames in a burst, because the worker examines only a few frames without a stream per burst.
+//! With [`FrameMix::Mixed`], each segment of the stream is followed by [`FLOOD_RATIO`] flood frames, in full bursts.
+//! With [`FrameMix::Flood`], an RST that matches no stream takes the place of each segment, so that a burst has as many
+//! flood frames. The cost of a flood frame depends on that number, because the worker examines only a few unmatched
+//! frames per burst.
 //!
 //! ```text
 //!  share = instructions per segment without a flood / (mixed - flood)

@@ -2,14 +2,14 @@
 //!
 //! Values adopted from the host: its initial sequence number from its SYN, and the private data of an MPA Reply if the
 //! script leaves them open. The length of the private data shifts all later positions in the stream. If the private
-//! data are an advertisement (`docs/protocol.md`, section 2), STag 16 and TO 0 of the script stand for the first
-//! advertised region: segments to STag 16 get the region's STag, and its base TO is added to their TO.
+//! data are an advertisement (`docs/protocol.md`, section 2), segments to STag 16 are redirected to the first
+//! advertised region: they get its STag, and its base TO is added to their TO.
 //!
 //! Permitted deviations from the script:
 //! - acknowledgements and window updates that the script does not list;
 //! - another delay, at most half a second, of an acknowledgement that the script expects after a delay (RFC 9293
 //!   §3.8.6.3 MUST-40);
-//! - a FIN in a segment of its own after the last data;
+//! - a FIN in a separate segment after the last data;
 //! - any window and window scale;
 //! - retransmissions of data, SYN or FIN, at any time.
 

@@ -37,7 +37,7 @@ fn other_adaptation_ends_the_association() {
 
 /// The peer's host has no listener and refuses. In the second case the path drops all packets, and the open times out.
 #[test]
-fn connect_without_listener_times_out() {
+fn connect_without_listener_is_refused_or_times_out() {
     let mut net =
         Net::new(Node::initiator(Setup::default(), b""), Node::unresponsive(Setup::default()));
     net.run();

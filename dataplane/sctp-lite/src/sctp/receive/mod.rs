@@ -109,7 +109,7 @@ fn is_whole(chunk: &Data<'_>) -> bool {
     chunk.header.begin && chunk.header.end
 }
 
-/// Effects of the current packet's chunks that have been processed.
+/// Effects of the chunks of the current packet that were processed so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct PacketEffect {
     has_new_data: bool,
@@ -232,7 +232,7 @@ impl Receiver {
                 self.stats.bytes += chunk.payload.len() as u64;
                 self.stats.invalid_streams += u64::from(arrival == Arrival::InvalidStream);
                 if arrival == Arrival::Held {
-                    self.start_measurement(now); // the limits of fragments may be what limits the peer
+                    self.start_measurement(now); // the fragment limits, not the window, may limit the peer
                 }
             }
             Arrival::Duplicate => {
@@ -406,8 +406,8 @@ impl Receiver {
 
     // --- acknowledgements ---------------------------------------------------------------------------
 
-    /// Returns true if a SACK is due now: an immediate SACK is required, a delay has expired, or the window has opened
-    /// by more than a quarter of its size since the last SACK (RFC 9260 §6.2). `free_space`: see
+    /// Returns true if a SACK is due now (RFC 9260 §6.2): an immediate SACK is required, or a delay has expired. A SACK
+    /// is also due if the window has opened by more than a quarter of its size since the last SACK. `free_space`: see
     /// [`MessageSink::free_space`].
     pub fn sack_due(&self, free_space: u32) -> bool {
         self.ack_now

@@ -389,7 +389,7 @@ fn fragments_that_do_not_fit_abort() {
         side.packet(&[(fragment(3, second), b"y")]);
         assert_eq!(side.packet(&[(fragment(2, first), b"x")])[0], abort, "{second} {first}");
     }
-    // After a whole message no fragment can lack the B bit, and before one none can lack the E bit.
+    // A fragment after a whole message must have the B bit. A fragment before a whole message must have the E bit.
     let mut side = side();
     side.receive_whole(0);
     assert_eq!(side.packet(&[(fragment(1, "E"), b"x")])[0], abort);

@@ -1,6 +1,6 @@
-//! Records of an association for the flight recorder ([`transport::recorder`]). The header fields describe a chunk.
-//! They are its TSN, the cumulative TSN (for TCP the acknowledgement number), the chunk type (for TCP the flags),
-//! and the peer's window, at most 65535.
+//! Records of an association for the flight recorder ([`transport::recorder`]). The header fields describe a chunk: its
+//! TSN, the cumulative TSN in place of TCP's acknowledgement number, the chunk type in place of TCP's flags, and the
+//! peer's window, at most 65,535 bytes.
 
 use base::Instant;
 use transport::recorder::{AwaitedEvent, Kind, Record, saturating_bytes, saturating_millis};

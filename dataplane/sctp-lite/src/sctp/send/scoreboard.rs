@@ -1,5 +1,5 @@
-//! Scoreboard of DATA chunks sent and not acknowledged: one record of 32 bytes each, in TSN order, and the ranges of
-//! the peer's Gap Ack Blocks.
+//! Scoreboard of unacknowledged DATA chunks: a record of 32 bytes per chunk, in TSN order, and the ranges of the peer's
+//! Gap Ack Blocks.
 //!
 //! ```text
 //!   cumulative TSN + 1                                      next TSN

@@ -160,7 +160,8 @@ impl Sender {
         }
     }
 
-    /// Schedules the tail loss probe, no later than T3-rtx would expire; T3-rtx if no probe may be scheduled.
+    /// Schedules the tail loss probe, at the latest when T3-rtx would expire. If no probe may be scheduled, schedules
+    /// T3-rtx.
     fn schedule(&mut self, now: Instant) {
         if !self.may_schedule_probe() {
             return self.set(Kind::Rto, self.timers.rto_at);
@@ -176,8 +177,8 @@ impl Sender {
         self.timers.loss = Some(at);
     }
 
-    /// Returns true if a tail loss probe may be scheduled (RFC 8985 §7.2): outside of recovery, with no chunk SACKed
-    /// or lost, and no time-out since the last progress. Window probes replace it while the window is closed.
+    /// Returns true if a tail loss probe may be scheduled (RFC 8985 §7.2): outside of recovery, without a SACKed or
+    /// lost chunk, and without a time-out since the last progress. Window probes replace it while the window is closed.
     fn may_schedule_probe(&self) -> bool {
         self.config.tail_loss_probe
             && self.state.phase() == Phase::Open

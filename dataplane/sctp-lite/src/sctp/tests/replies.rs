@@ -184,8 +184,8 @@ fn last_packet_without_room_times_out() {
     }
 }
 
-// An association whose batches are always full ends by the same timers as with a silent peer: those of INIT, COOKIE
-// ECHO, HEARTBEAT, data and SHUTDOWN.
+// An association whose batches are always full ends by the timers that also detect a silent peer: the timers of INIT,
+// COOKIE ECHO, HEARTBEAT, data and SHUTDOWN.
 #[test]
 fn association_without_tx_room_times_out_in_every_state() {
     for state in STATES {

@@ -12,8 +12,8 @@ use crate::seam::{MessageOutcome, ReceivedMessage};
 
 impl Session {
     /// Processes a message of this pair of streams. `ssn`: its DDP-SSN, if the message is long enough to have one.
-    /// `sink`: receives the segments of an accepted session. The caller must have called its `order_complete` with key
-    /// 1, because the Initiate or Accept had key 0.
+    /// `sink`: receives the segments of an accepted session. The caller must have called the sink's `order_complete`
+    /// with key 1, because the Initiate or Accept had key 0.
     pub fn receive(
         &mut self,
         message: &Result<Message<'_>, SessionError>,

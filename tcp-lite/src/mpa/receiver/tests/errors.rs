@@ -145,7 +145,7 @@ fn wrong_crc_beyond_a_gap_exhausts_verify_budget() {
     assert_eq!(bench.handed_up(&good), [0]);
     assert_eq!(error_code(&bench), Some((b[1] as u64, 2)));
     // Each received byte lowers the count of bytes that failed verification. A damaged segment with a whole FPDU thus
-    // lowers the count by as many bytes as it adds, and any number of such segments is dropped.
+    // lowers the count by as many bytes as it adds. Any number of these segments is dropped.
     let good = stream(true, &[1000, 1400]);
     let b = good.boundaries();
     let mut bench = Bench::new(&good, &Config { bad_crc_tries: 1, ..Config::default() });

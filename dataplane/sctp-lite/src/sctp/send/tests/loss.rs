@@ -402,7 +402,8 @@ fn window_probe_longer_than_shrunk_path_is_sent_whole() {
     assert!(retransmissions > 2, "{retransmissions}");
 }
 
-// A packet that exceeds the path MTU for a retransmission has no new messages in the excess room.
+// Packets that begin with new messages fit the reduced path MTU. Packets that begin with a retransmission are not
+// checked.
 #[test]
 fn new_messages_fit_the_shrunk_path() {
     let mut side = side_with_rtt(6);

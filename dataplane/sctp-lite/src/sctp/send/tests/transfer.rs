@@ -85,8 +85,8 @@ fn loss_of_one_percent_is_repaired_by_fast_recovery() {
     }
 }
 
-// At 1 % loss, goodput is at least 95 % of the limit of TCP with SACK (Mathis et al. 1997), for round-trip times of
-// 100 µs to 100 ms.
+// At 1 % loss and round-trip times of 100 µs to 100 ms, goodput is at least 95 % of the limit of TCP with SACK (Mathis
+// et al. 1997).
 #[test]
 fn goodput_at_one_percent_loss_matches_mathis() {
     for micros in [100, 1_000, 10_000, 100_000] {

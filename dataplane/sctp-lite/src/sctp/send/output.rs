@@ -221,7 +221,8 @@ impl Sender {
 
     /// Returns the bytes of new user data that the peer's window (RFC 9260 §6.1 A) and the send window permit now. Zero
     /// if the record list is full. The congestion window is not considered. A peer that reports all chunks but the
-    /// first in Gap Ack Blocks keeps both windows open; the send window then limits the data.
+    /// first in Gap Ack Blocks keeps the congestion window and the peer's window open. The send window then limits the
+    /// data.
     pub(super) fn sendable_bytes(&self) -> usize {
         if self.board.len() >= self.max_records() {
             return 0;

@@ -40,7 +40,7 @@ pub(super) struct Board {
     awaiting_retransmission: u64,
     /// Number of SACKed records that were the first of their packets.
     sacked_packets: u64,
-    /// Number of retransmitted records that were not SACKed since.
+    /// Number of retransmitted records that were neither SACKed nor marked lost since.
     retransmitted_in_flight: u64,
     /// TSN below which every record is SACKed, lost or retransmitted.
     pub(super) loss_edge: ExtSeq,

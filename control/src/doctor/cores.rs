@@ -10,10 +10,8 @@ use super::subject::Subject;
 
 const CORES: Check =
     Check("cores", "A worker cannot be pinned to a core that this process may not use.");
-const ISOLATION: Check = Check(
-    "isolation",
-    "What the scheduler runs on a worker's core stops the worker, and its streams wait.",
-);
+const ISOLATION: Check =
+    Check("isolation", "Any other task on a worker's core stops the worker, and its streams wait.");
 const SIBLINGS: Check = Check(
     "siblings",
     "Two workers on the threads of one physical core share its units, and each is slower.",

@@ -117,8 +117,8 @@ pub enum Request {
         /// Source of the bytes.
         input: Input,
     },
-    /// Sends an untagged message; answered by [`Reply::Sent`] when it is acknowledged and the reply has arrived or, if
-    /// no reply is awaited, the wait for the peer's confirmation has ended.
+    /// Sends an untagged message; answered by [`Reply::Sent`] when the message is acknowledged and an awaited reply has
+    /// arrived. If no reply is awaited, answered after the wait for the peer's confirmation.
     Send(SendSpec),
     /// Starts a transfer from a peer's memory into a file or a region; answered by [`Reply::Job`] at once.
     Get(GetSpec),

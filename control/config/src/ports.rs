@@ -38,8 +38,8 @@ pub(super) mod key {
         first_queue: u16 = integer_rule(0, 1023), "0";
         /// For `af_xdp`: copy mode even if the driver supports zero-copy.
         force_copy: bool = boolean_rule(), "false";
-        /// For `memif`: path of the socket at which both sides meet. For `vhost-user`: path of the socket that the port
-        /// creates, for its own user.
+        /// For `memif`: path of the socket that both sides use. For `vhost-user`: path of the socket that the port
+        /// creates, with mode 0600.
         socket: PathBuf = values::socket_path_rule(), "";
         /// For `memif`: role of this side.
         role: MemifRole = word_rule(&MemifRole::NAMES), "";

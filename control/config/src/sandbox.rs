@@ -32,8 +32,8 @@ section! {
         /// files (Landlock), system calls (seccomp), new privileges. Restrictions that the kernel lacks are skipped and
         /// logged. All appliances of a process must have the same mode.
         mode: SandboxMode = word_rule(&SandboxMode::WORDS), or SandboxMode::Off;
-        /// Absolute paths of directories whose files the process may read, write and create, in addition to
-        /// `files.paths` and the directories of the files and sockets that the configuration names. They must exist.
+        /// Absolute paths of existing directories whose files the process may read, write and create. `files.paths`,
+        /// and the directories of the files and sockets that the configuration names, are always permitted.
         paths: Vec<PathBuf> = directories_rule(), or Vec::new();
     }
 }

@@ -147,8 +147,8 @@ pub(super) mod region {
         object: String = rule_of_parser(NAME, values::parse_name), "";
         /// For `file`: path of the file, which is created if missing.
         path: PathBuf = rule_of_parser(PATH, values::parse_path), "";
-        /// For `file`: when the file is synced to the disk: never, after each message, when a stream that wrote to the
-        /// region ends, or at least at this interval, 10 ms to 1 day, while there are changes.
+        /// For `file`: time of the syncs to the disk. `message`: after each message. `close`: when a stream that wrote
+        /// to the region ends. A time, 10 ms to 1 day: at least at this interval, while there are changes.
         fsync: String = rule_of_parser(Shape::Text("never, message, close or a time"), values::parse_string), "\"close\"";
         /// Size, bytes. Optional for a file that exists.
         size: u64 = values::size_rule(1, 1 << 46), "the file's length";
@@ -214,7 +214,7 @@ pub(super) mod listener {
         crc: bool = boolean_rule(), "true";
         /// Maximum private data to send, bytes.
         private_data_limit: u16 = integer_rule(0, u16::try_from(MAX_PRIVATE_DATA).unwrap_or(u16::MAX)), "the most that the kind of peer accepts";
-        /// Names of the regions that are advertised to the streams' peers, which may access them.
+        /// Names of the regions that are advertised to the streams' peers and accessible to them.
         regions: Vec<String> = list_rule(REFERENCE), "[]";
     }}
 }

@@ -161,10 +161,11 @@ section! {
     pub struct Limits in "limits" {
         /// Memory ceiling of the appliance, bytes. It includes regions, data of jobs, the workers' buffers, and per
         /// worker 4 KiB for each of `limits.streams` streams. Regions in reserved hugepages do not count. Without the
-        /// key, or if the machine has less memory: 75 % of the RAM or of the control group's limit, after packet pools
-        /// outside of hugepages are subtracted, divided by the number of appliances in the process. If buffers and
-        /// streams exceed half of the ceiling, the bounds of the buffers (`buffers_per_worker`, `held_per_worker`,
-        /// `kept_per_worker`) are lowered in proportion. Together they keep at least an eighth of the ceiling.
+        /// key, or if the machine has less memory, the ceiling is 75 % of the appliance's share: the smaller of the RAM
+        /// and the control group's limit, less packet pools outside of hugepages, divided by the number of appliances
+        /// in the process. If buffers and streams exceed half of the ceiling, the bounds of the buffers
+        /// (`buffers_per_worker`, `held_per_worker`, `kept_per_worker`) are lowered in proportion. Together they keep
+        /// at least an eighth of the ceiling.
         [reload] memory: Option<u64> = size_rule(1 << 20, 64 * TIB).optional(), or None;
         /// Maximum number of streams, over all listeners and connects.
         [reload] streams: u32 = integer_rule(1, 10_000_000), or 4096;
@@ -259,9 +260,9 @@ section! {
         bench: bool = boolean_rule(), or false;
         /// True to enable DPDK's telemetry socket, in DPDK's runtime directory (`dpdk-telemetry.py -f ddpd`).
         dpdk_telemetry: bool = boolean_rule(), or false;
-        /// Flight recorder: keeps the events of each stream for `ddpctl why`. Memory per stream at its worker: none
-        /// without events, at most 416 bytes with retransmissions, time-outs or errors, and 80 bytes once a minute has
-        /// passed since the last of these events (over SCTP only with `heartbeat`).
+        /// Flight recorder: keeps the events of each stream for `ddpctl why`. A stream without retransmissions,
+        /// time-outs and errors needs no memory at its worker. With such events it needs at most 416 bytes, and 80
+        /// bytes one minute after the last event (over SCTP only with `heartbeat`).
         recorder: bool = boolean_rule(), or true;
         /// Number of ended streams whose records are kept: streams that did not close gracefully. The oldest are
         /// dropped first.

@@ -150,7 +150,7 @@ pub struct ListenerSection {
     pub ulp: Ulp,
     /// MPA parameters; over SCTP only the limit of private data applies.
     pub mpa: MpaSection,
-    /// Names of the regions that are advertised to the peers of the listener's streams, which may access them.
+    /// Names of the regions that are advertised to the streams' peers and accessible to them.
     pub regions: Vec<String>,
     /// Untagged queues, ordered by number.
     pub queues: Vec<QueueSection>,

@@ -2,10 +2,10 @@
 //! answers and log events. The state machine owns no worker and accesses no packet, so tests use scripted events.
 //! [`super::thread`] connects the state machine to the workers.
 //!
-//! Order of the calls in one turn: [`Core::handle_event`], [`Core::handle_loaded`], [`Core::handle_reports`],
-//! [`Core::handle_call`], [`Core::handle_programs`] and [`Core::apply_kernel_changes`], each as often as it has input;
-//! [`Core::handle_timeout`]; [`Core::measure_workers`]; [`Core::finish_turn`] once; then [`Core::commands`] and
-//! [`Core::poll_load`] until they are empty.
+//! Order of the calls in one iteration of the loop: [`Core::handle_event`], [`Core::handle_loaded`],
+//! [`Core::handle_reports`], [`Core::handle_call`], [`Core::handle_programs`] and [`Core::apply_kernel_changes`], each
+//! as often as it has input; [`Core::handle_timeout`]; [`Core::measure_workers`]; [`Core::finish_turn`] once; then
+//! [`Core::commands`] and [`Core::poll_load`] until they are empty.
 
 mod accept;
 mod additions;

@@ -88,7 +88,7 @@ pub(super) struct Env {
     pub shm: shm::Server,
     pub tally: Tally,
     pub budget: Budget,
-    /// Time of the control thread's current turn.
+    /// Time of the current iteration of the control thread's loop.
     pub now: Instant,
     pub handshakes: Handshakes,
     pub notes: Notes,

@@ -357,8 +357,8 @@ fn fill(memory: &Memory, bytes: &Range<u64>, pattern: &[u8], watch: &Watch) -> R
     Ok(())
 }
 
-/// Creates a region's memory. It is always configured as writable by peers, because its contents change even if peers
-/// may not write: it is cleared, and Reads and atomic operations store their results in it.
+/// Creates a region's memory. The memory is always configured as writable by peers, because its contents change even
+/// without that right: the region is cleared, and Reads and atomic operations store their results in it.
 fn region(
     section: &RegionSection,
     budget: &Budget,

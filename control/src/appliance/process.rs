@@ -100,7 +100,7 @@ impl Process {
                 "ring link {link:?} has one end only: start ddpd with the file of the other end too"
             ));
         }
-        // The workers do not run yet. Each gets a narrower filter before its first turn.
+        // The workers do not run yet. Each gets a narrower filter before its loop begins.
         sandbox.filter_all();
         let mut process = Process { running: Vec::new() };
         let host = HostLimits::read(&references, ports.eal())?;
@@ -330,7 +330,7 @@ fn start_one(
     Ok(RunningAppliance { name, control, thread, server, observer, set_up, watched, hosts })
 }
 
-/// Returns the function that restricts a worker; each worker's thread calls it before its first turn.
+/// Returns the function that restricts a worker; each worker's thread calls it before its loop begins.
 fn worker_sandbox(config: &Config, sandbox: &Sandbox) -> impl Fn(WorkerId) + Clone + Send + use<> {
     let ports = config.ports.iter().map(|port| (port.workers.clone(), port.kind.clone()));
     let (ports, sandbox) = (Arc::new(ports.collect::<Vec<_>>()), sandbox.clone());

@@ -2,7 +2,7 @@
 //!
 //! The loader thread reads a regular file at offsets. The job fails if the file becomes shorter while it is read, or is
 //! longer after its last piece. A file with a wrong length, as in `/proc` and `/sys`, is read like a pipe. A pipe or
-//! the client's input is read in order, each piece by a separate thread, because it may stay empty indefinitely. That
+//! the client's input is read in order, each piece by a separate thread, because a read may block indefinitely. That
 //! thread ends with the job.
 
 use std::fs::File;

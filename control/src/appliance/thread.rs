@@ -17,7 +17,7 @@ use crate::notify::watchdog::Pulse;
 use crate::notify::{self, Service, Stage};
 use crate::waker::Waker;
 
-/// Maximum number of events per worker, and of API requests, handled in one turn of the loop.
+/// Maximum number of events per worker, and of API requests, handled in one iteration of the loop.
 const BATCH: usize = 256;
 /// Interval of attempts to send commands to a full ring.
 const FULL_RETRY: Duration = Duration::from_millis(1);

@@ -73,7 +73,7 @@ pub enum Report {
         /// The synced file.
         file: FileId,
     },
-    /// A job failed. It will be retried.
+    /// A job failed. The writer retries it.
     Failed {
         /// The file that could not be written or synced.
         file: FileId,
@@ -82,8 +82,8 @@ pub enum Report {
         /// True unless the policy is [`Fsync::Never`].
         durable: bool,
     },
-    /// All data queued before [`Writer::flush`] is in the file, or writing it failed. It is durable unless the policy
-    /// is [`Fsync::Never`] or an interval.
+    /// All data queued before [`Writer::flush`] is in the file, or writing it failed. Written data is durable unless
+    /// the policy is [`Fsync::Never`] or an interval.
     Flushed {
         /// The tag passed to [`Writer::flush`].
         tag: u64,

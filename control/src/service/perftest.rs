@@ -24,10 +24,10 @@
 //! | Sends, client's address page-aligned | latency of Sends: the server sends each message back |
 //! | ten control messages, then silence | latency of Writes: the server writes first, then answers each Write |
 //!
-//! *Pairing data and control streams.* The server delays its answers to messages 5 and 6: to message 5, so that only
-//! one client of a host opens its data stream at a time; to message 6, until the data stream is identified. At message
-//! 6, the data stream is the only stream of that host that was opened after the answer to message 5 and has not sent a
-//! version. A client must open it within [`OPENING_TIMEOUT`], so that an idle client does not block others of its host.
+//! *Pairing data and control streams.* The server delays two answers. It delays the answer to message 5 until no other
+//! client of the host is opening its data stream. It delays the answer to message 6 until the data stream is
+//! identified: the only stream of that host that was opened after the answer to message 5 and has not sent a version. A
+//! client must open its data stream within [`OPENING_TIMEOUT`], so that it does not block other clients of its host.
 
 pub mod client;
 #[cfg(test)]

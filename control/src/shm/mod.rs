@@ -164,7 +164,7 @@ impl Server {
         }
     }
 
-    /// Wakes the programs whose objects have new records. Called once per turn of the control thread.
+    /// Wakes the programs whose objects have new records. Called once per iteration of the control thread's loop.
     pub fn signal(&mut self) {
         if self.unsignalled.is_empty() {
             return;

@@ -100,11 +100,12 @@ pub(crate) struct Sas {
     next_id: u64,
     /// The outbound SA selected for sending, by protection.
     selected: HashMap<u16, SaId>,
-    /// Ended SAs that have reserved sequence numbers, with the last reserved number. A daemon that moves an SA deletes
-    /// it and adds it again, with sequence numbers that it has read earlier. It may remove the policies first.
+    /// Ended SAs that have reserved sequence numbers, with the last reserved number. To move an SA, a daemon deletes
+    /// the SA and adds it again with sequence numbers that it has read earlier. The daemon may remove the policies
+    /// first.
     removed: VecDeque<(SaFingerprint, u64)>,
     pub(crate) ages: AgeCounter,
-    /// True if an outbound SA needs another dump before it is used: it is known only from an update, which does not
+    /// True if an outbound SA needs another dump before it is used. The SA is known only from an update, which does not
     /// contain the kernel's last sent number.
     pub(crate) needs_dump: bool,
     /// SAs left out since the last dump began.
@@ -277,8 +278,7 @@ impl Sas {
         begin.into_iter().map(|(_, key, service)| (key, service)).collect()
     }
 
-    /// Selects for sending each outbound SA whose SPI is the only SPI that its policies require, even if another SA was
-    /// added later.
+    /// Selects an outbound SA for sending if its policies require exactly its SPI, even if another SA was added later.
     fn select_named(&mut self, protections: &Protections, events: &mut EventQueue) {
         for entry in self.entries.values() {
             let SaStage::Serving(id, service @ SaService { direction: Direction::Out, .. }) =

@@ -18,7 +18,7 @@ use netlink_packet_xfrm::{AcquireMessage, XfrmAttrs};
 use socket::{Groups, Received, Socket};
 use xfrm::{Event, Mirror, MirrorConfig, ProtectionInfo, SaId, SequenceState};
 
-/// Environment variable that is set in the process that runs in the namespace.
+/// Environment variable that marks the process inside the network namespace.
 const NAMESPACE_VARIABLE: &str = "XFRM_TEST_NAMESPACE";
 const RECEIVE_TIMEOUT: Option<Duration> = Some(Duration::from_millis(500));
 

@@ -100,7 +100,7 @@ pub struct AuditedProgram<'a> {
     pub pid: i32,
     /// Number of the program; `None` if it was refused before it had one.
     pub program: Option<u32>,
-    /// Name that the program gave itself; empty if it was refused before.
+    /// Name that the program sent; empty if it was refused before it sent one.
     pub name: &'a str,
 }
 

@@ -19,7 +19,7 @@ pub use notes::NoteKind;
 
 /// Maximum edit distance between an unknown name and a name suggested for it.
 const MAX_EDIT_DISTANCE: usize = 3;
-/// Minimum length of a text for which the names that contain it are suggested, bytes.
+/// Minimum length of an unknown name, bytes, for which the names that contain it are suggested.
 const MIN_PART_LEN: usize = 3;
 
 /// Group of names that appear in the same output.

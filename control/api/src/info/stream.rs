@@ -70,8 +70,8 @@ pub struct FlowInfo {
     pub in_flight: u64,
     /// Pacing rate, bytes per second. `null` without pacing.
     pub pacing_rate: Option<u64>,
-    /// Last measured rate of acknowledged data, bytes per second. A measurement takes at least 10 ms, in which the
-    /// application was not the limit. `null` before the first measurement.
+    /// Rate of acknowledged data, bytes per second, in the last period of at least 10 ms that was not
+    /// application-limited. `null` before the first measurement.
     pub delivery_rate: Option<u64>,
     /// Last window advertised by the peer, bytes.
     pub peer_window: u64,

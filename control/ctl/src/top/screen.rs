@@ -127,8 +127,8 @@ impl PollSchedule {
         (self.outstanding_since, self.immediate) = (Some(now), false);
     }
 
-    /// Schedules the next request one interval after the last request was sent, and after a pause of at least twice the
-    /// duration of the last request. After a failure (`well` is false), schedules it one interval after `now`.
+    /// Schedules the next request one interval after the last request was sent, but not before a pause of twice the
+    /// duration of that request. After a failure (`well` is false), schedules it one interval after `now`.
     pub(super) fn record_answer(&mut self, now: Instant, interval: Duration, well: bool) {
         let sent_at = self.outstanding_since.take().unwrap_or(now);
         self.next_request = (sent_at + interval).max(now + (now - sent_at) * 2);

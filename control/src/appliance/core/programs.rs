@@ -27,7 +27,7 @@ use crate::appliance::programs::{
 };
 use crate::appliance::streams::{StreamAddresses, needs_settling};
 
-/// Maximum number of session inputs and freed memory regions handled in one turn of the control thread.
+/// Maximum number of session inputs and freed memory regions handled in one iteration of the control thread's loop.
 const BATCH: usize = 256;
 /// Dynamic ports (RFC 6335 §6), from which a port is chosen if a program listens on port 0.
 const DYNAMIC_PORTS: std::ops::RangeInclusive<u16> = 49152..=65535;
@@ -81,7 +81,7 @@ impl Core {
         }
     }
 
-    /// Ends a program whose session has ended, or that the operator ends.
+    /// Ends a program, because its session has ended or the operator requested it.
     pub(super) fn end_program(&mut self, id: ProgramId) {
         let actions = self.programs.end(&mut self.env, id);
         self.apply_stream_actions(actions);

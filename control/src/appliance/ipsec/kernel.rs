@@ -244,7 +244,7 @@ impl Kernel {
                 self.mirror.report_usage(info.id, packets, bytes, info.sequence, now);
             }
         }
-        // Transmitted at once, because no turn of the control thread follows at the end of the process.
+        // Transmitted at once: at the end of the process, the control thread's loop does not run again.
         self.transmit();
     }
 

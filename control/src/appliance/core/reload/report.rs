@@ -133,7 +133,7 @@ impl Core {
         report
     }
 
-    /// Returns one sentence per change by the API that is not in the file and that the reload keeps.
+    /// Returns one sentence for each change by the API that the reload keeps although the file does not contain it.
     fn kept_api_changes(&self, config: &Config) -> Vec<String> {
         let diff = self.running().diff(&self.reloads.lines, config);
         let by_api = diff.differences.iter().filter(|difference| difference.when == When::Api);

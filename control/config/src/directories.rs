@@ -131,7 +131,7 @@ impl Directories {
         }
     }
 
-    /// Opens the parent directory of a file, which need not exist.
+    /// Opens the parent directory of a file. The file need not exist.
     ///
     /// # Errors
     /// The path is not allowed, or opening failed. The error is one sentence that names the path.

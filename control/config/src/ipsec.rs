@@ -36,8 +36,8 @@ section! {
         /// Source of keys. `files`: the key files of `[[ipsec.sa]]`, for laboratories. `kernel`: the kernel's XFRM, in
         /// which IKE daemons keep SAs and policies.
         keys: KeySource = word_rule(&SOURCES), or KeySource::Files;
-        /// True to allow SAs with keys from files. For laboratories only: such keys are never renewed, which RFC 7146
-        /// §3 forbids elsewhere.
+        /// True to allow SAs with keys from files. For laboratories only: such keys are never renewed, and RFC 7146 §3
+        /// forbids manual keys elsewhere.
         laboratory: bool = boolean_rule(), or false;
         /// Size of the anti-replay window, packets (RFC 4303 §3.4.3).
         window: u16 = integer_rule(64, 4096), or 1024;

@@ -27,9 +27,9 @@ use super::source::{Fill, SourceFile, window_len};
 pub enum LoadTask {
     /// Creates a region's memory.
     Region(RegionSection),
-    /// Opens a file or pipe to send, and creates memory for a window of it. Reads nothing yet.
+    /// Opens a file or pipe to send, and creates memory for a part of it (`window_len`). Reads nothing yet.
     File(PathBuf),
-    /// Creates memory for a window of a client's input. Reads nothing yet.
+    /// Creates memory for a part of a client's input. Reads nothing yet.
     Input(Input),
     /// Reads a piece of a file, pipe or client's input.
     Fill(Fill),
@@ -56,7 +56,7 @@ pub enum LoadTask {
 pub const LARGE_REQUEST: u64 = 64 << 20;
 
 impl LoadTask {
-    /// Returns the bytes to create, copy or free; 0 for tasks bounded by a piece or window.
+    /// Returns the bytes to create, copy or free; 0 for tasks that touch at most one piece or ring of a source.
     fn bytes(&self) -> u64 {
         match self {
             LoadTask::Region(section) => match (&section.backing, section.size) {
@@ -279,7 +279,7 @@ pub fn load(
     }
 }
 
-/// Creates memory for a window of the source.
+/// Creates the memory into which the source is read.
 fn map_window(source: SourceFile, budget: &Budget, watch: &Watch) -> Result<LoadedMemory, String> {
     let (window, len) = (window_len(source.size()), source.size().unwrap_or(0));
     let charge = charge(budget, ChargeKind::Job, source.name(), window)?;

@@ -278,7 +278,7 @@ pub(super) enum Task {
 
 /// Owner of a posted message.
 pub(super) enum Post {
-    /// The echo of a message of this queue, whose receive buffer is then reposted.
+    /// The echo of a message of this queue. The message's receive buffer is reposted afterwards.
     Echo { qn: u32 },
     /// A message of a task, with this many bytes of a job.
     Task { task: Task, bytes: u64 },

@@ -124,8 +124,8 @@ impl SourceFile {
     }
 }
 
-/// Returns the size of the memory window through which a put sends a source of `len` bytes: the whole source if it is
-/// short. `None`: the length is unknown, as of a pipe.
+/// Returns the size of the memory, bytes, into which a put reads a source of `len` bytes: the whole source if it is
+/// short, else a ring of pieces. `len` is `None` if unknown, as for a pipe.
 pub fn window_len(len: Option<u64>) -> u64 {
     len.map_or(SLOTS * PIECE, |len| len.min(SLOTS * PIECE)).max(1)
 }

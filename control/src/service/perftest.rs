@@ -44,7 +44,7 @@ use super::{AcceptedStream, Action, Actions, Input, RemoteBuffer, Slot};
 /// Silence after the tenth control message that identifies the write latency test. In all other programs the client's
 /// first message is in flight by then and is received completely within this time.
 const WRITE_LATENCY_IDLE: Duration = Duration::from_secs(3);
-/// Time-out of the client's data stream, from the answer after which the client opens it.
+/// Maximum time from the answer to message 5 until the client has opened its data stream.
 const OPENING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Length of a control message that describes memory, bytes.
 const MEMORY_MESSAGE_LEN: usize = 56;

@@ -335,7 +335,7 @@ impl Server {
         self.counters.refused += 1;
         let mut reply = message::refusal(status).to_vec();
         reply.extend_from_slice(sentence.as_bytes());
-        // The send fails if the program has closed its end: it ignores the refusal anyway.
+        // The send fails if the program has closed its end and thus does not wait for a reply.
         if let Err(error) = rustix::net::send(&connection.socket, &reply, SendFlags::NOSIGNAL) {
             tracing::debug!("attach refusal not delivered: {error}");
         }

@@ -269,8 +269,7 @@ impl Jobs {
         }
     }
 
-    /// Handles a Send of the peer. Returns false if the stream is neither a ping's nor the control
-    /// stream of a bench.
+    /// Handles a Send of the peer. Returns false if the stream is neither a ping's nor the control stream of a bench.
     pub(super) fn on_received(
         &mut self,
         env: &mut Env,

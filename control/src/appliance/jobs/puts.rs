@@ -1,4 +1,4 @@
-//! The source of a put, read through a bounded window of memory.
+//! The source of a put, read into a bounded ring of memory.
 //!
 //! ```text
 //!           fill                post               acknowledged

@@ -6,8 +6,8 @@
 //!  any state but a final one: error -> Failed, DELETE -> Cancelled
 //! ```
 //!
-//! The destination is checked before the source is read. A bounded window of the source is in memory
-//! ([`puts`](super::puts)); it does not change while its messages may be retransmitted. A bounded number of messages is
+//! The destination is checked before the source is read. A bounded part of the source is in memory
+//! ([`puts`](super::puts)), unchanged while its messages may be retransmitted. A bounded number of messages is
 //! outstanding. A message is considered transferred when the peer's LLP has acknowledged all of it.
 
 use std::collections::BTreeMap;

@@ -143,7 +143,7 @@ impl Listener {
     }
 }
 
-/// Parts of a changed section whose preparation may fail, and which therefore precede the change.
+/// Parts of a changed section that are prepared before the change, because their preparation may fail.
 pub(in crate::appliance) struct PreparedChange {
     pub pd: PdId,
     pub files: HashMap<u32, FileId>,

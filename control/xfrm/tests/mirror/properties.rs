@@ -137,8 +137,8 @@ struct LiveSa {
     serial: u32,
 }
 
-/// The soft lifetime of an SA is its serial number times this number of packets, which identifies the SA in events.
-/// Each SA uses fewer packets.
+/// The soft lifetime of an SA is its serial number times this number of packets, so that the lifetime identifies the SA
+/// in events. Each SA uses fewer packets.
 const PACKETS: u64 = 1_000_000;
 
 /// The kernel, the mirror, the state that its events have reported, and the sequence numbers used with each key.

@@ -87,7 +87,7 @@ pub trait PortIo {
         0
     }
 
-    /// Queues a frame to be received by this worker in a later turn. Requires a slot:
+    /// Queues a frame to be received by this worker in a later iteration of its loop. Requires a slot:
     /// [`free_loopback_slots`](Self::free_loopback_slots) above 0. The default drops the frame.
     #[inline]
     fn loop_back(&mut self, frame: Self::Frame) {

@@ -118,7 +118,7 @@ counters! {
         neighbour_claims: Counter,
         /// Entries of the neighbour cache.
         neighbours: Gauge,
-        /// Packets sent as IP fragments: built for an earlier, larger path MTU.
+        /// Packets sent as IP fragments, because they were built for an earlier, larger path MTU.
         tx_cut: Counter,
         /// Fragments stored or consumed without completing a packet.
         fragments: Counter,

@@ -57,9 +57,9 @@ pub struct ProgramConfig {
     pub doorbells: DoorbellScanner,
     /// Socket on which the program wakes this worker. The program writes to it only while the worker sleeps.
     pub wake: Signal,
-    /// Maximum work for the program in a turn of the worker, at least 1. The rest waits for the next turn. Each
-    /// doorbell, each nonzero word of doorbells and each send descriptor counts 1. Receive descriptors count 1 if their
-    /// QP has ended, otherwise 0.
+    /// Maximum work for the program per iteration of the worker's loop, at least 1. The rest waits for the next
+    /// iteration. Each doorbell, each nonzero word of doorbells and each send descriptor counts 1. Receive descriptors
+    /// count 1 if their QP has ended, otherwise 0.
     pub budget: u32,
 }
 

@@ -216,7 +216,7 @@ impl Tap {
     }
 
     /// Holds a received frame before it is processed. [`release`](Self::release) records it afterwards. A frame without
-    /// a stream is processed only at the end of the burst. It is then held a second time, and released only after that.
+    /// a stream is processed at the end of the burst: the worker holds it again at that time, and then releases it.
     pub(crate) fn hold(&mut self, frame: &[u8], drops: &Drops) {
         self.hold_frame(frame);
         let counts = drops.iter().map(|drop| drop.count);
@@ -303,7 +303,7 @@ impl Reader {
         &self.counters
     }
 
-    /// Returns true if the tap was freed. The ring receives no more frames then, but may still have some.
+    /// Returns true if the tap was freed. The ring then receives no more frames, but may still contain some.
     pub fn is_finished(&self) -> bool {
         self.ring.is_abandoned()
     }

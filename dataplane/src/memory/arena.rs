@@ -2,7 +2,7 @@
 //! maps a view of each memory region.
 //!
 //! ```text
-//!  arena (memory file)     |  a  |     b     |   free   |  c  |  ...
+//!  arena (memfd)           |  a  |     b     |   free   |  c  |  ...
 //!  view of a region        |  c  |  a  |                           parts in any order, contiguous in the view
 //! ```
 //!
@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use super::map::{Mapping, allocation_error, system_error};
 use super::{Inner, Maps, Memory, MemoryError, Progress, checked_len, free_thread};
 
-/// The memory file of a program's registered memory.
+/// The memfd that holds a program's registered memory.
 #[derive(Debug)]
 pub struct Arena {
     file: OwnedFd,
@@ -44,7 +44,7 @@ impl Arena {
     /// has at most 249 bytes and no NUL.
     ///
     /// # Errors
-    /// The length or the name is refused, or the memory file cannot be created.
+    /// The length or the name is refused, or the memfd cannot be created.
     pub fn create(name: &str, len: u64) -> Result<Arena, MemoryError> {
         checked_len(len)?;
         if !len.is_multiple_of(page_size()) {
@@ -62,7 +62,7 @@ impl Arena {
         Ok(Arena { file, len })
     }
 
-    /// Returns the memory file, which the program maps. Its size is sealed.
+    /// Returns the memfd, which the program maps. Its size is sealed.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }

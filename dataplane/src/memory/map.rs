@@ -145,8 +145,8 @@ impl Mapping {
         self.len
     }
 
-    /// Creates and maps a memory file (memfd) whose size is sealed. Local programs map it through the returned
-    /// descriptor. No page is present yet.
+    /// Creates and maps a memfd whose size is sealed. Local programs map it through the returned descriptor. No page is
+    /// present yet.
     pub(super) fn shared(name: &str, len: usize) -> Result<(Mapping, OwnedFd), MemoryError> {
         let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
             .map_err(|error| match error {

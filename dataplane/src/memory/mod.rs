@@ -51,7 +51,7 @@ pub enum Backing {
     /// Private memory in reserved hugepages. If too few are free, the memory is `Anonymous`, and
     /// [`Memory::statements`] says so.
     Huge,
-    /// A memory file with a sealed size, which local programs can map through its descriptor. `name` appears in
+    /// A memfd with a sealed size, which local programs can map through its descriptor. `name` appears in
     /// `/proc/PID/maps`.
     Shared {
         /// Name, at most 249 bytes, no NUL.
@@ -113,7 +113,7 @@ pub enum MemoryError {
         /// Maximum number of mappings.
         bound: u64,
     },
-    /// The name of the memory file is invalid.
+    /// The name of the memfd is invalid.
     #[error("the shared memory name {name:?} is too long or holds a NUL byte")]
     Name {
         /// The rejected name.
@@ -319,7 +319,7 @@ impl Memory {
         self.0.huge
     }
 
-    /// Returns the memory file of a `Shared` region, to be passed to local programs. Its size is sealed.
+    /// Returns the memfd of a `Shared` region, to be passed to local programs. Its size is sealed.
     pub fn shared_fd(&self) -> Option<BorrowedFd<'_>> {
         self.0.shared.as_ref().map(AsFd::as_fd)
     }
@@ -499,7 +499,7 @@ impl fmt::Debug for Memory {
 /// A new mapping of a region, and how it was created.
 struct Mapped {
     mapping: Mapping,
-    /// The memory file of `Shared` memory.
+    /// The memfd of `Shared` memory.
     shared: Option<OwnedFd>,
     /// True if all pages are present: the mapping is in reserved hugepages.
     populated: bool,

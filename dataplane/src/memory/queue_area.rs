@@ -1,7 +1,7 @@
 //! Queue areas: shared memory that holds queues or doorbells of a local program (`verbs_layout`). The worker's end of a
 //! queue keeps its area mapped.
 //!
-//! An area is a memory file with a sealed size. Its pages are populated at creation, so that a worker takes no page
+//! An area is a memfd with a sealed size. Its pages are populated at creation, so that a worker takes no page
 //! fault. If the program punches a hole into the file, the worker takes one page fault and reads zeros: an empty queue
 //! or a refused descriptor.
 
@@ -53,7 +53,7 @@ pub enum QueueError {
 }
 
 impl QueueArea {
-    /// Creates an area of `bytes` bytes, a multiple of 8, with its header. Returns the area and its memory file, which
+    /// Creates an area of `bytes` bytes, a multiple of 8, with its header. Returns the area and its memfd, which
     /// the program maps. `name` appears in `/proc/PID/maps` of the program. Blocks: must not be called on a worker.
     ///
     /// # Errors

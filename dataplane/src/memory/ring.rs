@@ -1,5 +1,5 @@
-//! The completion ring that local programs map to learn of deliveries into a shared region.
-//! `docs/shared-memory.md` specifies the layout to the byte; keep this file and that page in agreement.
+//! The completion ring of a shared region. Local programs map it and read from it which data was delivered into the
+//! region. `docs/shared-memory.md` specifies the layout to the byte; keep this file and that page in agreement.
 //!
 //! ```text
 //!   0        64       128                                   256
@@ -7,7 +7,7 @@
 //!              ^ records published so far (u64)               ^ record n is in slot n mod capacity
 //! ```
 //!
-//! A ring has one producer, the control thread, and any number of consumers, which map the memory file read-only. The
+//! A ring has one producer, the control thread, and any number of consumers, which map the memfd read-only. The
 //! file is sealed against further writable mappings, so no program can disturb another or the appliance. The producer
 //! never waits. A consumer that falls more than `capacity` records behind loses the oldest records. Records are
 //! numbered, so the consumer can count its losses.

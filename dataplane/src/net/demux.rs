@@ -5,9 +5,9 @@
 //! excludes them from IPsec policies. Packets of other protocols or to other addresses may be for the host's kernel,
 //! which has its own rules.
 //!
-//! Fragments of the protocols that [`super::reassembly`] supports are returned as such. Other fragments are dropped
-//! ([`DropReason::Fragment`]), except atomic fragments (RFC 6946). At most [`MAX_EXTENSIONS`] IPv6 extension headers
-//! are followed. The checksum of SCTP packets is left to the SCTP layer.
+//! Fragments of the protocols that [`super::reassembly`] supports are returned as [`Kind::Fragment`]. Other fragments
+//! are dropped ([`DropReason::Fragment`]), except atomic fragments (RFC 6946). At most [`MAX_EXTENSIONS`] IPv6
+//! extension headers are followed. The checksum of SCTP packets is left to the SCTP layer.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;

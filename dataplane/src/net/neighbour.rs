@@ -15,9 +15,9 @@
 //! begins when a packet announces another link-layer address, when a stream's segments are probably lost, or when the
 //! link may have changed.
 //!
-//! Every host on the link can forge announcements and answers. Neither creates an entry or changes a known link-layer
+//! Every host on the link can forge announcements and answers. They create no entry and change no known link-layer
 //! address. Instead the known address is probed at once, and the neighbour is resolved again if there is no answer. So
-//! an address that moves to another host is unreachable for a few seconds, and a forged ARP reply cannot displace a
+//! an IP address that moves to another host is unreachable for a few seconds, and a forged ARP reply cannot displace a
 //! host that answers.
 //!
 //! A failed entry stays until it is evicted. After one second it is treated like an absent one and can be resolved

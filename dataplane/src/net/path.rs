@@ -215,8 +215,8 @@ impl Path {
         self
     }
 
-    /// Calls [`set_fields`](Self::set_fields) out of line: [`with_fields`](Self::with_fields) without fields then costs
-    /// only one test.
+    /// Keeps [`set_fields`](Self::set_fields) out of line, so that [`with_fields`](Self::with_fields) costs only its
+    /// check if no field is set.
     #[inline(never)]
     fn set_other_fields(&mut self, fields: IpFields) {
         self.set_fields(fields);

@@ -16,7 +16,7 @@
 //! hashes, and their sizes are counted as they change.
 //!
 //! ICMP time exceeded is not sent. Only TCP, SCTP (also in UDP) and, with IPsec policies, ESP and UDP are reassembled:
-//! no other protocol used here exceeds a frame.
+//! no other protocol used here sends packets longer than the MTU.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;

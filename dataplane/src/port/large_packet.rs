@@ -1,5 +1,5 @@
-//! Merges consecutive TCP segments of one flow into a large packet. The device cuts it into the same segments; only the
-//! IPv4 identification and the header checksum may differ.
+//! Merges consecutive TCP segments of one flow into a large packet for TSO. The device cuts the packet into the same
+//! segments; only the IPv4 identification and the header checksum may differ.
 //!
 //! ```text
 //!  segments       seq 0, n bytes | seq n, n bytes | seq 2n, m <= n bytes, PSH or FIN

@@ -65,7 +65,7 @@ pub struct PortConfig {
     pub segmentation: SegmentationMode,
     /// Link-layer address. `None`: the device's address, or a random locally administered one if the device has none.
     pub mac: Option<[u8; 6]>,
-    /// Queue pairs, one per worker that uses the port; 1 to 16.
+    /// Number of RX queues, and of TX queues: one of each for each worker that uses the port, 1 to 16.
     pub queues: u16,
     /// Receive descriptors per queue, a power of two from 64 to 16384.
     pub rx_descriptors: u16,
@@ -140,7 +140,7 @@ pub struct PortInfo {
     pub mac: [u8; 6],
     /// MTU: largest IP packet in bytes.
     pub mtu: u16,
-    /// Queue pairs, one per worker that uses the port.
+    /// Number of RX queues, and of TX queues: one of each for each worker that uses the port.
     pub queues: u16,
     /// Sites that compute and verify the checksums.
     pub checksums: Checksums,

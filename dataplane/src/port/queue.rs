@@ -1,4 +1,4 @@
-//! A worker's part of a port: one pair of a receive and a transmit queue.
+//! A worker's part of a port: one RX queue and one TX queue.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -28,8 +28,9 @@ const PREFETCH_DISTANCE: usize = 2;
 /// A burst of received frames, at most [`BURST`].
 pub type RxBatch = ArrayVec<Mbuf, BURST>;
 
-/// One queue pair of a port, owned by one worker. In each turn the worker calls [`rx_burst`](Self::rx_burst), then any
-/// number of [`alloc`](Self::alloc) and [`tx`](Self::tx), then [`flush`](Self::flush).
+/// One RX queue and one TX queue of a port, owned by one worker. In each iteration of its loop, the worker calls
+/// [`rx_burst`](Self::rx_burst), then any number of [`alloc`](Self::alloc) and [`tx`](Self::tx), then
+/// [`flush`](Self::flush).
 pub struct PortQueue {
     info: Arc<PortInfo>,
     rx: RxQueue,

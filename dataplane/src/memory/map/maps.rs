@@ -32,7 +32,7 @@ pub const SMALL_MEMORY: u64 = 16 << 10;
 /// Number of slots of a slab. Each slot has one bit in [`Slab::free`].
 pub const SLOTS: u64 = u64::BITS as u64;
 
-/// Number of mappings of a `Shared` memory: its memory file, and the completion ring of its region.
+/// Number of mappings of a `Shared` memory: its memfd, and the completion ring of its region.
 pub const SHARED_MAPS: u64 = 2;
 
 /// Number of slot sizes: 1, 2 and 4 pages.

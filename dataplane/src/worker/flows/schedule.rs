@@ -1,4 +1,5 @@
-//! Schedules of carriers for transmission: one for TCP connections, one for SCTP associations.
+//! Transmission schedules of carriers (a carrier is the endpoint of a TCP connection or of an SCTP association): one
+//! schedule for each kind.
 //!
 //! A carrier is *ready* when it may have something to send, and *waiting* while the link-layer address of its next hop
 //! is unknown. It is *blocked* while its port's transmit ring (on a loopback path, the loopback queue) is full or the
@@ -93,8 +94,8 @@ pub(in crate::worker) enum Queue {
 pub(in crate::worker) struct Schedule {
     /// Carriers that may have something to send, without duplicates, in the order of service.
     ready: VecDeque<u32>,
-    /// Carriers that found the transmit ring full, for each port, without duplicates, in the order of service. The last
-    /// queue has the carriers that found a loopback queue full.
+    /// Carriers that are blocked, for each port, without duplicates, in the order of service. The last queue has the
+    /// blocked carriers on loopback paths.
     blocked: Vec<VecDeque<u32>>,
     /// Carriers that wait for the link-layer address of their next hop.
     waiting: HashMap<NextHop, Vec<u32>>,
@@ -127,7 +128,7 @@ impl QueueMembership {
         self.blocked
     }
 
-    /// Records that the carrier was taken from a queue.
+    /// Records that the carrier was removed from `queue`.
     #[inline]
     pub(in crate::worker) fn clear_queued(&mut self, queue: Queue) {
         match queue {
@@ -210,8 +211,7 @@ impl Schedule {
         Some(slot)
     }
 
-    /// Returns the slot of the carrier that was last taken from the ready queue. The slot may be vacant by now, or have
-    /// another carrier.
+    /// Returns the slot of the carrier last taken from the ready queue. The slot may be vacant or reused by now.
     pub(in crate::worker) fn last(&self) -> u32 {
         self.last_served
     }

@@ -56,7 +56,7 @@ struct Program {
     /// False once the program has closed its end of `wake`: a closed socket is always readable and would end each
     /// sleep.
     can_wake: bool,
-    /// Maximum number of doorbells and send descriptors per turn.
+    /// Maximum work per turn, in the units of [`ProgramConfig::budget`].
     budget: u32,
     pairs: Vec<Option<Box<QueuePair>>>,
     completions: CompletionQueues,
@@ -66,7 +66,8 @@ struct Program {
     ready: VecDeque<u32>,
     /// Number of receives that may still be taken from the rings in this turn.
     receives_left: u32,
-    /// Numbers of QPs that may have more receives, without duplicates ([`QueuePair::is_late`]).
+    /// Numbers of QPs in whose receive rings the limit of receives per turn may have left descriptors, without
+    /// duplicates ([`QueuePair::is_late`]).
     late: VecDeque<u32>,
     /// Ticket of the command that removes the program, while its QPs and windows are being removed.
     removal: Option<Ticket>,
@@ -174,7 +175,7 @@ impl Program {
         self.pairs.get_mut(number as usize)?.as_deref_mut()
     }
 
-    /// Queues a QP whose receives are taken in the next turn.
+    /// Queues a QP whose remaining receives are taken in the next turn.
     fn make_late(&mut self, number: u32) {
         if let Some(Some(pair)) = self.pairs.get_mut(number as usize)
             && !pair.is_late

@@ -32,7 +32,8 @@ pub(super) struct QueuePair {
     pub(super) ended: bool,
     /// True while the QP is in the program's ready queue.
     pub(super) queued: bool,
-    /// True while the QP is in the program's queue of QPs with late receives.
+    /// True while the QP is in `Program::late`: the limit of receives per turn was reached, and the receive ring may
+    /// still have descriptors.
     pub(super) is_late: bool,
     pub(super) sends: SendQueue,
     pub(super) receives: ReceiveQueue,

@@ -18,7 +18,7 @@ use crate::memory::Memory;
 /// Cookie of all operations. It need not identify them, because they complete in order.
 const COOKIE: Cookie = Cookie::user(0);
 
-/// RDMAP operations of a Read: one for each SGE, as a Read Request has one sink (RFC 5040 §4.4).
+/// RDMAP operations of a Read: one for each SGE, because a Read Request has only one sink (RFC 5040 §4.4).
 type Requests = ArrayVec<WorkRequest<Memory>, MAX_SGES>;
 
 /// Memory of the SGEs of one descriptor.
@@ -30,8 +30,8 @@ pub(super) struct Regions<'a> {
     pub(super) stags: &'a StagTable<Memory>,
     pub(super) pd: PdId,
     pub(super) stream: StreamId,
-    /// Windows of the program, whose STags are not valid lkeys. If `None`, STags that are bound to a stream are
-    /// refused, those of type 2 windows among them, but not STags of type 1 windows.
+    /// Windows of the program. An SGE with the STag of a window is refused. `None`: an SGE with an STag that is bound
+    /// to a stream is refused instead, such as the STag of a type 2 window; the STag of a type 1 window is not.
     pub(super) windows: Option<&'a Windows>,
 }
 

@@ -24,12 +24,12 @@ use crate::worker::{Core, Env};
 /// to the flushed descriptors of both queues.
 const QUOTA: u32 = 16;
 
-/// Number of doorbells and words of doorbells, in total, that are processed for a program before a burst of frames.
-/// Each QP adds four.
+/// Minimum budget of a program's doorbell scan before a burst of frames. Each doorbell and each word of doorbells
+/// counts 1. Each QP adds 4 to the budget.
 const MIN_DOORBELLS: u32 = 64;
 
-/// Maximum number of receives of a program that are posted to its streams per turn. The sends of the program wait for the
-/// rest.
+/// Maximum number of receives of a program that are posted to its streams per turn. The sends of the program wait for
+/// the rest.
 const MAX_RECEIVES: u32 = 1024;
 
 impl<Io: PortIo> Core<Io> {
@@ -222,8 +222,8 @@ impl<Io: PortIo> Core<Io> {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Posts the receives of the RQ to the stream, once it has a ULP. Receives are not charged to the budget of doorbells
-    /// and sends, because a waiting receive could be missing when its message arrives.
+    /// Posts the receives of the RQ to the stream, once it has a ULP. Receives are not charged to the budget of
+    /// doorbells and sends, because a waiting receive could be missing when its message arrives.
     fn take_receives(
         &mut self,
         pair: &mut QueuePair,

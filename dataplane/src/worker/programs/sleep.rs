@@ -13,7 +13,8 @@ impl Programs {
         }
     }
 
-    /// Returns true if a program has a ready QP, a failed CQ or a rung doorbell.
+    /// Returns true if programs need service: doorbells, ready QPs, remaining receives, failed CQs, notices of SRQs,
+    /// removals of programs or regions.
     #[inline]
     pub(in crate::worker) fn have_work(&self) -> bool {
         !self.revocations.is_empty()

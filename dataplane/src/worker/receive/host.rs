@@ -209,12 +209,14 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Returns the recipient of an ICMP error, which is the owner of the quoted packet's flow.
+    /// Returns the recipient of an ICMP error: the worker if the error is malformed or quotes a packet of one of our
+    /// flows, otherwise the host's kernel.
     fn error_recipient(&self, parsed: Result<Icmp, DropReason>) -> Recipient {
         match parsed {
             Ok(Icmp::Error(report)) if !self.quotes_our_flow(&report) => Recipient::Host,
             Ok(_) | Err(DropReason::Icmp) => Recipient::Worker,
-            // The error quotes another protocol or a later fragment, or has a code that the worker ignores.
+            // Not used by the worker: the error quotes another protocol, a later fragment or a source address that is
+            // not ours, or has an ignored code or an implausible MTU.
             Err(_) => Recipient::Host,
         }
     }

@@ -34,8 +34,9 @@ const MAX_BURSTS: usize = 4;
 const MIN_MATCHED: usize = BURST / 4;
 
 impl<Io: PortIo> Core<Io> {
-    /// Receives a burst from each port, further bursts from a flooded port, and looped frames. The cost of serving a
-    /// stream once per turn is then shared by several of its frames. Returns true if there were any frames.
+    /// Receives a burst from each port, and the looped frames. A flooded port is polled for further bursts, so that
+    /// several frames of a stream share the cost of serving the stream once per turn. Returns true if there were any
+    /// frames.
     pub(in crate::worker) fn receive_frames(&mut self, now: Instant) -> bool {
         let mut busy = false;
         for port in 0..self.env.ports.count() {

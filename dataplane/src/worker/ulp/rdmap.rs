@@ -189,8 +189,8 @@ impl<Io: PortIo> Env<Io> {
         self.make_ready(stream);
     }
 
-    /// The peer has acknowledged this many answers of an Echo stream, the oldest: reposts the receive buffers withheld
-    /// for them.
+    /// Handles the acknowledgement of the oldest `answers` answers of an Echo stream: reposts the receive buffers
+    /// withheld for them.
     pub(in crate::worker) fn acknowledge_answers(&mut self, stream: &mut Stream<'_>, answers: u32) {
         for _ in 0..answers {
             let Some(pending) = stream.conn.transient.get_mut() else { break };

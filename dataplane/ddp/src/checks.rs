@@ -55,7 +55,7 @@ pub enum ReceiveUse {
     Inline,
     /// The message uses up no receive. It has no payload.
     Ready,
-    /// An earlier message decides to which receive this message belongs.
+    /// The message's receive is not known until earlier messages have arrived.
     Undecided,
 }
 

@@ -65,7 +65,7 @@ impl From<DdpVersion> for VersionPolicy {
 pub struct StreamConfig {
     /// The untagged queues to which the peer may send; each number occurs once.
     pub queues: Vec<QueueConfig>,
-    /// DDP version.
+    /// DDP version to send and accept.
     pub version: VersionPolicy,
     /// Maximum number of records of segments beyond a gap, about 40 bytes each. Further segments are refused.
     pub max_ooo_records: usize,

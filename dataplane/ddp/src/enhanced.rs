@@ -1,6 +1,6 @@
-//! Negotiation of an enhanced start-up, for any lower layer (RFC 6581 §9). The ends agree on IRD and ORD, the maximum
-//! numbers of outstanding RDMA Reads that each end accepts and issues, and on the ready-to-receive message, by which
-//! the initiator permits the responder to send first.
+//! Negotiation of an enhanced start-up, for any lower layer (RFC 6581 §9). The ends agree on their IRD and ORD: the
+//! maximum numbers of outstanding RDMA Reads that an end accepts and issues. They also agree on the ready-to-receive
+//! message, with which the initiator permits the responder to send first.
 //!
 //! ```text
 //!  initiator          IRD, ORD, A=1, B C D: messages it can send           responder

@@ -19,7 +19,7 @@ pub struct Transmission {
 #[derive(Clone, Copy, Debug)]
 pub struct Delivery {
     now: Instant,
-    /// Origin time of the echoed timestamp, on the millisecond clock.
+    /// Time at which this sender sent the timestamp that the acknowledgement echoes, in [`Instant::as_millis`].
     echoed_ms: Option<u64>,
     min_rtt: Option<Nanos>,
     /// RACK.fack before this acknowledgement.
@@ -58,8 +58,8 @@ pub enum AckKind {
 }
 
 impl Delivery {
-    /// Starts an empty report. `echoed_ms` is the origin time of the echoed timestamp, on the clock of
-    /// [`Instant::as_millis`].
+    /// Starts an empty report. `echoed_ms` is the time at which this sender sent the timestamp that the acknowledgement
+    /// echoes, in [`Instant::as_millis`].
     pub fn new(now: Instant, echoed_ms: Option<u64>, min_rtt: Option<Nanos>, fack: ExtSeq) -> Self {
         Delivery {
             now,

@@ -127,7 +127,8 @@ impl Pacer {
             return;
         }
         let spacing = Nanos::new(sent.saturating_mul(1_000_000_000) / pace.rate);
-        // Data delayed by a late timer is sent at once. Any other pause earns credit only up to `MAX_IDLE_CREDIT`.
+        // Data delayed by a late timer is sent at once. After any other pause of at least `MAX_IDLE_CREDIT`, the
+        // schedule restarts at the current time.
         let late = if self.catching_up { pace.max_lateness } else { MAX_IDLE_CREDIT };
         let base = if self.next_at + late > now {
             self.next_at
@@ -189,7 +190,7 @@ mod tests {
         assert_eq!(
             burst(80_000, 10 * MS, MS / 10),
             1000,
-            "by time where the queue is its own, too"
+            "min_rtt is far below srtt: still limited by time"
         );
     }
 

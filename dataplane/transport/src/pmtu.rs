@@ -37,8 +37,7 @@ const EVIDENT_BLACK_HOLE_TIMEOUTS: u32 = 3;
 /// Further time-outs after which the base MTU also counts as too big.
 const MIN_FALLBACK_TIMEOUTS: u32 = 2;
 
-/// Divisor of `low` for the smallest gap between `low` and `high` that is worth a probe: the gap must exceed the
-/// quotient.
+/// A gap between `low` and `high` is worth a probe only if it exceeds `low` divided by this number.
 const MIN_GAP_DIVISOR: u16 = 8;
 
 const NEVER: Instant = Instant::from_nanos(u64::MAX);

@@ -6,14 +6,14 @@ use crate::ranges::Range;
 use crate::rtt::RttEstimator;
 use crate::seq::ExtSeq;
 
-/// Minimum time beyond a round trip before a probe (the timer granularity of RFC 8985 §7.2). A peer that is this
-/// appliance may notice a burst 50 µs late, because a sleeping worker without a descriptor to wake it polls at this
-/// interval. The peer takes several times as long to process a full burst, and in slow start further bursts wait. 500
-/// µs is longer than this, so a slow peer causes no probes.
+/// Minimum time beyond a round trip before a probe (the timer granularity of RFC 8985 §7.2). If the peer is this
+/// appliance, its worker may notice a burst 50 µs late: a sleeping worker that no descriptor can wake polls at this
+/// interval. Processing a full burst takes several times as long, and in slow start further bursts wait. 500 µs is
+/// longer than all of this, so a slow peer causes no probes.
 const GRANULARITY: Nanos = Nanos::from_micros(500);
 
-/// If the peer may delay its acknowledgement: minimum time beyond a round trip before a probe. Otherwise: upper bound
-/// of four times RTTVAR, the time beyond a round trip.
+/// For [`FlightAmount::Single`] and [`FlightAmount::Small`]: minimum time beyond SRTT before a probe, because the peer
+/// may delay its acknowledgement. For [`FlightAmount::Large`]: maximum of 4 * RTTVAR.
 const COARSE_GRANULARITY: Nanos = Nanos::from_millis(2);
 
 /// TLP.max_ack_delay (RFC 8985 §7.2): the longest delay of the acknowledgement of a lone segment.

@@ -14,7 +14,7 @@ use crate::ulp::{Origin, Ulp};
 
 /// Reasons that an LLP adds. `Display` writes a sentence for people.
 pub trait LowerReason: Clone + PartialEq + Debug + Display {
-    /// Name of the stream's carrier, as in "X refused by the peer".
+    /// Word for the LLP's connection in messages, as in "X refused by the peer".
     const CARRIER: &'static str;
     /// Sentence for people that says how this end reacted to a peer that did not close in time.
     const LINGER_TEXT: &'static str;

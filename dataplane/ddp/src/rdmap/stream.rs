@@ -30,8 +30,8 @@ use crate::stream::Context;
 mod inbound;
 mod receives;
 
-/// A begun message is completed before a Terminate if at most this many of its bytes are unsent. Otherwise it is cut,
-/// although peers do not expect one message within another.
+/// A begun message is completed before a Terminate if at most this many of its bytes are unsent. Otherwise the message
+/// is cut, and the Terminate follows within it, which peers do not expect.
 const MAX_FINISH_BYTES: u32 = 256 * 1024;
 
 /// One RDMAP stream (RFC 5040 §6). See the [module](crate::rdmap).
@@ -256,8 +256,8 @@ impl<M: RegionMemory> Stream<M> {
         self.operations.len() + self.responses.waiting_len() + self.responses.sent_len()
     }
 
-    /// Returns true while a posted Read or atomic of this end has no response. The LLP must not close this direction
-    /// meanwhile.
+    /// Returns true while a posted Read or atomic of this end has no response. Until then the LLP must not close its
+    /// sending direction.
     pub fn awaits_response(&self) -> bool {
         self.operations.has_requests()
     }

@@ -4,7 +4,7 @@
 //! ```text
 //!   runs:  | sent at 1.0 | sent at 1.2 | sent at 1.3 |
 //!                             ▲
-//!   an acknowledgement whose newest segment was sent at 1.2 is a sample over that run
+//!   an acknowledgement whose newest segment was sent at 1.2 gives a sample: from that run to the acknowledgement
 //! ```
 //!
 //! Each run stores the delivery state at its transmission: bytes delivered so far, and the time of the last delivery. A

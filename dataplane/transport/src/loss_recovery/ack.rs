@@ -34,7 +34,8 @@ pub struct Ack {
     pub acked: u64,
     /// Bytes of `acked` that were reported as marked (ECN-Echo, RFC 8257 §3.3).
     pub marked: u64,
-    /// Origin time of the echoed timestamp on this sender's clock, milliseconds, if new data is acknowledged.
+    /// Time at which this sender sent the timestamp that the acknowledgement echoes, in [`Instant::as_millis`]. `None`
+    /// if no new data is acknowledged.
     pub echoed_ms: Option<u64>,
     /// The round-trip time by that timestamp, if usable (RFC 7323 §4.3).
     pub echoed_rtt: Option<Nanos>,

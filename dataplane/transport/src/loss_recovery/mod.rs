@@ -94,8 +94,8 @@ impl LossRecovery {
         &mut self.rtt
     }
 
-    /// Returns an empty delivery report for one acknowledgement. `echoed_ms`: origin time of the echoed timestamp,
-    /// milliseconds.
+    /// Returns an empty delivery report for one acknowledgement. `echoed_ms`: the time at which this sender sent the
+    /// timestamp that the acknowledgement echoes, in [`Instant::as_millis`].
     #[inline]
     pub fn new_delivery(&self, now: Instant, echoed_ms: Option<u64>) -> Delivery {
         Delivery::new(now, echoed_ms, self.rack.min_rtt(), self.rack.fack())

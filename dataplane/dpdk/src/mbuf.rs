@@ -46,7 +46,7 @@ pub enum RxChecksum {
 pub struct TxChecksums {
     /// True for IPv6, false for IPv4.
     pub ipv6: bool,
-    /// Fill in the IPv4 header checksum (ignored for IPv6).
+    /// True to fill in the IPv4 header checksum (ignored for IPv6).
     pub ip: bool,
     /// Protocol above IP whose checksum is filled in.
     pub l4: TxL4,

@@ -1,4 +1,4 @@
-//! The receiving and the sending half of a device's queue pair. Each half is used by one worker.
+//! RX queue and TX queue of a DPDK device. Each queue is used by one worker.
 
 use std::fmt;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -15,13 +15,13 @@ use crate::rx_interrupt::RxInterrupt;
 use crate::types::{LargePacket, Segmentation};
 
 /// Maximum number of frames in a burst for which [`SHORT_FRAME_LEN`] bytes are prefetched from the default start of the
-/// data. The actual start is in a cache line that has yet to arrive, and so small a burst offers no work to overlap
-/// with the wait.
+/// data. Reading a frame's actual start would have to wait for its buffer's cache line, and a burst of so few frames
+/// leaves no other work to do meanwhile.
 const SMALL_BURST: usize = 2;
 /// Length of a frame with a short message, bytes.
 const SHORT_FRAME_LEN: usize = 192;
 
-/// Receiving half of a queue pair. Keeps the device open.
+/// RX queue of a device. Keeps the device open.
 pub struct RxQueue {
     device: Arc<Handle>,
     queue: u16,
@@ -29,7 +29,7 @@ pub struct RxQueue {
     interrupt: Option<RxInterrupt>,
 }
 
-/// Sending half of a queue pair. Keeps the device open.
+/// TX queue of a device. Keeps the device open.
 pub struct TxQueue {
     device: Arc<Handle>,
     queue: u16,
@@ -37,7 +37,7 @@ pub struct TxQueue {
 }
 
 impl RxQueue {
-    /// Creates the receiving half of a queue pair.
+    /// Creates the RX queue.
     ///
     /// # Safety
     /// `fd`, if given, is open as long as `device` exists.
@@ -125,7 +125,7 @@ impl RxQueue {
 }
 
 impl TxQueue {
-    /// Creates the sending half. `segmentation` is the device's; a vhost-user frontend negotiates its own.
+    /// Creates the TX queue. `segmentation` is the device's; a vhost-user frontend negotiates its own.
     pub(crate) fn new(device: Arc<Handle>, queue: u16, segmentation: Segmentation) -> TxQueue {
         TxQueue { device, queue, coalescer: Coalescer::new(segmentation) }
     }

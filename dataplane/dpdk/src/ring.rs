@@ -19,8 +19,8 @@ use crate::error::{Error, check};
 use crate::log;
 use crate::rings::Rings;
 
-/// Creates two devices with `queues` queue pairs each, at most 16. The rings between them have `slots` slots, a power
-/// of two, and hold at most `slots` - 1 frames each.
+/// Creates two devices with `queues` RX and `queues` TX queues each; `queues` is at most 16. The rings between them
+/// have `slots` slots, a power of two, and hold at most `slots` - 1 frames each.
 pub fn ring_pair(eal: &Eal, queues: u16, slots: u32) -> Result<(Device, Device), Error> {
     log::clear_recent();
     let id = next_id();

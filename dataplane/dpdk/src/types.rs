@@ -171,7 +171,7 @@ pub struct SctpRules {
 /// Set-up of a device.
 #[derive(Clone, Debug)]
 pub struct DeviceConfig {
-    /// Number of queue pairs.
+    /// Number of RX queues, and of TX queues.
     pub queues: u16,
     /// Receive descriptors per queue, rounded to a number that the device supports.
     pub rx_descriptors: u16,
@@ -179,8 +179,8 @@ pub struct DeviceConfig {
     pub tx_descriptors: u16,
     /// MTU in bytes: largest IP packet.
     pub mtu: u16,
-    /// Set the MTU in the driver. False for virtual devices that have no MTU, or would set the MTU of the kernel's
-    /// interface.
+    /// True to set the MTU in the driver. False for virtual devices that have no MTU, or would set the MTU of the
+    /// kernel's interface.
     pub set_mtu: bool,
     /// Receive offloads to enable; the device must support them.
     pub rx: RxOffloads,
@@ -188,15 +188,15 @@ pub struct DeviceConfig {
     pub tx: TxOffloads,
     /// Distribution of flows over the queues; `None` without RSS.
     pub rss: Option<Rss>,
-    /// Receive frames for all addresses.
+    /// True to receive frames for all addresses.
     pub promiscuous: bool,
     /// Receive all multicast frames (neighbour discovery requires some).
     pub all_multicast: bool,
     /// Descriptor on which an idle worker waits.
     pub idle: IdleFd,
-    /// Start even without a peer, and retry while the link is down (memif clients).
+    /// True to start even without a peer, and to retry while the link is down (memif clients).
     pub reconnect: bool,
-    /// Restrict files and sockets that the driver creates to this process's user.
+    /// True to restrict files and sockets that the driver creates to this process's user.
     pub private_files: bool,
 }
 

@@ -113,7 +113,7 @@ pub enum SaError {
     /// The tunnel's ends are of different families.
     #[error("the tunnel's ends are of two address families")]
     Families,
-    /// The protection does not exist.
+    /// No protection has this number.
     #[error("there is no protection {0}")]
     Protection(u16),
     /// The size of the anti-replay window is not supported.

@@ -26,8 +26,8 @@ pub const FRAME_OVERHEAD: usize = 18;
 /// of headroom in 16 bits.
 pub const MAX_DATA_ROOM: usize = 65_344;
 
-/// Returns the data room of a packet buffer for frames of this MTU, from 2048 to [`MAX_DATA_ROOM`] bytes. Smaller
-/// rooms are whole KiB, because some drivers count in KiB. Some kinds of port require another size.
+/// Returns the data room of a packet buffer for frames of this MTU. The room is rounded up to whole KiB, because some
+/// drivers count in KiB, and is between 2048 and [`MAX_DATA_ROOM`] bytes. Some kinds of port require another size.
 pub fn data_room(mtu: u16) -> u16 {
     (usize::from(mtu) + FRAME_OVERHEAD).next_multiple_of(1024).clamp(2048, MAX_DATA_ROOM) as u16
 }

@@ -52,6 +52,8 @@ struct Rings {
     /// Index in `queues` of the queue that is polled next.
     next: usize,
     failed: Option<CompletionError>,
+    /// True after a request for a notification, until [`CompletionQueue::take_notified`] has reported it.
+    armed: bool,
 }
 
 impl Session {
@@ -96,7 +98,7 @@ impl Session {
             session: self.clone(),
             number: queue,
             capacity,
-            rings: Mutex::new(Rings { queues, next: 0, failed: None }),
+            rings: Mutex::new(Rings { queues, next: 0, failed: None, armed: false }),
             channel: channel.cloned(),
         })))
     }
@@ -129,11 +131,12 @@ impl CompletionQueue {
     }
 
     /// Calls `take` with at most `most` completions and returns their number. Visits the queues of all workers in turn.
-    pub(crate) fn poll_each(
-        &self,
-        most: usize,
-        mut take: impl FnMut(Completion),
-    ) -> Result<usize, Error> {
+    /// `take` must not use the CQ.
+    ///
+    /// # Errors
+    /// The errors of [`poll`](Self::poll).
+    #[inline]
+    pub fn poll_each(&self, most: usize, mut take: impl FnMut(Completion)) -> Result<usize, Error> {
         let mut guard = lock(&self.0.rings);
         let rings = &mut *guard;
         let mut taken = 0;
@@ -176,8 +179,19 @@ impl CompletionQueue {
         if self.0.channel.is_none() {
             return Err(Error::State("the completion queue has no channel"));
         }
-        lock(&self.0.rings).queues.iter_mut().for_each(|queue| queue.arm(request));
+        let mut rings = lock(&self.0.rings);
+        rings.queues.iter_mut().for_each(|queue| queue.arm(request));
+        rings.armed = true;
         Ok(())
+    }
+
+    /// Returns true, once after each [`arm`](Self::arm), if a worker has sent the requested notification. A program with
+    /// several CQs on one channel finds with it the CQ of a notification.
+    pub fn take_notified(&self) -> bool {
+        let mut rings = lock(&self.0.rings);
+        let is_notified = rings.armed && !rings.queues.iter().all(CompletionConsumer::is_armed);
+        rings.armed &= !is_notified;
+        is_notified
     }
 
     /// Takes the next completion. If the CQ is empty, waits on its channel; returns `None` after `timeout`. The CQ must

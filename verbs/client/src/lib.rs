@@ -111,6 +111,7 @@ mod shared_receives;
 #[cfg(test)]
 mod tests;
 mod window;
+mod writer;
 
 pub use channel::CompletionChannel;
 pub use completion_queue::{CompletionQueue, NO_COMPLETION};
@@ -136,3 +137,4 @@ pub use verbs_session::message::{
     StartUp, Transport, WindowKind,
 };
 pub use window::MemoryWindow;
+pub use writer::{ReceiveWriter, SendBatch, SendWriter};

@@ -20,6 +20,7 @@ use crate::link::Link;
 use crate::mapping::{Area, MappingError, RingProducer};
 use crate::queues::{Direction, PairQueues};
 use crate::shared_receives::SharedReceiveQueue;
+use crate::writer::{ReceiveWriter, SendBatch, SendWriter};
 
 /// Maximum events of a QP that the program has not taken. A further event is a protocol violation.
 const MAX_EVENTS: usize = 4;
@@ -231,6 +232,43 @@ impl QueuePair {
         result.map_err(|error| PostError { posted, error })
     }
 
+    /// Calls `body` with a writer for the send queue, and posts with one doorbell what it has written. No operation of
+    /// another thread is posted between them. `body` must not use the QP.
+    ///
+    /// # Errors
+    /// [`Error::Ended`], or the session has ended. `body` is then not called.
+    #[inline]
+    pub fn post_sends_with<R>(
+        &self,
+        body: impl FnOnce(&mut SendWriter<'_>) -> R,
+    ) -> Result<R, Error> {
+        self.0.queues.post_with(Direction::Send, |ring| body(&mut SendWriter { ring }))
+    }
+
+    /// Posts all operations of a batch or none, with one doorbell.
+    ///
+    /// # Errors
+    /// The errors of [`post_send`](Self::post_send).
+    pub fn post_batch(&self, batch: &SendBatch) -> Result<(), Error> {
+        self.0.queues.post_with(Direction::Send, |ring| ring.push(&batch.units))??;
+        Ok(())
+    }
+
+    /// Calls `body` with a writer for the receive queue, and posts with one doorbell what it has written. `body` must
+    /// not use the QP.
+    ///
+    /// # Errors
+    /// [`Error::Ended`], the QP has a shared receive queue, or the session has ended. `body` is then not called.
+    #[inline]
+    pub fn post_receives_with<R>(
+        &self,
+        body: impl FnOnce(&mut ReceiveWriter<'_>) -> R,
+    ) -> Result<R, Error> {
+        self.0
+            .queues
+            .post_with(Direction::Receive, |ring| body(&mut ReceiveWriter { ring, written: 0 }))
+    }
+
     /// Posts one receive, possibly before the connection is established. A receive for the peer's first message should
     /// be posted before the connect or accept.
     ///
@@ -249,6 +287,12 @@ impl QueuePair {
         let works = works.iter().map(ReceiveWork::encode);
         let (posted, result) = self.0.queues.post(Direction::Receive, works);
         result.map_err(|error| PostError { posted, error })
+    }
+
+    /// Changes posts after the end of an established connection: they are accepted and complete as flushed, instead of
+    /// [`Error::Ended`].
+    pub fn flush_after_end(&self) {
+        self.0.queues.flush_after_end();
     }
 
     /// Connects to a peer and waits until the connection is established.

@@ -48,6 +48,8 @@ struct Queue {
     ring: Option<RingProducer>,
     doorbell: u32,
     state: State,
+    /// True if posts after the end of the connection are flushed instead of refused.
+    flushes: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -56,8 +58,13 @@ enum State {
     New,
     /// The connection is established: this worker serves the queue.
     Established(Arc<WorkerBells>),
-    /// The connection or the session has ended: posts fail with this error.
-    Ended(Error),
+    /// The connection or the session has ended.
+    Ended {
+        /// Error of later posts.
+        error: Error,
+        /// Worker that flushes later posts: `None` if no worker served the queue, and after the end of the session.
+        worker: Option<Arc<WorkerBells>>,
+    },
 }
 
 /// The queue of a post: send or receive queue.
@@ -73,7 +80,9 @@ impl PairQueues {
         sends: RingProducer,
         receives: Option<RingProducer>,
     ) -> PairQueues {
-        let queue = |ring, doorbell| Mutex::new(Queue { ring, doorbell, state: State::New });
+        let queue = |ring, doorbell| {
+            Mutex::new(Queue { ring, doorbell, state: State::New, flushes: false })
+        };
         PairQueues {
             sends: queue(Some(sends), 2 * number),
             receives: queue(receives, 2 * number + 1),
@@ -87,30 +96,45 @@ impl PairQueues {
         direction: Direction,
         descriptors: impl Iterator<Item = Units>,
     ) -> (usize, Result<(), Error>) {
+        let mut posted = 0;
+        let result = self.post_with(direction, |ring| {
+            for units in descriptors {
+                ring.push(&units)?;
+                posted += 1;
+            }
+            Ok(())
+        });
+        (posted, result.and_then(|result| result))
+    }
+
+    /// Calls `body` with the ring, under its lock. Publishes the descriptors that it has written, with one doorbell.
+    ///
+    /// # Errors
+    /// The connection has ended, or there is no ring. `body` is then not called.
+    #[inline]
+    pub(crate) fn post_with<R>(
+        &self,
+        direction: Direction,
+        body: impl FnOnce(&mut RingProducer) -> R,
+    ) -> Result<R, Error> {
         let mut queue = lock(self.queue(direction));
         let queue = &mut *queue;
-        if let State::Ended(error) = &queue.state {
-            return (0, Err(error.clone()));
-        }
-        let Some(ring) = &mut queue.ring else {
-            return (0, Err(Error::State("the queue pair has a shared receive queue")));
+        let worker = match &queue.state {
+            State::New => None,
+            State::Established(worker) => Some(worker),
+            State::Ended { worker: Some(worker), .. } if queue.flushes => Some(worker),
+            State::Ended { error, .. } => return Err(error.clone()),
         };
-        let mut posted = 0;
-        let mut result = Ok(());
-        for units in descriptors {
-            if let Err(error) = ring.push(&units) {
-                result = Err(error.into());
-                break;
-            }
-            posted += 1;
+        let Some(ring) = &mut queue.ring else {
+            return Err(Error::State("the queue pair has a shared receive queue"));
+        };
+        let result = body(ring);
+        if ring.publish()
+            && let Some(worker) = worker
+        {
+            worker.ring(queue.doorbell);
         }
-        if posted > 0 {
-            ring.publish();
-            if let State::Established(bells) = &queue.state {
-                bells.ring(queue.doorbell);
-            }
-        }
-        (posted, result)
+        Ok(result)
     }
 
     /// Assigns both queues to their worker and rings their doorbells once, because earlier posts rang none. Ended
@@ -125,13 +149,29 @@ impl PairQueues {
         }
     }
 
-    /// Makes all later posts fail with `error`. Queues that have ended already keep their first error.
+    /// Ends both queues. Later posts fail with `error`, or are flushed by the worker of the connection. Queues that have
+    /// ended already keep their first error.
     pub(crate) fn end(&self, error: &Error) {
         for direction in [Direction::Receive, Direction::Send] {
             let mut queue = lock(self.queue(direction));
-            if !matches!(queue.state, State::Ended(_)) {
-                queue.state = State::Ended(error.clone());
-            }
+            let has_worker = matches!(error, Error::Ended(_));
+            let worker = match &queue.state {
+                State::New => None,
+                State::Established(worker) => has_worker.then(|| worker.clone()),
+                State::Ended { .. } if has_worker => continue,
+                State::Ended { error, .. } => {
+                    queue.state = State::Ended { error: error.clone(), worker: None };
+                    continue;
+                }
+            };
+            queue.state = State::Ended { error: error.clone(), worker };
+        }
+    }
+
+    /// From now on, the worker flushes posts after the end of the connection.
+    pub(crate) fn flush_after_end(&self) {
+        for direction in [Direction::Receive, Direction::Send] {
+            lock(self.queue(direction)).flushes = true;
         }
     }
 

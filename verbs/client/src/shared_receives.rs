@@ -13,6 +13,7 @@ use crate::inbox::Key;
 use crate::link::Link;
 use crate::lock::lock;
 use crate::mapping::{Area, RingProducer};
+use crate::writer::ReceiveWriter;
 
 /// Maximum events of an SRQ that the program has not taken. A further event is a protocol violation.
 const MAX_EVENTS: usize = 2;
@@ -110,6 +111,26 @@ impl SharedReceiveQueue {
         let posted = refused.as_ref().map_or(works.len(), |refused| refused.posted);
         ring.publish_counted(posted as u64);
         refused.map_or(Ok(()), Err)
+    }
+
+    /// Calls `body` with a writer for the SRQ, and posts what it has written. `body` must not use the SRQ.
+    ///
+    /// # Errors
+    /// The session has ended. `body` is then not called.
+    #[inline]
+    pub fn post_receives_with<R>(
+        &self,
+        body: impl FnOnce(&mut ReceiveWriter<'_>) -> R,
+    ) -> Result<R, Error> {
+        if self.link().is_ended() {
+            return Err(self.link().disconnected());
+        }
+        let mut ring = lock(&self.0.ring);
+        let mut writer = ReceiveWriter { ring: &mut ring, written: 0 };
+        let result = body(&mut writer);
+        let written = writer.written;
+        ring.publish_counted(written);
+        Ok(result)
     }
 
     /// Requests one [`SharedReceivesEvent::Low`] when fewer than `limit` receives remain, possibly at once. A further

@@ -215,6 +215,11 @@ impl<'a> Consumer<'a> {
         // Orders the store of the arm word before the loads of generations: see the module's documentation.
         fence(Ordering::SeqCst);
     }
+
+    /// Returns true if a notification was requested and the worker has not served the request.
+    pub fn is_armed(&self) -> bool {
+        self.arm.load(Ordering::Relaxed) & KIND_MASK != 0
+    }
 }
 
 /// Returns the generation of the entry of `index`: the number of the lap around the queue, from 1.

@@ -127,12 +127,14 @@ impl<'a> Producer<'a> {
         Ok(())
     }
 
-    /// Publishes all pushed units with one store.
-    pub fn publish(&mut self) {
-        if self.published != self.next {
+    /// Publishes all pushed units with one store. Returns true if there were any.
+    pub fn publish(&mut self) -> bool {
+        let is_new = self.published != self.next;
+        if is_new {
             self.published = self.next;
             self.index.store(self.next, Ordering::Release);
         }
+        is_new
     }
 
     /// Publishes all pushed units of an SRQ, which are `descriptors` descriptors.

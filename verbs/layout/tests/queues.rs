@@ -474,6 +474,19 @@ fn request_is_served_once_by_the_completion_it_waits_for() {
 }
 
 #[test]
+fn request_is_pending_until_the_worker_serves_it() {
+    let memory = memory(completion::words(8));
+    let mut producer = completion::Producer::new(&memory, 8).expect("a queue");
+    let mut consumer = completion::Consumer::new(&memory, 8).expect("a queue");
+    assert!(!consumer.is_armed());
+    consumer.arm(Request::Next);
+    assert!(consumer.is_armed());
+    producer.push(&completion(1)).expect("room");
+    assert!(producer.must_signal());
+    assert!(!consumer.is_armed());
+}
+
+#[test]
 fn impossible_generation_is_refused_by_program() {
     let memory = memory(completion::words(2));
     let mut producer = completion::Producer::new(&memory, 2).expect("a queue");

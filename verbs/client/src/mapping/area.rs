@@ -108,10 +108,11 @@ impl RingProducer {
         self.queue.publish_counted(descriptors);
     }
 
-    /// Makes all written descriptors visible to the worker: see [`ring::Producer::publish`].
+    /// Makes all written descriptors visible to the worker: see [`ring::Producer::publish`]. Returns true if there were
+    /// any.
     #[inline]
-    pub(crate) fn publish(&mut self) {
-        self.queue.publish();
+    pub(crate) fn publish(&mut self) -> bool {
+        self.queue.publish()
     }
 }
 
@@ -138,6 +139,11 @@ impl CompletionConsumer {
     /// Requests one notification on the CQ's channel: see [`completion::Consumer::arm`].
     pub(crate) fn arm(&mut self, request: Request) {
         self.queue.arm(request);
+    }
+
+    /// Returns true while a requested notification is pending: see [`completion::Consumer::is_armed`].
+    pub(crate) fn is_armed(&self) -> bool {
+        self.queue.is_armed()
     }
 }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::world::Appliance;
 use super::{ALL, LONG, Side, connect, create_pair};
 use crate::{
-    Carried, Completed, Completion, Error, Event, MemoryAccess, NO_COMPLETION, Opcode,
-    QueuePairConfig, Remote, SendWork, Sge, SharedReceivesEvent, Status, WindowAccess, WindowKind,
-    post,
+    Carried, Completed, Completion, Error, Event, MemoryAccess, NO_COMPLETION, Opcode, PairEvent,
+    QueuePairConfig, Remote, Request, SendBatch, SendWork, Sge, SharedReceivesEvent, Status,
+    WindowAccess, WindowKind, post,
 };
 
 fn sides() -> (Side, Side) {
@@ -316,4 +316,81 @@ fn queue_merges_workers_and_keeps_the_order_of_each_pair() {
         assert_eq!(next_of.len(), 4);
         assert!(next_of.values().all(|count| *count == 6));
     }
+}
+
+#[test]
+fn notified_queue_is_found_once_per_request() {
+    let (client, server) = sides();
+    let other = server.session.create_completion_queue(8, Some(&server.channel)).unwrap();
+    other.arm(Request::Next).unwrap();
+    server.completions.arm(Request::Next).unwrap();
+    assert!(!server.completions.take_notified(), "no completion yet");
+    server.pair.post_receive(&post::receive(1, &[]).unwrap()).unwrap();
+    client.pair.post_send(&post::send(post::inline(b"").unwrap())).unwrap();
+    assert!(server.channel.wait(LONG).unwrap());
+    assert!(server.completions.take_notified());
+    assert!(!server.completions.take_notified(), "once per request");
+    assert!(!other.take_notified());
+}
+
+#[test]
+fn batch_is_posted_all_or_none() {
+    let (client, server) = sides();
+    let mut batch = SendBatch::default();
+    let work = post::send(post::inline(b"x").unwrap());
+    for wr_id in 0..1000 {
+        batch.push(&SendWork { wr_id, ..work.clone() });
+    }
+    assert!(matches!(client.pair.post_batch(&batch), Err(Error::Full)));
+    batch.clear();
+    assert!(batch.is_empty());
+    for wr_id in 1..3 {
+        batch.push(&SendWork { wr_id, ..work.clone() });
+    }
+    for wr_id in 0..2 {
+        let sge = server.memory.sge(0..1).unwrap();
+        server.pair.post_receive(&post::receive(wr_id, &[sge]).unwrap()).unwrap();
+    }
+    client.pair.post_batch(&batch).unwrap();
+    assert_eq!([next(&client).wr_id, next(&client).wr_id], [1, 2]);
+    assert!(client.completions.poll_one().unwrap().is_none());
+}
+
+#[test]
+fn writers_post_with_one_call_and_keep_pairs_together() {
+    let (client, server) = sides();
+    let written = server.pair.post_receives_with(|writer| {
+        let receives = [7, 8].map(|wr_id| post::receive(wr_id, &[]).unwrap());
+        receives.iter().try_for_each(|work| writer.push(work))
+    });
+    written.unwrap().unwrap();
+    let write = post::write(server.memory.remote(0), post::inline(b"data").unwrap());
+    let write = SendWork { signalled: false, ..write };
+    let written = client.pair.post_sends_with(|writer| {
+        writer.push_both(&write, &post::immediate(*b"12345678"))?;
+        writer.push(&post::send(post::inline(b"").unwrap()))
+    });
+    written.unwrap().unwrap();
+    assert_eq!([next(&server).wr_id, next(&server).wr_id], [7, 8]);
+    assert_eq!(contents(&server, 0, 4), b"data");
+    assert_eq!(next(&client).completed, Completed::Sent(Opcode::Immediate));
+    assert_eq!(next(&client).completed, Completed::Sent(Opcode::Send));
+}
+
+#[test]
+fn posts_after_the_end_are_flushed_on_request() {
+    let (client, server) = sides();
+    client.pair.flush_after_end();
+    client.pair.disconnect(LONG.unwrap()).unwrap();
+    let work = SendWork { wr_id: 3, ..post::send(post::inline(b"x").unwrap()) };
+    client.pair.post_send(&work).unwrap();
+    let flushed = next(&client);
+    assert_eq!((flushed.wr_id, flushed.status), (3, Status::Flushed));
+    client.pair.post_receive(&post::receive(4, &[]).unwrap()).unwrap();
+    let flushed = next(&client);
+    assert_eq!((flushed.wr_id, flushed.status), (4, Status::Flushed));
+    let event = server.pair.next_event(LONG).unwrap();
+    assert!(matches!(event, Some(PairEvent::Disconnected { .. })), "{event:?}");
+    let refused = server.pair.post_send(&work);
+    assert!(matches!(refused, Err(Error::Ended(_))), "not requested: {refused:?}");
 }

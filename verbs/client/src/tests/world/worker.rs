@@ -28,6 +28,10 @@ impl World {
                 continue;
             };
             assert_eq!(this.worker, worker, "the doorbell of another worker");
+            if this.ended {
+                self.programs.get_mut(&program).unwrap().flush_posts(pair);
+                continue;
+            }
             if let Some(receives) = &mut this.receives {
                 while let Some(units) = receives.pop().unwrap() {
                     this.receive.push_back(ReceiveWork::decode(&units).unwrap());

@@ -51,6 +51,9 @@ MAY_USE = {
     "verbs-layout": set(),
     "verbs-session": set(),
     "verbs-client": {"verbs-layout", "verbs-session"},
+    "ibverbs": {"verbs-client"},
+    "rdmacm": {"ibverbs", "verbs-client"},
+    "verbs-library": {"ibverbs", "rdmacm"},
 }
 
 

@@ -1,0 +1,128 @@
+//! Lists of devices, and their names.
+
+use std::ffi::{CStr, c_char, c_int};
+
+use crate::bindings::ibv_device;
+use crate::boundary;
+use crate::errno::{EINVAL, ENOENT};
+use crate::objects::device::Device;
+
+/// Returns a NULL-terminated array of devices, which `ibv_free_device_list` frees.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_device_list(number: *mut c_int) -> *mut *mut ibv_device {
+    boundary::pointer(|| {
+        if !number.is_null() {
+            // SAFETY: not NULL, and valid by the contract of C callers.
+            unsafe { number.write(0) };
+        }
+        let devices = Device::all()?;
+        let count = devices.len();
+        let mut list: Vec<_> = devices.into_iter().map(Device::as_ptr).collect();
+        list.push(std::ptr::null_mut());
+        if !number.is_null() {
+            // SAFETY: as above.
+            unsafe { number.write(count as c_int) };
+        }
+        // SAFETY: `malloc` has no requirement. The result is checked, and has room for the list.
+        unsafe {
+            let copy = libc::malloc(size_of_val(&*list)).cast::<*mut ibv_device>();
+            if copy.is_null() {
+                return Err(libc::ENOMEM);
+            }
+            copy.copy_from_nonoverlapping(list.as_ptr(), list.len());
+            Ok(copy)
+        }
+    })
+}
+
+/// Frees the array of `ibv_get_device_list`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
+    // SAFETY: NULL, or an array of `ibv_get_device_list`, which `malloc` has allocated.
+    unsafe { libc::free(list.cast()) };
+}
+
+/// Returns the name of a device.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
+    boundary::pointer(|| {
+        Device::from_ptr(device)?;
+        // SAFETY: the device exists, and devices are never freed.
+        Ok(unsafe { &raw mut (*device).name }.cast::<c_char>())
+    })
+}
+
+/// Returns the GUID of a device in network byte order, or 0 on an error.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
+    boundary::value(0, || Device::from_ptr(device).map_or(0, Device::guid))
+}
+
+/// Returns the index of a device, or -1 on an error.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
+    boundary::minus_one(|| Ok(Device::from_ptr(device)?.index() as c_int))
+}
+
+/// Returns the directory where sysfs is mounted.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_get_sysfs_path() -> *const c_char {
+    c"/sys".as_ptr()
+}
+
+/// Reads a file of sysfs into `buffer`, without a trailing newline. Returns its length.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_read_sysfs_file(
+    directory: *const c_char,
+    file: *const c_char,
+    buffer: *mut c_char,
+    size: usize,
+) -> c_int {
+    boundary::minus_one(|| {
+        if directory.is_null() || file.is_null() || buffer.is_null() || size == 0 {
+            return Err(EINVAL);
+        }
+        // SAFETY: not NULL, and texts by the contract of C callers.
+        let (directory, file) = unsafe { (CStr::from_ptr(directory), CStr::from_ptr(file)) };
+        let text = |text: &CStr| text.to_str().map(str::to_owned).map_err(|_| EINVAL);
+        let (directory, file) = (text(directory)?, text(file)?);
+        let content = content(&directory, &file)?;
+        let content = content.strip_suffix(b"\n").unwrap_or(&content);
+        let length = content.len().min(size - 1);
+        // SAFETY: the buffer has `size` bytes by the contract of C callers.
+        unsafe {
+            buffer.copy_from_nonoverlapping(content.as_ptr().cast(), length);
+            buffer.add(length).write(0);
+        }
+        Ok(length as c_int)
+    })
+}
+
+/// Returns the content of a file of sysfs. Files of devices of this library are computed.
+fn content(directory: &str, file: &str) -> Result<Vec<u8>, c_int> {
+    if let Some(rest) = directory.strip_prefix("/sys/class/infiniband/") {
+        let name = rest.split('/').next().unwrap_or_default();
+        let devices = Device::all()?;
+        if let Some(device) = devices.into_iter().find(|device| device.name() == name) {
+            return computed(device, file).map(String::into_bytes).ok_or(ENOENT);
+        }
+    }
+    let path = format!("{directory}/{file}");
+    std::fs::read(path).map_err(|error| error.raw_os_error().unwrap_or(ENOENT))
+}
+
+fn computed(device: &Device, file: &str) -> Option<String> {
+    Some(match file {
+        "board_id" => "ddpd".to_owned(),
+        "fw_ver" => env!("CARGO_PKG_VERSION").to_owned(),
+        "node_type" => "4: RNIC".to_owned(),
+        "node_guid" | "sys_image_guid" => {
+            let bytes = device.guid().to_ne_bytes();
+            let words = bytes.as_chunks::<2>().0.iter();
+            let words: Vec<_> =
+                words.map(|word| format!("{:04x}", u16::from_be_bytes(*word))).collect();
+            words.join(":")
+        }
+        _ => return None,
+    })
+}

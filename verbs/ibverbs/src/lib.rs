@@ -1,0 +1,39 @@
+//! Replacement of `libibverbs.so.1`: unmodified verbs programs use an appliance as their RDMA device.
+//!
+//! ```text
+//!  program ── ibv_* (api/) ── objects with the layout of infiniband/verbs.h ── verbs-client ── appliance
+//!                                  │
+//!                             Registry: pointers of the program to objects
+//! ```
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`api`] | the exported C functions, by topic; the only module with pointers of the program |
+//! | [`bindings`] | structures and constants of the system's `infiniband/verbs.h` |
+//! | [`objects`] | the process-wide session, the thread that reads its events, and all objects: C structure first |
+//! | [`registry`] | all live objects, by the address of their C structure |
+//!
+//! An object is an `Arc` whose first field is the C structure. Functions off the data path look pointers up in a
+//! [`registry`], so a pointer that was freed or never valid causes `EINVAL`. Posts and polls trust their pointers, as
+//! the inline functions of the header do.
+//!
+//! The library does not support what iWARP lacks: UD, XRC, multicast, address handles, RC without a connection manager.
+//! These functions return the errno of their manual pages.
+#![deny(unsafe_code)]
+
+pub mod api;
+pub mod bindings;
+pub mod boundary;
+pub mod dispatcher;
+pub mod errno;
+mod gate;
+mod lock;
+pub mod objects;
+pub mod registry;
+pub mod report;
+mod signals;
+
+pub use objects::{
+    channel, completion_queue, context, device, domain, events, instance, memory, queue_pair,
+    shared_receives, window,
+};

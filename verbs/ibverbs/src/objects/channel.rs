@@ -1,0 +1,153 @@
+//! Completion channels.
+//!
+//! A notification of the appliance does not name its CQ. The channel therefore keeps its CQs and asks them which one a
+//! worker has notified.
+
+use std::ffi::c_void;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::{Arc, Mutex, Weak};
+
+use rustix::io::Errno;
+
+use crate::bindings::{ibv_comp_channel, ibv_cq};
+use crate::boundary::{Shared, fields};
+use crate::errno::{EIO, OrErrno, Result};
+use crate::lock::lock;
+use crate::objects::context::Context;
+use crate::registry::{Object, Use, Users, object};
+
+/// A CQ of a channel.
+pub(crate) trait Notified: Send + Sync {
+    /// Returns true, once for each request, if a worker has sent the requested notification.
+    fn take_notified(&self) -> bool;
+
+    /// Counts an event that the program takes. Returns the pointer and the context of the CQ.
+    fn notify(&self) -> (*mut ibv_cq, *mut c_void);
+}
+
+/// A completion channel.
+#[repr(C)]
+pub struct CompletionChannel {
+    c: Shared<ibv_comp_channel>,
+    native: verbs_client::CompletionChannel,
+    context: Use<Context>,
+    users: Users,
+    queues: Mutex<Queues>,
+}
+
+/// CQs of a channel.
+#[derive(Default)]
+struct Queues {
+    all: Vec<Weak<dyn Notified>>,
+    /// Index in `all` of the CQ that is asked first.
+    next: usize,
+    /// Address of the CQ whose event was requested last.
+    armed: usize,
+}
+
+object!(CompletionChannel, ibv_comp_channel);
+
+impl CompletionChannel {
+    /// Creates a channel. Its descriptor blocks until the program sets `O_NONBLOCK`.
+    ///
+    /// # Errors
+    /// The appliance refuses the channel, or the session has ended.
+    pub fn create(context: &Arc<Context>) -> Result<Arc<CompletionChannel>> {
+        let native = context.session().create_channel().or_errno()?;
+        let flags = rustix::fs::fcntl_getfl(&native);
+        let flags = flags.map(|flags| flags - rustix::fs::OFlags::NONBLOCK);
+        let set = flags.and_then(|flags| rustix::fs::fcntl_setfl(&native, flags));
+        set.map_err(Errno::raw_os_error)?;
+        let fd = native.as_fd().as_raw_fd();
+        let c = ibv_comp_channel { context: context.as_ptr(), fd, refcnt: 0 };
+        Ok(CompletionChannel {
+            c: Shared::new(c),
+            native,
+            context: Use::new(context),
+            users: Users::default(),
+            queues: Mutex::default(),
+        }
+        .register())
+    }
+
+    /// Destroys a channel.
+    ///
+    /// # Errors
+    /// `EINVAL`: there is no such channel. `EBUSY`: CQs use it.
+    pub fn destroy(pointer: *mut ibv_comp_channel) -> Result<()> {
+        CompletionChannel::unregister(pointer).map(drop)
+    }
+
+    /// Returns the context.
+    pub fn context(&self) -> &Arc<Context> {
+        self.context.object()
+    }
+
+    /// Returns the native channel.
+    pub fn native(&self) -> &verbs_client::CompletionChannel {
+        &self.native
+    }
+
+    /// Takes an event and returns its CQ. Waits for one, unless the program has set `O_NONBLOCK`.
+    ///
+    /// # Errors
+    /// `EAGAIN` without an event, `EINTR` after a signal, `EIO` after the end of the session.
+    pub(crate) fn take(&self) -> Result<Arc<dyn Notified>> {
+        loop {
+            match rustix::io::read(&self.native, &mut [0; 1]) {
+                Ok(1..) => {}
+                Ok(0) => return Err(EIO),
+                Err(error) => return Err(error.raw_os_error()),
+            }
+            // Without a CQ, all CQs of the channel were destroyed after the event.
+            if let Some(queue) = self.notified() {
+                return Ok(queue);
+            }
+        }
+    }
+
+    pub(crate) fn add(&self, queue: &Arc<dyn Notified>) {
+        lock(&self.queues).all.push(Arc::downgrade(queue));
+        self.c.write(fields::refcnt, self.c.read(fields::refcnt) + 1);
+    }
+
+    /// Removes the CQ at this address.
+    pub(crate) fn remove(&self, queue: usize) {
+        lock(&self.queues).all.retain(|other| other.as_ptr().addr() != queue);
+        self.c.write(fields::refcnt, self.c.read(fields::refcnt) - 1);
+    }
+
+    /// Records the request for an event of the CQ at this address.
+    pub(crate) fn arm(&self, queue: usize) {
+        lock(&self.queues).armed = queue;
+    }
+
+    /// Returns the next CQ that a worker has notified. A worker may send two notifications for one request: the second
+    /// one is reported for the CQ with the latest request.
+    fn notified(&self) -> Option<Arc<dyn Notified>> {
+        let mut queues = lock(&self.queues);
+        let count = queues.all.len();
+        for at in (queues.next..count).chain(0..queues.next.min(count)) {
+            if let Some(queue) = queues.all[at].upgrade()
+                && queue.take_notified()
+            {
+                queues.next = at + 1;
+                return Some(queue);
+            }
+        }
+        let latest = queues.all.iter().find(|queue| queue.as_ptr().addr() == queues.armed);
+        latest.and_then(Weak::upgrade).or_else(|| queues.all.iter().find_map(Weak::upgrade))
+    }
+}
+
+impl std::fmt::Debug for CompletionChannel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CompletionChannel").field("native", &self.native).finish_non_exhaustive()
+    }
+}
+
+impl AsFd for CompletionChannel {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.native.as_fd()
+    }
+}

@@ -1,0 +1,289 @@
+//! Completion queues.
+
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use verbs_client::{Completed, Completion, Opcode, Request, Status};
+
+use crate::bindings::{IBV_EVENT_CQ_ERR, ibv_async_event__bindgen_ty_1, ibv_cq, ibv_cq_ex};
+use crate::boundary::{Shared, fields};
+use crate::errno::{EINVAL, OrErrno, Result};
+use crate::gate::Gate;
+use crate::lock::lock;
+use crate::objects::channel::{CompletionChannel, Notified};
+use crate::objects::context::Context;
+use crate::objects::events::{EventSource, Source, Unacknowledged};
+use crate::objects::instance::Target;
+use crate::registry::{Object, Use, Users, object};
+
+/// Empty polls in a row after which a poll yields the CPU: a program that polls may share its core with the worker that
+/// it waits for.
+const POLLS_BEFORE_YIELD: u32 = 256;
+/// Number of empty polls per yield after the first yield.
+const POLLS_PER_YIELD: u32 = 16;
+
+/// A completion queue (CQ), ordinary or extended.
+#[derive(Debug)]
+#[repr(C)]
+pub struct CompletionQueue {
+    c: Shared<ibv_cq_ex>,
+    native: verbs_client::CompletionQueue,
+    context: Use<Context>,
+    channel: Option<Use<CompletionChannel>>,
+    users: Users,
+    /// Empty polls in a row.
+    empty_polls: AtomicU32,
+    /// True if `kept` has completions.
+    has_kept: AtomicBool,
+    /// Completions that were found while those of a destroyed QP were removed.
+    kept: Mutex<VecDeque<Completion>>,
+    /// QP and `wr_id` of the last failed Write: see [`is_second`](Self::is_second).
+    failed_write: Mutex<Option<(u32, u64)>>,
+    pub(crate) notifications: Unacknowledged,
+    pub(crate) async_events: Unacknowledged,
+    /// Held from `ibv_start_poll` to `ibv_end_poll`.
+    pub(crate) gate: Gate,
+    /// The completion that the extended poller has taken.
+    pub(crate) current: Mutex<Option<Completion>>,
+}
+
+object!(CompletionQueue, ibv_cq_ex);
+
+impl CompletionQueue {
+    /// Creates a CQ with room for `entries` completions.
+    ///
+    /// # Errors
+    /// `EINVAL`: `entries` is 0 or above the limit. The appliance refuses the CQ, or the session has ended.
+    pub fn create(
+        context: &Arc<Context>,
+        entries: u32,
+        channel: Option<&Arc<CompletionChannel>>,
+        cq_context: *mut c_void,
+    ) -> Result<Arc<CompletionQueue>> {
+        let limit = context.session().limits().completions;
+        if entries == 0 || entries > limit || i32::try_from(entries).is_err() {
+            return Err(EINVAL);
+        }
+        if channel.is_some_and(|channel| !Arc::ptr_eq(channel.context(), context)) {
+            return Err(EINVAL);
+        }
+        // Programs size a CQ for signalled requests. The end of a QP flushes unsignalled ones, too.
+        let room = entries.saturating_mul(2).max(64).min(limit);
+        let native = channel.map(|channel| channel.native());
+        let native = context.session().create_completion_queue(room, native).or_errno()?;
+        let c = ibv_cq_ex {
+            context: context.as_ptr(),
+            channel: channel.map_or(std::ptr::null_mut(), |channel| channel.as_ptr()),
+            cq_context,
+            handle: native.number(),
+            cqe: entries as i32,
+            ..ibv_cq_ex::default()
+        };
+        let number = native.number();
+        let queue = CompletionQueue {
+            c: Shared::new(c),
+            native,
+            context: Use::new(context),
+            channel: channel.map(Use::new),
+            users: Users::default(),
+            empty_polls: AtomicU32::new(0),
+            has_kept: AtomicBool::new(false),
+            kept: Mutex::default(),
+            failed_write: Mutex::default(),
+            notifications: Unacknowledged::default(),
+            async_events: Unacknowledged::default(),
+            gate: Gate::default(),
+            current: Mutex::default(),
+        }
+        .register();
+        let target: Arc<dyn Target<String>> = queue.clone();
+        let objects = &context.instance().objects;
+        lock(objects).completion_queues.insert(number, Arc::downgrade(&target));
+        if let Some(channel) = channel {
+            let notified: Arc<dyn Notified> = queue.clone();
+            channel.add(&notified);
+        }
+        Ok(queue)
+    }
+
+    /// Destroys a CQ. Waits until the program has acknowledged its events.
+    ///
+    /// # Errors
+    /// `EINVAL`: there is no such CQ. `EBUSY`: QPs use it.
+    pub fn destroy(pointer: *mut ibv_cq) -> Result<()> {
+        let queue = CompletionQueue::unregister(pointer.cast())?;
+        if let Some(channel) = &queue.channel {
+            channel.remove(Arc::as_ptr(&queue).addr());
+        }
+        let context = queue.context().clone();
+        context.events().remove(&queue.source());
+        queue.notifications.wait();
+        queue.async_events.wait();
+        // The lock keeps the dispatcher from finding another CQ with this number.
+        let mut objects = lock(&context.instance().objects);
+        objects.completion_queues.remove(&queue.native.number());
+        drop(queue);
+        Ok(())
+    }
+
+    /// Returns the CQ of a pointer.
+    ///
+    /// # Errors
+    /// `EINVAL`: there is no such CQ.
+    pub fn find(pointer: *mut ibv_cq) -> Result<Arc<CompletionQueue>> {
+        CompletionQueue::from_ptr(pointer.cast())
+    }
+
+    /// Returns the pointer of the program.
+    pub fn pointer(&self) -> *mut ibv_cq {
+        self.c.get().cast()
+    }
+
+    /// Returns the context.
+    pub fn context(&self) -> &Arc<Context> {
+        self.context.object()
+    }
+
+    /// Returns the channel.
+    pub fn channel(&self) -> Option<&Arc<CompletionChannel>> {
+        self.channel.as_ref().map(Use::object)
+    }
+
+    /// Returns the native CQ.
+    pub fn native(&self) -> &verbs_client::CompletionQueue {
+        &self.native
+    }
+
+    fn source(self: &Arc<Self>) -> Source {
+        let source: Arc<dyn EventSource> = self.clone();
+        Some(Arc::downgrade(&source))
+    }
+
+    pub(crate) fn set_entries(&self, entries: i32) {
+        self.c.write(fields::cqe, entries);
+    }
+
+    pub(crate) fn c(&self) -> &Shared<ibv_cq_ex> {
+        &self.c
+    }
+
+    /// Takes at most `most` completions, and calls `take` with each. Returns their number.
+    ///
+    /// # Errors
+    /// The session has ended, or the CQ has failed.
+    #[inline]
+    pub fn poll(&self, most: usize, mut take: impl FnMut(&Completion)) -> Result<usize> {
+        let mut taken = 0;
+        if self.has_kept.load(Ordering::Acquire) {
+            taken = self.poll_kept(most, &mut take);
+        }
+        let mut dropped = 0;
+        let polled = self.native.poll_each(most - taken, |completion| {
+            if completion.status != Status::Success && self.is_second(&completion) {
+                dropped += 1;
+            } else {
+                take(&completion);
+            }
+        });
+        taken += polled.or_errno()? - dropped;
+        if taken == 0 {
+            self.count_empty_poll();
+        } else if self.empty_polls.load(Ordering::Relaxed) != 0 {
+            self.empty_polls.store(0, Ordering::Relaxed);
+        }
+        Ok(taken)
+    }
+
+    /// Requests an event on the channel for the next completion, or the next solicited one.
+    pub(crate) fn arm(&self, request: Request) {
+        if let Some(channel) = &self.channel {
+            channel.arm(std::ptr::from_ref(self).addr());
+            // An error is impossible: the native CQ has the native channel.
+            let _ = self.native.arm(request);
+        }
+    }
+
+    /// Removes the completions of a QP that is destroyed: their `wr_id` may refer to freed memory of the program.
+    pub(crate) fn remove_completions(&self, pair: u32) {
+        let mut kept = lock(&self.kept);
+        kept.retain(|completion| completion.qp_number != pair);
+        // Ends: no worker adds completions of the QP any more, and those of other QPs are at most the entries of the CQ
+        // in one pass.
+        let most = self.native.capacity() as usize;
+        let _ = self.native.poll_each(most, |completion| {
+            if completion.qp_number != pair {
+                kept.push_back(completion);
+            }
+        });
+        self.has_kept.store(!kept.is_empty(), Ordering::Release);
+    }
+
+    /// Returns true for the second completion of a failed RDMA Write with Immediate, which is posted as a Write and
+    /// Immediate Data with the same `wr_id`.
+    #[cold]
+    fn is_second(&self, completion: &Completion) -> bool {
+        let mut failed = lock(&self.failed_write);
+        let key = Some((completion.qp_number, completion.wr_id));
+        match completion.completed {
+            Completed::Sent(Opcode::Write) => {
+                *failed = key;
+                false
+            }
+            Completed::Sent(Opcode::Immediate) => *failed == key,
+            _ => false,
+        }
+    }
+
+    #[cold]
+    fn poll_kept(&self, most: usize, take: &mut impl FnMut(&Completion)) -> usize {
+        let mut kept = lock(&self.kept);
+        let count = kept.len().min(most);
+        let mut taken = 0;
+        for completion in kept.drain(..count) {
+            if completion.status == Status::Success || !self.is_second(&completion) {
+                take(&completion);
+                taken += 1;
+            }
+        }
+        self.has_kept.store(!kept.is_empty(), Ordering::Release);
+        taken
+    }
+
+    fn count_empty_poll(&self) {
+        let mut count = self.empty_polls.load(Ordering::Relaxed) + 1;
+        if count >= POLLS_BEFORE_YIELD {
+            std::thread::yield_now();
+            count = POLLS_BEFORE_YIELD - POLLS_PER_YIELD;
+        }
+        self.empty_polls.store(count, Ordering::Relaxed);
+    }
+}
+
+impl Notified for CompletionQueue {
+    fn take_notified(&self) -> bool {
+        self.native.take_notified()
+    }
+
+    fn notify(&self) -> (*mut ibv_cq, *mut c_void) {
+        self.notifications.add();
+        (self.pointer(), self.c.read(fields::cq_context))
+    }
+}
+
+impl Target<String> for CompletionQueue {
+    fn handle(self: Arc<Self>, _message: String) {
+        self.context().events().push(IBV_EVENT_CQ_ERR, self.source());
+    }
+}
+
+impl EventSource for CompletionQueue {
+    fn element(&self) -> ibv_async_event__bindgen_ty_1 {
+        ibv_async_event__bindgen_ty_1 { cq: self.pointer() }
+    }
+
+    fn taken_events(&self) -> &Unacknowledged {
+        &self.async_events
+    }
+}

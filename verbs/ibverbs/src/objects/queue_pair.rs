@@ -1,0 +1,432 @@
+//! Queue pairs.
+//!
+//! The native queue pair exists from the creation on. The states RESET, INIT and RTR are kept here only. The connection
+//! manager connects the native queue pair, and the dispatcher sets RTS and ERR.
+
+use std::any::Any;
+use std::ffi::c_int;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use verbs_client::{Depths, PairEvent, QueuePairConfig};
+
+use crate::bindings::*;
+use crate::boundary::{Shared, fields};
+use crate::errno::{EINVAL, EOPNOTSUPP, OrErrno, Result};
+use crate::gate::Gate;
+use crate::lock::lock;
+use crate::objects::batch::Batch;
+use crate::objects::completion_queue::CompletionQueue;
+use crate::objects::context::Context;
+use crate::objects::device::{MAX_INLINE, MAX_SGES};
+use crate::objects::domain::Domain;
+use crate::objects::events::{EventSource, Source, Unacknowledged};
+use crate::objects::instance::{Instance, Target};
+use crate::objects::shared_receives::SharedReceiveQueue;
+use crate::registry::{Object, Use, Users, object};
+use crate::report;
+
+/// Receiver of the events of QPs, on the dispatcher's thread.
+pub(crate) trait PairEvents: Send + Sync {
+    /// The connection of a QP has changed. The state of the QP is already updated.
+    fn pair(&self, pair: &Arc<QueuePair>, event: PairEvent);
+}
+
+static HANDLER: OnceLock<Box<dyn PairEvents>> = OnceLock::new();
+
+/// Sets the receiver of the events of QPs. Only the first call has an effect.
+pub(crate) fn set_pair_events(handler: Box<dyn PairEvents>) {
+    // An error means that the handler is set already.
+    let _ = HANDLER.set(handler);
+}
+
+/// Owner of a QP in the connection manager.
+pub type Owner = Arc<dyn Any + Send + Sync>;
+
+/// A queue pair (QP) of type RC.
+#[repr(C)]
+pub struct QueuePair {
+    c: Shared<ibv_qp_ex>,
+    native: verbs_client::QueuePair,
+    /// True if every send request has a completion.
+    pub(crate) signals_all: bool,
+    domain: Use<Domain>,
+    send_queue: Use<CompletionQueue>,
+    receive_queue: Use<CompletionQueue>,
+    shared_receives: Option<Use<SharedReceiveQueue>>,
+    users: Users,
+    attributes: Mutex<Attributes>,
+    pub(crate) events: Unacknowledged,
+    owner: Mutex<Option<Owner>>,
+    /// Held from `ibv_wr_start` to `ibv_wr_complete`.
+    pub(crate) gate: Gate,
+    pub(crate) batch: Mutex<Batch>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Attributes {
+    cap: ibv_qp_cap,
+    access: u32,
+    depths: Depths,
+    /// True from the establishment of the connection on.
+    is_connected: bool,
+}
+
+object!(QueuePair, ibv_qp_ex);
+
+impl std::fmt::Debug for QueuePair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("QueuePair").field("number", &self.number()).finish_non_exhaustive()
+    }
+}
+
+impl QueuePair {
+    /// Creates a QP in the state RESET. `attributes` receives its actual capabilities. Its PD is ignored.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP`: the type is not RC. `EINVAL`: an object does not exist or belongs to another context, or the
+    /// capabilities exceed those of the device. The appliance refuses the QP, or the session has ended.
+    pub fn create(
+        domain: &Arc<Domain>,
+        attributes: &mut ibv_qp_init_attr_ex,
+    ) -> Result<Arc<QueuePair>> {
+        if attributes.qp_type != IBV_QPT_RC {
+            report::once(
+                "qp type",
+                format_args!(
+                    "queue pairs have the type RC; iWARP has no UD, UC, XRC or raw packets"
+                ),
+            );
+            return Err(EOPNOTSUPP);
+        }
+        let context = domain.context();
+        let send_queue = CompletionQueue::find(attributes.send_cq)?;
+        let receive_queue = CompletionQueue::find(attributes.recv_cq)?;
+        let shared = SharedReceiveQueue::from_nullable(attributes.srq)?;
+        let is_same = |other: &Arc<Context>| Arc::ptr_eq(other, context);
+        if !is_same(send_queue.context())
+            || !is_same(receive_queue.context())
+            || shared.as_ref().is_some_and(|shared| !is_same(shared.context()))
+        {
+            return Err(EINVAL);
+        }
+        let cap = &mut attributes.cap;
+        let limit = context.session().limits().posts;
+        if cap.max_send_wr > limit
+            || cap.max_recv_wr > limit
+            || cap.max_send_sge > MAX_SGES
+            || cap.max_recv_sge > MAX_SGES
+            || cap.max_inline_data > MAX_INLINE
+        {
+            return Err(EINVAL);
+        }
+        // With an SRQ the program's number is not used: one connection may take all receives.
+        let max_receives = match &shared {
+            Some(shared) => shared.attributes().max_wr,
+            None => cap.max_recv_wr.max(1),
+        };
+        let native = domain
+            .native()
+            .create_queue_pair(&QueuePairConfig {
+                send_completions: send_queue.native(),
+                receive_completions: receive_queue.native(),
+                max_sends: cap.max_send_wr.max(1),
+                max_receives,
+                copy_sources: false,
+                shared_receives: shared.as_ref().map(|shared| shared.native()),
+            })
+            .or_errno()?;
+        native.flush_after_end();
+        cap.max_send_sge = MAX_SGES;
+        cap.max_recv_sge = if shared.is_some() { 0 } else { MAX_SGES };
+        cap.max_inline_data = MAX_INLINE;
+        let cap = *cap;
+        let number = native.number();
+        let mut c = context.pair_functions();
+        c.qp_base = ibv_qp {
+            context: context.as_ptr(),
+            qp_context: attributes.qp_context,
+            pd: domain.pointer(),
+            send_cq: send_queue.pointer(),
+            recv_cq: receive_queue.pointer(),
+            srq: attributes.srq,
+            handle: number,
+            qp_num: number,
+            state: IBV_QPS_RESET,
+            qp_type: IBV_QPT_RC,
+            ..ibv_qp::default()
+        };
+        let depths = Depths { ird: 0, ord: 0 };
+        let pair = QueuePair {
+            c: Shared::new(c),
+            native,
+            signals_all: attributes.sq_sig_all != 0,
+            domain: Use::new(domain),
+            send_queue: Use::new(&send_queue),
+            receive_queue: Use::new(&receive_queue),
+            shared_receives: shared.as_ref().map(Use::new),
+            users: Users::default(),
+            attributes: Mutex::new(Attributes { cap, access: 0, depths, is_connected: false }),
+            events: Unacknowledged::default(),
+            owner: Mutex::default(),
+            gate: Gate::default(),
+            batch: Mutex::default(),
+        }
+        .register();
+        let target: Arc<dyn Target<PairEvent>> = pair.clone();
+        lock(&context.instance().objects).pairs.insert(number, Arc::downgrade(&target));
+        Ok(pair)
+    }
+
+    /// Destroys a QP, resets its connection and removes its completions. Waits until the program has acknowledged its
+    /// events.
+    ///
+    /// # Errors
+    /// `EINVAL`: there is no such QP.
+    pub fn destroy(pointer: *mut ibv_qp) -> Result<()> {
+        let pair = QueuePair::unregister(pointer.cast())?;
+        let context = pair.context().clone();
+        context.events().remove(&pair.source());
+        pair.events.wait();
+        // The owner may refer to the QP.
+        drop(lock(&pair.owner).take());
+        let number = pair.number();
+        let queues = [pair.send_queue.object().clone(), pair.receive_queue.object().clone()];
+        {
+            // The lock keeps the dispatcher from finding another QP with this number.
+            let mut objects = lock(&context.instance().objects);
+            objects.pairs.remove(&number);
+            drop(pair);
+        }
+        // Another QP may have the number by now. It has no completions yet, unless it is connected already.
+        queues.iter().for_each(|queue| queue.remove_completions(number));
+        Ok(())
+    }
+
+    /// Returns the QP of a pointer.
+    ///
+    /// # Errors
+    /// `EINVAL`: there is no such QP.
+    pub fn find(pointer: *mut ibv_qp) -> Result<Arc<QueuePair>> {
+        QueuePair::from_ptr(pointer.cast())
+    }
+
+    /// Returns the QP of a number.
+    pub fn by_number(instance: &Arc<Instance>, number: u32) -> Option<Arc<QueuePair>> {
+        let is_it = |pair: &Arc<QueuePair>| {
+            pair.number() == number && Arc::ptr_eq(pair.context().instance(), instance)
+        };
+        QueuePair::registry().all().into_iter().find(is_it)
+    }
+
+    /// Returns the pointer of the program.
+    pub fn pointer(&self) -> *mut ibv_qp {
+        self.c.get().cast()
+    }
+
+    /// Returns the number, as in completions.
+    pub fn number(&self) -> u32 {
+        self.native.number()
+    }
+
+    /// Returns the context.
+    pub fn context(&self) -> &Arc<Context> {
+        self.domain.context()
+    }
+
+    /// Returns the PD.
+    pub fn domain(&self) -> &Arc<Domain> {
+        self.domain.object()
+    }
+
+    /// Returns the CQ of the send queue.
+    pub fn send_queue(&self) -> &Arc<CompletionQueue> {
+        self.send_queue.object()
+    }
+
+    /// Returns the CQ of the receive queue.
+    pub fn receive_queue(&self) -> &Arc<CompletionQueue> {
+        self.receive_queue.object()
+    }
+
+    /// Returns the SRQ.
+    pub fn shared_receives(&self) -> Option<&Arc<SharedReceiveQueue>> {
+        self.shared_receives.as_ref().map(Use::object)
+    }
+
+    /// Returns the native QP.
+    #[inline]
+    pub fn native(&self) -> &verbs_client::QueuePair {
+        &self.native
+    }
+
+    pub(crate) fn c(&self) -> &Shared<ibv_qp_ex> {
+        &self.c
+    }
+
+    /// Returns the state.
+    #[inline]
+    pub fn state(&self) -> ibv_qp_state {
+        self.c.read(fields::state)
+    }
+
+    /// Sets the state.
+    pub fn set_state(&self, state: ibv_qp_state) {
+        self.c.write(fields::state, state);
+    }
+
+    /// Sets the IRD and ORD that a query returns.
+    pub fn set_depths(&self, depths: Depths) {
+        lock(&self.attributes).depths = depths;
+    }
+
+    /// Sets the owner in the connection manager, which [`destroy`](Self::destroy) drops.
+    pub fn set_owner(&self, owner: Option<Owner>) {
+        let previous = std::mem::replace(&mut *lock(&self.owner), owner);
+        drop(previous);
+    }
+
+    /// Returns the owner in the connection manager.
+    pub fn owner(&self) -> Option<Owner> {
+        lock(&self.owner).clone()
+    }
+
+    fn source(self: &Arc<Self>) -> Source {
+        let source: Arc<dyn EventSource> = self.clone();
+        Some(Arc::downgrade(&source))
+    }
+
+    /// Applies an event to the state.
+    fn apply(self: &Arc<Self>, event: &PairEvent) {
+        match event {
+            PairEvent::Established(connection) => {
+                let mut attributes = lock(&self.attributes);
+                attributes.depths = connection.depths;
+                attributes.is_connected = true;
+                if self.state() != IBV_QPS_ERR {
+                    self.set_state(IBV_QPS_RTS);
+                }
+            }
+            PairEvent::Rejected { .. } | PairEvent::ConnectFailed { .. } => {
+                self.set_state(IBV_QPS_ERR);
+            }
+            PairEvent::Disconnected { .. } | PairEvent::Failed { .. } => {
+                lock(&self.attributes).is_connected = false;
+                self.set_state(IBV_QPS_ERR);
+                if self.shared_receives.is_some() {
+                    self.context().events().push(IBV_EVENT_QP_LAST_WQE_REACHED, self.source());
+                }
+            }
+        }
+    }
+
+    /// Changes the state and other attributes.
+    ///
+    /// # Errors
+    /// `EINVAL`: the transition does not exist. `EOPNOTSUPP`: a connection without the connection manager, or a QP that
+    /// had a connection is to be reset.
+    pub fn modify(&self, attr: &ibv_qp_attr, mask: u32) -> Result<()> {
+        if mask & IBV_QP_CUR_STATE != 0 && attr.cur_qp_state != self.state() {
+            return Err(EINVAL);
+        }
+        if mask & IBV_QP_STATE != 0 {
+            self.change_state(attr.qp_state, mask)?;
+        }
+        let mut attributes = lock(&self.attributes);
+        if mask & IBV_QP_ACCESS_FLAGS != 0 {
+            attributes.access = attr.qp_access_flags;
+        }
+        if !attributes.is_connected {
+            if mask & IBV_QP_MAX_QP_RD_ATOMIC != 0 {
+                attributes.depths.ord = attr.max_rd_atomic.into();
+            }
+            if mask & IBV_QP_MAX_DEST_RD_ATOMIC != 0 {
+                attributes.depths.ird = attr.max_dest_rd_atomic.into();
+            }
+        }
+        Ok(())
+    }
+
+    fn change_state(&self, to: ibv_qp_state, mask: u32) -> Result<()> {
+        let by_number = IBV_QP_DEST_QPN | IBV_QP_AV | IBV_QP_RQ_PSN | IBV_QP_SQ_PSN;
+        let from = self.state();
+        match (from, to) {
+            (_, IBV_QPS_ERR) => {
+                if lock(&self.attributes).is_connected && from != IBV_QPS_ERR {
+                    // An error means that the connection has ended meanwhile.
+                    let _ = self.native.start_disconnect();
+                }
+            }
+            (_, IBV_QPS_RTR | IBV_QPS_RTS) if mask & by_number != 0 => {
+                report::once(
+                    "no connection manager",
+                    format_args!(
+                        "iWARP connects queue pairs through librdmacm only, not by their numbers; \
+                         for perftest, use the option -R"
+                    ),
+                );
+                return Err(EOPNOTSUPP);
+            }
+            // The connection manager was faster.
+            (IBV_QPS_RTS, IBV_QPS_RTR | IBV_QPS_RTS) => return Ok(()),
+            (IBV_QPS_RESET, IBV_QPS_RESET | IBV_QPS_INIT)
+            | (IBV_QPS_INIT, IBV_QPS_RESET | IBV_QPS_INIT | IBV_QPS_RTR | IBV_QPS_RTS)
+            | (IBV_QPS_RTR, IBV_QPS_RESET | IBV_QPS_RTS) => {}
+            // A native QP serves one connection.
+            (_, IBV_QPS_RESET) => return Err(EOPNOTSUPP),
+            _ => return Err(EINVAL),
+        }
+        self.set_state(to);
+        Ok(())
+    }
+
+    /// Returns the attributes.
+    pub fn query(&self) -> (ibv_qp_attr, ibv_qp_init_attr) {
+        let attributes = *lock(&self.attributes);
+        let state = self.state();
+        let depth = |depth: u16| depth.min(u8::MAX.into()) as u8;
+        let attr = ibv_qp_attr {
+            qp_state: state,
+            cur_qp_state: state,
+            path_mtu: self.context().device().mtu(),
+            path_mig_state: IBV_MIG_MIGRATED,
+            qp_access_flags: attributes.access,
+            cap: attributes.cap,
+            max_rd_atomic: depth(attributes.depths.ord),
+            max_dest_rd_atomic: depth(attributes.depths.ird),
+            port_num: 1,
+            ..ibv_qp_attr::default()
+        };
+        let init = ibv_qp_init_attr {
+            qp_context: self.c.read(fields::qp_context),
+            send_cq: self.send_queue.pointer(),
+            recv_cq: self.receive_queue.pointer(),
+            srq: self.shared_receives().map_or(std::ptr::null_mut(), |queue| queue.pointer()),
+            cap: attributes.cap,
+            qp_type: IBV_QPT_RC,
+            sq_sig_all: c_int::from(self.signals_all),
+        };
+        (attr, init)
+    }
+}
+
+impl Target<PairEvent> for QueuePair {
+    fn handle(self: Arc<Self>, event: PairEvent) {
+        self.apply(&event);
+        if let PairEvent::Failed { .. } = event {
+            self.context().events().push(IBV_EVENT_QP_FATAL, self.source());
+        }
+        if let Some(handler) = HANDLER.get() {
+            handler.pair(&self, event);
+        }
+    }
+}
+
+impl EventSource for QueuePair {
+    fn element(&self) -> ibv_async_event__bindgen_ty_1 {
+        ibv_async_event__bindgen_ty_1 { qp: self.pointer() }
+    }
+
+    fn taken_events(&self) -> &Unacknowledged {
+        &self.events
+    }
+}

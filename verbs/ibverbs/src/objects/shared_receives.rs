@@ -1,0 +1,153 @@
+//! Shared receive queues.
+
+use std::sync::{Arc, Mutex};
+
+use verbs_client::SharedReceivesEvent;
+
+use crate::bindings::*;
+use crate::boundary::Shared;
+use crate::errno::{EINVAL, OrErrno, Result};
+use crate::lock::lock;
+use crate::objects::context::Context;
+use crate::objects::device::MAX_SGES;
+use crate::objects::domain::Domain;
+use crate::objects::events::{EventSource, Source, Unacknowledged};
+use crate::objects::instance::Target;
+use crate::registry::{Object, Use, Users, object};
+
+/// A shared receive queue (SRQ).
+#[derive(Debug)]
+#[repr(C)]
+pub struct SharedReceiveQueue {
+    c: Shared<ibv_srq>,
+    native: verbs_client::SharedReceiveQueue,
+    domain: Use<Domain>,
+    users: Users,
+    /// Number of receives, and the requested limit.
+    attributes: Mutex<ibv_srq_attr>,
+    pub(crate) events: Unacknowledged,
+}
+
+object!(SharedReceiveQueue, ibv_srq);
+
+impl SharedReceiveQueue {
+    /// Creates an SRQ. `attributes` receives its actual capabilities.
+    ///
+    /// # Errors
+    /// `EINVAL`: more receives or SGEs than the device has. The appliance refuses the SRQ, or the session has ended.
+    pub fn create(
+        domain: &Arc<Domain>,
+        attributes: &mut ibv_srq_init_attr,
+    ) -> Result<Arc<SharedReceiveQueue>> {
+        let context = domain.context();
+        let wanted = &mut attributes.attr;
+        if wanted.max_wr == 0
+            || wanted.max_wr > context.session().limits().posts
+            || wanted.max_sge > MAX_SGES
+        {
+            return Err(EINVAL);
+        }
+        let native = domain.native().create_shared_receive_queue(wanted.max_wr).or_errno()?;
+        wanted.max_sge = MAX_SGES;
+        let c = ibv_srq {
+            context: context.as_ptr(),
+            srq_context: attributes.srq_context,
+            pd: domain.pointer(),
+            handle: native.number(),
+            ..ibv_srq::default()
+        };
+        let number = native.number();
+        let queue = SharedReceiveQueue {
+            c: Shared::new(c),
+            native,
+            domain: Use::new(domain),
+            users: Users::default(),
+            attributes: Mutex::new(ibv_srq_attr { srq_limit: 0, ..attributes.attr }),
+            events: Unacknowledged::default(),
+        }
+        .register();
+        let target: Arc<dyn Target<SharedReceivesEvent>> = queue.clone();
+        let objects = &context.instance().objects;
+        lock(objects).shared_receives.insert(number, Arc::downgrade(&target));
+        Ok(queue)
+    }
+
+    /// Destroys an SRQ. Waits until the program has acknowledged its events.
+    ///
+    /// # Errors
+    /// `EINVAL`: there is no such SRQ. `EBUSY`: QPs use it.
+    pub fn destroy(pointer: *mut ibv_srq) -> Result<()> {
+        let queue = SharedReceiveQueue::unregister(pointer)?;
+        let context = queue.context().clone();
+        context.events().remove(&queue.source());
+        queue.events.wait();
+        // The lock keeps the dispatcher from finding another SRQ with this number.
+        let mut objects = lock(&context.instance().objects);
+        objects.shared_receives.remove(&queue.native.number());
+        drop(queue);
+        Ok(())
+    }
+
+    /// Requests an event when fewer than `limit` receives remain; 0 ends the request.
+    ///
+    /// # Errors
+    /// `EINVAL`: the SRQ has fewer receives. The session has ended.
+    pub fn set_limit(&self, limit: u32) -> Result<()> {
+        let mut attributes = lock(&self.attributes);
+        if limit > attributes.max_wr {
+            return Err(EINVAL);
+        }
+        self.native.set_limit(limit).or_errno()?;
+        attributes.srq_limit = limit;
+        Ok(())
+    }
+
+    /// Returns the number of receives, and the requested limit.
+    pub fn attributes(&self) -> ibv_srq_attr {
+        *lock(&self.attributes)
+    }
+
+    fn source(self: &Arc<Self>) -> Source {
+        let source: Arc<dyn EventSource> = self.clone();
+        Some(Arc::downgrade(&source))
+    }
+
+    /// Returns the context.
+    pub fn context(&self) -> &Arc<Context> {
+        self.domain.context()
+    }
+
+    /// Returns the native SRQ.
+    pub fn native(&self) -> &verbs_client::SharedReceiveQueue {
+        &self.native
+    }
+
+    /// Returns the address of the C structure.
+    pub fn pointer(&self) -> *mut ibv_srq {
+        self.c.get()
+    }
+}
+
+impl Target<SharedReceivesEvent> for SharedReceiveQueue {
+    fn handle(self: Arc<Self>, event: SharedReceivesEvent) {
+        let kind = match event {
+            SharedReceivesEvent::Low => {
+                // The event ends the request.
+                lock(&self.attributes).srq_limit = 0;
+                IBV_EVENT_SRQ_LIMIT_REACHED
+            }
+            SharedReceivesEvent::Failed { .. } => IBV_EVENT_SRQ_ERR,
+        };
+        self.context().events().push(kind, self.source());
+    }
+}
+
+impl EventSource for SharedReceiveQueue {
+    fn element(&self) -> ibv_async_event__bindgen_ty_1 {
+        ibv_async_event__bindgen_ty_1 { srq: self.pointer() }
+    }
+
+    fn taken_events(&self) -> &Unacknowledged {
+        &self.events
+    }
+}

@@ -4,6 +4,7 @@ use std::sync::PoisonError;
 
 use super::connection::{Connection, End};
 use super::memory::REGIONS;
+use super::numbers::{access, rdmap};
 use crate::message::Kind;
 
 /// Bytes of an Atomic Request header.
@@ -12,25 +13,25 @@ const REQUEST: usize = 52;
 impl Connection<'_> {
     /// Checks and executes an Atomic Request, and queues its response.
     pub(super) fn atomic(&mut self, message: &[u8]) -> Result<(), End> {
-        self.check("atomic-length", message.len() != REQUEST, (0, 2, 7))?;
+        self.check("atomic-length", message.len() != REQUEST, rdmap::CATASTROPHIC)?;
         let Some(m) = message.first_chunk::<REQUEST>() else { return Ok(()) };
         let word = |at: usize| u32::from_be_bytes([m[at], m[at + 1], m[at + 2], m[at + 3]]);
         let long = |at: usize| u64::from(word(at)) << 32 | u64::from(word(at + 4));
         let code = word(0) & 0xf;
-        if word(0) >> 4 != 0 && !self.config.flaws.makes("atomic-reserved-is-ignored") {
+        if word(0) >> 4 != 0 && !self.makes("atomic-reserved-is-ignored") {
             return Err(End::Error);
         }
-        self.check("atomic-code", !matches!(code, 0 | 2), (0, 2, 6))?;
+        self.check("atomic-code", !matches!(code, 0 | 2), rdmap::UNEXPECTED_OPCODE)?;
         let region = self.region(word(8));
-        self.check("atomic-stag", region.is_none(), (0, 1, 0))?;
+        self.check("atomic-stag", region.is_none(), rdmap::INVALID_STAG)?;
         let at = region.unwrap_or(0);
-        self.check("atomic-access", REGIONS[at].access & 4 == 0, (0, 1, 2))?;
+        self.check("atomic-access", REGIONS[at].access & access::ATOMIC == 0, rdmap::ACCESS)?;
         let to = long(12);
         let end = to.checked_add(8);
         let limit = self.limit(at);
         let inside = to >= REGIONS[at].base && end.is_some_and(|e| e <= limit);
-        self.check("atomic-bounds", !inside, (0, 1, 1))?;
-        self.check("atomic-alignment", !to.is_multiple_of(8), (0, 2, 7))?;
+        self.check("atomic-bounds", !inside, rdmap::BOUNDS)?;
+        self.check("atomic-alignment", !to.is_multiple_of(8), rdmap::CATASTROPHIC)?;
         let from = to.wrapping_sub(REGIONS[at].base) as usize;
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         let mut old = 0;

@@ -10,6 +10,7 @@ use oracle::segment::Terminate;
 
 use super::Config;
 use super::memory::{BUFFER, Bytes, Queues, REGIONS};
+use super::numbers::{TerminateError, llp};
 use crate::device::Service;
 use crate::encode::{self, Frame, Numbers};
 use crate::message::Kind;
@@ -251,13 +252,13 @@ impl<'a> Connection<'a> {
     fn negotiated(&mut self, data: &[u8]) -> Result<(), End> {
         let word = |at: usize| data.get(at..at + 2).map_or(0, |b| u16::from_be_bytes([b[0], b[1]]));
         let ord = word(2) & 0x3fff;
-        self.check("ird", ord > DEPTH && ord != 0x3fff, (2, 0, 6))?;
+        self.check("ird", ord > DEPTH && ord != 0x3fff, llp::INSUFFICIENT_IRD)?;
         let ours = u16::from(self.config.ready);
         if ours & 8 == 0 {
             return Ok(());
         }
         let common = ours & (word(0) >> 14 << 2 | word(2) >> 14) & 7;
-        self.check("ready", common == 0, (2, 0, 7))?;
+        self.check("ready", common == 0, llp::NO_MATCHING_RTR)?;
         match common {
             c if c & 2 != 0 => self.send(Kind::Write, "stag=1 to=0 len=0"),
             c if c & 1 != 0 => self.send(Kind::Read, "stag=1 to=0 len=0 sink=0"),
@@ -331,7 +332,7 @@ impl<'a> Connection<'a> {
         &mut self,
         check: &str,
         wrong: bool,
-        error: (u8, u8, u8),
+        error: TerminateError,
     ) -> Result<(), End> {
         if !wrong || !self.makes(check) {
             return Ok(());

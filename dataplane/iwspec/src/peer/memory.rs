@@ -7,7 +7,7 @@ pub(super) const BUFFER: usize = 4096;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Region {
     pub(super) stag: u32,
-    /// Bits: 1 write, 2 read, 4 atomics.
+    /// Bits of [`access`](super::numbers::access).
     pub(super) access: u8,
     pub(super) base: u64,
     pub(super) length: usize,

@@ -7,6 +7,7 @@ use oracle::segment::{Model, READ_HEADER, ReadRequest, Segment, TAGGED_HEADER, U
 
 use super::connection::{Connection, End};
 use super::memory::{BUFFER, REGIONS};
+use super::numbers::{access, opcode, rdmap, tagged, untagged};
 use crate::device::Service;
 use crate::message::Kind;
 use crate::stream::Stream;
@@ -21,7 +22,7 @@ const MAX_OFFSET: usize = 1 << 20;
 /// Bytes of the timestamps option (RFC 7323 §3.2, appendix A).
 const TIMESTAMPS: usize = 12;
 
-/// Returns MULPDU for an EMSS of `emss` bytes with markers (RFC 5044 §4.5), limited to [`MULPDU`].
+/// Returns the MULPDU with markers and CRC for an EMSS (RFC 5044 §4.5), bytes; at least 128 and at most [`MULPDU`].
 fn mulpdu(emss: usize) -> usize {
     emss.saturating_sub(6 + 4 * emss.div_ceil(512) + emss % 4).clamp(128, MULPDU)
 }
@@ -31,15 +32,19 @@ impl Connection<'_> {
     pub(super) fn segment(&mut self) -> Result<(), End> {
         let tagged = self.current.first().is_some_and(|c| c & 0x80 != 0);
         let length = self.current.len();
-        self.check("tagged-short", tagged && length < TAGGED_HEADER, (1, 1, 4))?;
-        self.check("untagged-short", !tagged && length < UNTAGGED_HEADER, (1, 2, 6))?;
+        self.check("tagged-short", tagged && length < TAGGED_HEADER, tagged::INVALID_VERSION)?;
+        self.check(
+            "untagged-short",
+            !tagged && length < UNTAGGED_HEADER,
+            untagged::INVALID_VERSION,
+        )?;
         let Some(s) = Segment::parse(&self.current) else { return Ok(()) };
         let version = (
             if tagged { "tagged-version" } else { "untagged-version" },
-            if tagged { (1, 1, 4) } else { (1, 2, 6) },
+            if tagged { tagged::INVALID_VERSION } else { untagged::INVALID_VERSION },
         );
         self.check(version.0, s.version != 1, version.1)?;
-        if s.reserved != 0 && !self.config.flaws.makes("ddp-reserved-is-ignored") {
+        if s.reserved != 0 && !self.makes("ddp-reserved-is-ignored") {
             return Err(End::Error);
         }
         match s.model {
@@ -51,9 +56,9 @@ impl Connection<'_> {
     }
 
     fn rdmap(&mut self, s: &Segment, allowed: bool) -> Result<(), End> {
-        self.check("rdmap-version", s.rdmap_version() != 1, (0, 2, 5))?;
-        self.check("opcode", !allowed, (0, 2, 6))?;
-        if s.rdmap_reserved() != 0 && !self.config.flaws.makes("rdmap-reserved-is-ignored") {
+        self.check("rdmap-version", s.rdmap_version() != 1, rdmap::INVALID_VERSION)?;
+        self.check("opcode", !allowed, rdmap::UNEXPECTED_OPCODE)?;
+        if s.rdmap_reserved() != 0 && !self.makes("rdmap-reserved-is-ignored") {
             return Err(End::Error);
         }
         Ok(())
@@ -61,29 +66,29 @@ impl Connection<'_> {
 
     fn tagged(&mut self, s: &Segment, stag: u32, to: u64) -> Result<(), End> {
         let length = s.payload.len();
-        let response = s.opcode() == 2;
-        if length > 0 || !self.config.flaws.makes("zero-length-is-unchecked") {
+        let response = s.opcode() == opcode::READ_RESPONSE;
+        if length > 0 || !self.makes("zero-length-is-unchecked") {
             let region = self.region(stag);
             let reading = self.queues.reading.is_some_and(|(sink, _, _)| sink == stag);
-            let writable =
-                region.is_some_and(|at| REGIONS[at].access & 1 != 0) || response && reading;
-            self.check("stag", !writable, (1, 1, 0))?;
+            let writable = region.is_some_and(|at| REGIONS[at].access & access::WRITE != 0)
+                || response && reading;
+            self.check("stag", !writable, tagged::INVALID_STAG)?;
             let Some(at) = region else { return Ok(()) };
             let end = to.checked_add(length as u64);
-            self.check("wrap", end.is_none(), (1, 1, 3))?;
+            self.check("wrap", end.is_none(), tagged::TO_WRAP)?;
             let inside = to >= REGIONS[at].base && end.is_some_and(|e| e <= self.limit(at));
             if !inside && self.behaves("place-before-check") {
                 self.place(at, to, &s.payload);
             }
-            self.check("bounds", !inside, (1, 1, 1))?;
-            self.rdmap(s, matches!(s.opcode(), 0 | 2))?;
+            self.check("bounds", !inside, tagged::BOUNDS)?;
+            self.rdmap(s, matches!(s.opcode(), opcode::WRITE | opcode::READ_RESPONSE))?;
             let behind = std::mem::replace(&mut self.queues.within_write, !s.last);
             let lost = behind && self.behaves("lose-later-segments");
             if !self.behaves("lose-writes") && !lost {
                 self.place(at, to.wrapping_add(u64::from(self.behaves("misplace"))), &s.payload);
             }
         } else {
-            self.rdmap(s, matches!(s.opcode(), 0 | 2))?;
+            self.rdmap(s, matches!(s.opcode(), opcode::WRITE | opcode::READ_RESPONSE))?;
             if self.behaves("clear-on-zero") {
                 self.place(0, REGIONS[0].base, &[0; 64]);
             }
@@ -134,7 +139,7 @@ impl Connection<'_> {
             }
             None => true,
         };
-        self.check("response", wrong, (1, 1, 0))?;
+        self.check("response", wrong, tagged::INVALID_STAG)?;
         let Some((sink, next, left)) = self.queues.reading else { return Ok(()) };
         self.queues.reading = Some((sink, next + u64::from(length), left.saturating_sub(length)));
         if s.last {
@@ -152,46 +157,54 @@ impl Connection<'_> {
         msn: u32,
         mo: u32,
     ) -> Result<(), End> {
-        self.check("queue", qn > 2, (1, 2, 1))?;
+        self.check("queue", qn > 2, untagged::INVALID_QN)?;
         let queue = qn.min(3) as usize;
         let ahead = msn.wrapping_sub(self.queues.msn[queue]);
-        self.check("buffer", (1..1 << 16).contains(&ahead), (1, 2, 2))?;
-        self.check("msn", ahead != 0, (1, 2, 3))?;
+        self.check("buffer", (1..1 << 16).contains(&ahead), untagged::NO_BUFFER)?;
+        self.check("msn", ahead != 0, untagged::INVALID_MSN)?;
         let (from, have) = (mo as usize, self.queues.partial[queue].bytes);
-        self.check("too-long", have + s.payload.len() > BUFFER, (1, 2, 5))?;
+        self.check("too-long", have + s.payload.len() > BUFFER, untagged::TOO_LONG)?;
         let early = from != have && self.behaves("increasing-only");
         let hole = s.last && from.saturating_add(s.payload.len()) != have + s.payload.len();
-        self.check("mo", hole || early || from > MAX_OFFSET, (1, 2, 4))?;
-        let allowed = matches!((qn, s.opcode()), (0, 3..=6 | 8 | 9) | (1, 1 | 10) | (2, 7));
+        self.check("mo", hole || early || from > MAX_OFFSET, untagged::INVALID_MO)?;
+        let allowed = match s.opcode() {
+            opcode::SEND..=opcode::SEND_SE_INVALIDATE
+            | opcode::IMMEDIATE
+            | opcode::IMMEDIATE_SE => qn == 0,
+            opcode::READ_REQUEST | opcode::ATOMIC_REQUEST => qn == 1,
+            opcode::TERMINATE => qn == 2,
+            _ => false,
+        };
         self.rdmap(s, allowed)?;
-        let partial = &mut self.queues.partial[queue];
-        partial.place(from.min(MAX_OFFSET), &s.payload);
-        if !s.last && !self.config.flaws.behaves("deliver-segments") {
+        self.queues.partial[queue].place(from.min(MAX_OFFSET), &s.payload);
+        if !s.last && !self.behaves("deliver-segments") {
             return Ok(());
         }
-        let message = std::mem::take(partial).data;
+        let message = std::mem::take(&mut self.queues.partial[queue]).data;
         let counter = if self.behaves("one-counter") { 0..4 } else { queue..queue + 1 };
         self.queues.msn[counter].fill(msn.wrapping_add(1));
         match s.opcode() {
-            1 => self.read_request(&message),
-            10 => self.atomic(&message),
-            8 | 9 => {
-                self.check("immediate-length", message.len() != 8, (0, 2, 7))?;
+            opcode::READ_REQUEST => self.read_request(&message),
+            opcode::ATOMIC_REQUEST => self.atomic(&message),
+            opcode::IMMEDIATE | opcode::IMMEDIATE_SE => {
+                self.check("immediate-length", message.len() != 8, rdmap::CATASTROPHIC)?;
                 self.deliver(&message);
                 Ok(())
             }
-            7 if self.behaves("continue-after-terminate") => Ok(()),
-            7 => {
+            opcode::TERMINATE if self.behaves("continue-after-terminate") => Ok(()),
+            opcode::TERMINATE => {
                 if self.behaves("answer-terminate") {
                     self.send(Kind::Terminate, "layer=0 type=2 code=7");
                     self.flush()?;
                 }
                 Err(End::Error)
             }
-            opcode => {
+            send => {
+                let invalidates =
+                    matches!(send, opcode::SEND_INVALIDATE | opcode::SEND_SE_INVALIDATE);
                 if invalidate != 0
-                    && matches!(opcode, 3 | 5)
-                    && !self.config.flaws.makes("invalidate-is-ignored")
+                    && matches!(send, opcode::SEND | opcode::SEND_SE)
+                    && !self.makes("invalidate-is-ignored")
                 {
                     return Err(End::Error);
                 }
@@ -199,8 +212,8 @@ impl Connection<'_> {
                 if std::mem::take(&mut self.ready) && message.is_empty() {
                     return if self.behaves("ready-to-ulp") { Err(End::Error) } else { Ok(()) };
                 }
-                self.check("invalidate", matches!(opcode, 4 | 6) && !known, (0, 1, 0))?;
-                if matches!(opcode, 4 | 6) && !self.behaves("keep-invalidated") {
+                self.check("invalidate", invalidates && !known, rdmap::INVALID_STAG)?;
+                if invalidates && !self.behaves("keep-invalidated") {
                     self.queues.invalidated.push(invalidate);
                 }
                 self.deliver(&message);
@@ -210,19 +223,19 @@ impl Connection<'_> {
     }
 
     fn read_request(&mut self, message: &[u8]) -> Result<(), End> {
-        self.check("read-length", message.len() != READ_HEADER, (0, 2, 7))?;
+        self.check("read-length", message.len() != READ_HEADER, rdmap::CATASTROPHIC)?;
         let Some(r) = ReadRequest::parse(message) else { return Ok(()) };
         let mut data = vec![];
-        if r.size > 0 || !self.config.flaws.makes("zero-length-is-unchecked") {
+        if r.size > 0 || !self.makes("zero-length-is-unchecked") {
             let region = self.region(r.source_stag);
-            self.check("read-stag", region.is_none(), (0, 1, 0))?;
+            self.check("read-stag", region.is_none(), rdmap::INVALID_STAG)?;
             let at = region.unwrap_or(0);
-            self.check("read-access", REGIONS[at].access & 2 == 0, (0, 1, 2))?;
+            self.check("read-access", REGIONS[at].access & access::READ == 0, rdmap::ACCESS)?;
             let end = r.source_to.checked_add(u64::from(r.size));
-            self.check("read-wrap", end.is_none(), (0, 1, 4))?;
+            self.check("read-wrap", end.is_none(), rdmap::TO_WRAP)?;
             let limit = self.limit(at);
             let inside = r.source_to >= REGIONS[at].base && end.is_some_and(|e| e <= limit);
-            self.check("read-bounds", !inside, (0, 1, 1))?;
+            self.check("read-bounds", !inside, rdmap::BOUNDS)?;
             let from = r.source_to.wrapping_sub(REGIONS[at].base) as usize;
             let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
             data = memory[at].iter().copied().skip(from).take(r.size as usize).collect();
@@ -316,8 +329,7 @@ impl Connection<'_> {
         let (to, stag, size) = (number(0, 8), number(8, 12), number(12, 16).min(PING));
         if stag == 0 {
             // The server requests the announcement of the next buffer.
-            let at = (self.queues.rounds % 2) as usize;
-            self.announce(at);
+            self.announce();
             return;
         }
         let (sink, base) = (REGIONS[0].stag, REGIONS[0].base);
@@ -333,8 +345,8 @@ impl Connection<'_> {
         }
     }
 
-    /// Announces the buffer of an rping client. Source and sink are the same buffer, so `_which` has no effect.
-    pub(super) fn announce(&mut self, _which: usize) {
+    /// Announces the buffer of an rping client, which is source and sink.
+    pub(super) fn announce(&mut self) {
         let (stag, base) = (REGIONS[0].stag, REGIONS[0].base);
         self.hold(Kind::Send, format!("data=hex:{base:016x}{stag:08x}{PING:08x}"));
         self.release();

@@ -8,6 +8,7 @@ mod connection;
 pub mod flaws;
 mod memory;
 mod messages;
+mod numbers;
 pub mod sctp;
 mod stream;
 

@@ -11,6 +11,7 @@ use wire::sctp::Packet;
 
 use super::connection::{Connection, End};
 use super::memory::{Bytes, REGIONS, initial_memory};
+use super::numbers::llp;
 use super::{Config, Peer, start};
 use crate::device::Service;
 use crate::message::{Kind, Message};
@@ -276,13 +277,13 @@ impl PeerSession<'_> {
         }
         let c = &mut self.connection;
         c.current.clear();
-        c.check("sctp-unordered", !chunk.unordered, (2, 0, 5))?;
-        c.check("sctp-ppid", !matches!(chunk.ppid, SEGMENT | CONTROL), (2, 0, 5))?;
+        c.check("sctp-unordered", !chunk.unordered, llp::CATASTROPHIC)?;
+        c.check("sctp-ppid", !matches!(chunk.ppid, SEGMENT | CONTROL), llp::CATASTROPHIC)?;
         if chunk.ppid != CONTROL {
             return c.take_segment(chunk.data.get(2..).unwrap_or(&[]));
         }
         let kind = control.map_or(Kind::Control, |m| m.kind);
-        c.check("sctp-function", kind == Kind::Control, (2, 0, 5))?;
+        c.check("sctp-function", kind == Kind::Control, llp::CATASTROPHIC)?;
         if kind == Kind::Control {
             return Ok(());
         }
@@ -295,7 +296,7 @@ impl PeerSession<'_> {
             self.control(Kind::End, "", chunk.stream, settings, core);
             return Ok(());
         }
-        c.check("sctp-sequence", true, (2, 0, 5))
+        c.check("sctp-sequence", true, llp::CATASTROPHIC)
     }
 
     /// Processes an Initiate, and accepts the session unless the Initiate is invalid.

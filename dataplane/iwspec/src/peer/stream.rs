@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::connection::{Connection, End};
+use super::numbers::llp;
 use crate::device::Service;
 use crate::message::Kind;
 
@@ -21,7 +22,7 @@ impl Connection<'_> {
     pub(super) fn initiate(mut self) {
         let result = self.startup_initiator().and_then(|()| {
             if self.config.service == Service::Rping {
-                self.announce(0);
+                self.announce();
             }
             if self.config.service == Service::Perftest {
                 self.send(Kind::Send, "data=hex:362e3036000000000000000000000000");
@@ -57,8 +58,8 @@ impl Connection<'_> {
             let low = if self.makes("marker-low-bits-are-ignored") { 3 } else { 0 };
             let wrong_marker = fpdu.markers.iter().any(|m| m.pointer & !low != m.expected);
             self.current.clear();
-            self.check("crc", wrong_crc, (2, 0, 2))?;
-            self.check("marker", wrong_marker, (2, 0, 3))?;
+            self.check("crc", wrong_crc, llp::CRC)?;
+            self.check("marker", wrong_marker, llp::MARKER)?;
             self.first_fpdu = true;
             self.current = fpdu.ulpdu;
             self.segment()?;
@@ -69,7 +70,7 @@ impl Connection<'_> {
         match self.read(Instant::now() + Duration::from_secs(60)) {
             Err(End::Closed) if !self.input.is_empty() => {
                 self.current.clear();
-                self.check("fin-in-fpdu", true, (2, 0, 1))?;
+                self.check("fin-in-fpdu", true, llp::CLOSED)?;
                 Err(End::Closed)
             }
             result => result,

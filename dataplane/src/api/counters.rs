@@ -103,7 +103,8 @@ counters! {
         /// Resets, ABORTs and INIT ACKs not sent because of the rate limit. The packets that they would answer are
         /// counted elsewhere.
         answers_limited: Counter,
-        /// Answers and last segments of streams not sent: no packet buffer, or no room in the transmit ring.
+        /// Answers and last segments of streams not sent, because no packet buffer was free or the transmit ring was
+        /// full.
         answers_lost: Counter,
     }
     /// Neighbours, fragments, ICMP and path MTUs.
@@ -192,18 +193,18 @@ counters! {
         host_too_long: Counter,
         /// Frames of the host not sent because its kernel had already sealed them, with an SA of this appliance.
         unsent_twice: Counter,
-        /// Frames of the host not sent because no policy applies to them: neither IP nor ARP, LLDP or EAPOL, or two
-        /// tags.
+        /// Frames of the host not sent, because policies cannot classify them: frames with two tags, and frames other
+        /// than IP, ARP, LLDP and EAPOL.
         unsent_unclassified: Counter,
-        /// Frames of other workers and NAT keepalives not sent: the transmit ring was full, or no packet buffer was
-        /// free for a keepalive.
+        /// Frames of other workers and NAT keepalives not sent, because the transmit ring was full or, for a keepalive,
+        /// no packet buffer was free.
         unsent_full: Counter,
         /// Frames forwarded to the worker with their SA for sealing, and Packet Too Big messages to the worker of a
         /// flow.
         mesh_seal_out: Counter,
         /// Frames received from other workers for sealing, and Packet Too Big messages from them.
         mesh_seal_in: Counter,
-        /// IPsec notices lost: above the rate limit, or because the control thread was too slow.
+        /// IPsec notices lost because of their rate limit, or because the control thread was too slow.
         ipsec_notices_lost: Counter,
     }
     /// Streams of TCP and SCTP.

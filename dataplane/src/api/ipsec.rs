@@ -17,7 +17,7 @@ use crate::ids::WorkerId;
 pub struct IpsecConfig {
     /// Policies, and the action for packets that match none.
     pub policies: Spd<Protection>,
-    /// Owner of each [`Protection`] (a policy that protects), by index: the worker that uses its SAs.
+    /// Worker that uses the SAs of each [`Protection`] (a policy that protects), by index.
     pub owners: Vec<WorkerId>,
     /// SAs to install at the start.
     pub sas: Vec<SaConfig>,
@@ -79,7 +79,7 @@ pub enum SaChange {
     Policies {
         /// The new policies.
         policies: Arc<Spd<Protection>>,
-        /// Owner of each [`Protection`] (a policy that protects), by index: the worker that uses its SAs.
+        /// Worker that uses the SAs of each [`Protection`] (a policy that protects), by index.
         owners: Arc<[WorkerId]>,
     },
     /// Adds an SA. An outbound SA seals its policy's packets from then on.

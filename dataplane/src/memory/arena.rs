@@ -6,9 +6,9 @@
 //!  view of a region        |  c  |  a  |                           parts in any order, contiguous in the view
 //! ```
 //!
-//! An arena is sparse and its size is sealed: a page is allocated when the program first uses it, or when a view with
-//! it is created. The pages of a view are present, and locked if `RLIMIT_MEMLOCK` allows it. The program can still free
-//! pages (`MADV_REMOVE`): a worker's next access to such a page takes a page fault and reads zeros.
+//! An arena is sparse and its size is sealed: a page is allocated when the program first uses it, or when a view that
+//! contains it is created. The pages of a view are present, and locked if `RLIMIT_MEMLOCK` allows it. The program can
+//! still free pages (`MADV_REMOVE`). A worker's next access to such a page takes a page fault and reads zeros.
 //!
 //! A view counts as stable memory: as verbs require, the program must not change a posted source before its completion.
 //! If the program does, retransmissions differ from the first transmission, which harms that stream alone.

@@ -128,7 +128,7 @@ impl Mapping {
     }
 
     /// Returns the `len` bytes at `at` of this slab, which stays mapped until `slot` is dropped. `at` is a multiple of
-    /// the page size, and no other slot has a page of these bytes.
+    /// the page size, and the pages of these bytes belong to no other slot.
     pub(super) fn slot(&self, at: usize, len: usize, slot: Slot) -> Mapping {
         assert!(len <= self.len && at <= self.len - len);
         // SAFETY: `at` lies inside the mapping or at its end, checked above.
@@ -327,8 +327,9 @@ impl Mapping {
     pub(super) fn fetch_update(&self, at: usize, update: impl Fn(u64) -> u64) -> u64 {
         assert!(at.is_multiple_of(8) && self.len >= 8 && at <= self.len - 8);
         // SAFETY: the eight bytes lie inside the mapping (checked above), which outlives the reference. They are
-        // aligned, because a mapping is page-aligned. Plain copies may race as they do among themselves (see `Sync`): a
-        // peer that mixes them with atomics reads a mix of bytes (RFC 7306 §5), and an atomic has no invalid values.
+        // aligned, because a mapping is page-aligned. Plain copies may race with this access, as they do among
+        // themselves (see `Sync`). A peer that mixes copies with atomics reads a mix of bytes (RFC 7306 §5). An atomic
+        // has no invalid values.
         let value = unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(at).cast()) };
         let mut original = value.load(Ordering::Relaxed);
         loop {
@@ -444,7 +445,7 @@ impl Mapping {
     /// Frees the pages of a slot. Pages that become present again contain zeros.
     fn free_pages(&self) {
         // SAFETY: the range is this slot's and begins at a page boundary. The kernel rounds its end up to a whole page,
-        // and no other slot has a byte of these pages. No pointer into them is left.
+        // and these pages belong to no other slot. No pointer into them is left.
         let freed = unsafe {
             let start = self.start.as_ptr().cast();
             rustix::mm::madvise(start, self.len, Advice::LinuxDontneedLocked)

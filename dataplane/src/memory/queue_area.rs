@@ -134,8 +134,8 @@ impl QueueArea {
     fn part(&self, offset: u64, words: usize) -> Result<&'static [Word], QueueError> {
         let part: *const [Word] = session::part(self.words(), offset, words)?;
         // SAFETY: `part` points into the mapping, which exists while any clone of the area does. Only the queues of
-        // this module keep the reference. Each owns a clone of the area that is dropped after the reference, and
-        // returns no borrow of the words that outlives the queue.
+        // this module keep the reference. Each queue owns a clone of the area, drops the reference before the clone,
+        // and returns no borrow of the words that outlives the queue.
         Ok(unsafe { &*part })
     }
 }

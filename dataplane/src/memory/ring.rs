@@ -339,8 +339,8 @@ impl SharedMap {
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8) && at + 8 <= self.len, "offset {at} outside the ring");
         // SAFETY: `at + 8 <= len` (checked above); aligned to 8, because mappings are page-aligned; valid as long as
-        // `self`. Other processes only read the bytes. The object is sealed against shrinking, so the page exists. A
-        // read-only mapping is only loaded from: `Consumer` never stores.
+        // `self`. Other processes only read the bytes. The object is sealed against shrinking, so the page exists.
+        // `Consumer` only loads, so nothing is stored to a read-only mapping.
         unsafe { &*self.start.as_ptr().byte_add(at) }
     }
 }

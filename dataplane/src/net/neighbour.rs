@@ -50,7 +50,7 @@ const RETRANS: Duration = Duration::from_secs(1);
 const MAX_SOLICITS: u8 = 3;
 /// Time after a failed resolution in which the address is not resolved again.
 const FAILURE_HOLD: Duration = Duration::from_secs(1);
-/// Minimum delay from a scan of all entries to the next scan that it schedules, so that scans are rare.
+/// Minimum delay between a scan of all entries and the next scan that it schedules, so that scans are rare.
 const SCAN: Duration = Duration::from_millis(10);
 /// Maximum number of entries examined to find one to evict.
 const MAX_EVICT_SCAN: usize = 16;
@@ -451,9 +451,9 @@ impl NeighbourCache {
         Some(at)
     }
 
-    /// Removes an unpinned entry from the index and returns its position: one that is stale, or whose resolution failed
-    /// at least a second ago. With `unsolicited_only`, only an unsolicited entry. At most [`MAX_EVICT_SCAN`] entries
-    /// are examined. Of these, unsolicited entries are preferred, then the least recently used.
+    /// Removes one unpinned entry from the index and returns its position. The entry is stale, or its resolution failed
+    /// at least a second ago; with `unsolicited_only` it is also unsolicited. At most [`MAX_EVICT_SCAN`] entries are
+    /// examined. Of these, unsolicited entries are preferred, then the least recently used.
     fn evict(&mut self, unsolicited_only: bool, now: Instant) -> Option<usize> {
         let mut oldest: Option<usize> = None;
         for _ in 0..MAX_EVICT_SCAN.min(self.entries.len()) {

@@ -1,4 +1,4 @@
-//! The headers in front of a flow's segments, written once and patched per frame ([`Path`]). [`TxChecksum`] says
+//! The headers in front of a flow's segments, written once and patched per frame ([`Path`]). [`TxChecksum`] specifies
 //! whether the worker or the device computes each checksum of a sent packet. [`write_ip_frame`] writes single IP
 //! packets that belong to no flow.
 //!

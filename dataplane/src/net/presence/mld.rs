@@ -1,5 +1,5 @@
-//! Multicast Listener Discovery (MLD): reports the solicited-node groups that neighbour discovery needs to the link's
-//! routers. Switches with MLD snooping then forward packets to these groups. The reports use version 2 (RFC 3810), or
+//! Multicast Listener Discovery (MLD): reports to the link's routers the solicited-node groups that neighbour discovery
+//! needs. Switches with MLD snooping then forward packets to these groups. The reports use version 2 (RFC 3810), or
 //! version 1 (RFC 2710) while a querier supports only version 1 (RFC 3810 §8.2.1).
 //!
 //! ```text

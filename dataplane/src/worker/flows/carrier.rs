@@ -351,7 +351,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
         self.unacknowledged_packets >= ACK_THRESHOLD && !self.is_waiting()
     }
 
-    /// Records that the endpoint was polled for packets to send, which acknowledge all received data.
+    /// Records that the endpoint was polled for packets to send. These packets acknowledge all received data.
     #[inline]
     pub(in crate::worker) fn clear_unacknowledged(&mut self) {
         self.unacknowledged_packets = 0;

@@ -20,8 +20,11 @@ use hashbrown::HashMap;
 
 #[derive(Debug)]
 pub(in crate::worker) struct KeepBudget {
+    /// Size of the budget, in bytes.
     capacity: u64,
+    /// Bytes kept now for all flows.
     used: u64,
+    /// Maximum of `used` so far, in bytes.
     high_water: u64,
     /// Bytes kept per peer. Peers without copies have no entry.
     peers: HashMap<PeerId, u64>,

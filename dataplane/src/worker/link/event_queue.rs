@@ -41,8 +41,8 @@
 //! - `Drained`, `Stopped` and `Failed`.
 //!
 //! A paused endpoint holds at most as many events as the ring has entries. All paused endpoints together hold at most
-//! [`HELD_PER_ENTRY`] times as many. Each endpoint may exceed its bound by [`EVENT_BATCH`] events and the events of one
-//! segment (over SCTP: of one packet).
+//! [`HELD_PER_ENTRY`] times this number. Each endpoint may exceed its bound by [`EVENT_BATCH`] events and the events of
+//! one segment (over SCTP: of one packet).
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -30,8 +30,8 @@ pub(super) struct Regions<'a> {
     pub(super) stags: &'a StagTable<Memory>,
     pub(super) pd: PdId,
     pub(super) stream: StreamId,
-    /// Windows of the program. An SGE with the STag of a window is refused. `None`: an SGE with an STag that is bound
-    /// to a stream is refused instead, such as the STag of a type 2 window; the STag of a type 1 window is not.
+    /// Windows of the program: an SGE with the STag of a window is refused. If `None`, an SGE is refused if its STag is
+    /// bound to a stream, as the STag of a type 2 window is. The STag of a type 1 window is then not refused.
     pub(super) windows: Option<&'a Windows>,
 }
 

@@ -75,7 +75,7 @@ impl<Io: PortIo> Core<Io> {
     ) -> Result<(), DropReason> {
         let guard = self.env.network.guard().ok_or(DropReason::IcmpNoStream)?;
         let IcmpErrorKind::TooBig(mtu) = report.kind else { return Err(DropReason::IcmpIgnored) };
-        // A lower bound, so that an attacker who has seen one packet cannot stall all flows of its SA.
+        // The path MTU has a lower bound, so that an attacker who has seen one packet cannot stall all flows of its SA.
         let min_mtu = if report.local.is_ipv4() { MIN_MTU_V4 } else { MIN_MTU_V6 };
         if !guard.handle_too_big(spi, sequence, mtu.max(min_mtu), now) {
             return Err(DropReason::IcmpNoStream);

@@ -131,7 +131,7 @@ impl<Io: PortIo> Core<Io> {
         matched
     }
 
-    /// Returns true if the next turn has input. Frames that are received here are kept for that turn.
+    /// Returns true if the next turn has input. Frames that this call receives are kept for that turn.
     pub(in crate::worker) fn has_input(&mut self, now: Instant) -> bool {
         self.env.control.has_commands()
             || self.mesh.has_messages()

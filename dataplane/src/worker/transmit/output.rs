@@ -1,7 +1,7 @@
 //! The transmit half of a turn. Carriers (TCP connections and SCTP associations) that may have something to send are
-//! served round robin while the transmit rings have free space. Each may send up to a quota of segments. A carrier that
-//! finds its ring full moves to the port's queue. A pass serves this queue only until a carrier is blocked again, so
-//! the cost of a turn does not grow with the number of blocked carriers.
+//! served round robin while the transmit rings have free space. Each may send up to a quota of segments. A carrier
+//! whose ring is full moves to the port's queue of blocked carriers. A pass serves that queue only until one of its
+//! carriers is blocked again, so the cost of a turn does not grow with the number of blocked carriers.
 
 use std::time::Duration;
 

@@ -80,13 +80,13 @@ pub struct Advertised {
     pub base_to: u64,
     /// Length of the region, bytes.
     pub len: u64,
-    /// The peer may write.
+    /// True if the peer may write.
     pub remote_write: bool,
-    /// The peer may read.
+    /// True if the peer may read.
     pub remote_read: bool,
-    /// The peer may do atomic operations.
+    /// True if the peer may do atomic operations.
     pub remote_atomic: bool,
-    /// Another stream uses the region exclusively: no rights, STag 0.
+    /// True if another stream uses the region exclusively: there are no rights, and the STag is 0.
     pub busy: bool,
 }
 

@@ -11,7 +11,7 @@ pub const ERROR_QUEUE: Qn = Qn(2);
 /// One queue of untagged receive buffers (RFC 5041 §5.1.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QueueConfig {
-    /// Queue number.
+    /// Queue number (QN) of the messages that use the queue.
     pub qn: Qn,
     /// Number of buffers posted at the start.
     pub buffers: u32,
@@ -79,8 +79,8 @@ pub struct StreamConfig {
     /// with a local error. For RDMAP's zero-length Reads see
     /// [`rdmap::Config::hold_confirmations`](crate::rdmap::Config::hold_confirmations).
     pub hold_confirmations: bool,
-    /// True if the LLP keeps copies of sent bytes even from memory that is declared [stable](crate::RegionMemory). For
-    /// sources whose owner may not keep that promise.
+    /// True if the LLP keeps copies of sent bytes even from memory that is declared [stable](crate::RegionMemory), for
+    /// sources whose owner may change them nevertheless.
     pub copy_sources: bool,
 }
 

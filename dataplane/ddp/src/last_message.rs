@@ -41,7 +41,7 @@ pub struct LastMessage {
     pub layer: u8,
     /// Error type, 0 to 15.
     pub error_type: u8,
-    /// Error code.
+    /// Error code, 0 to 255; its meaning depends on layer and error type.
     pub code: u8,
     /// Length of the wrong DDP segment in bytes, 0 if not known.
     pub segment_len: u32,

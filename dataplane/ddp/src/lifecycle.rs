@@ -112,7 +112,7 @@ pub enum FinalError {
     Llp {
         /// Error type, 4 bits.
         error_type: u8,
-        /// Error code.
+        /// Error code, 0 to 255; its meaning depends on the error type.
         code: u8,
     },
     /// A local catastrophic error: this end's ULP cannot serve the peer's messages.
@@ -138,7 +138,7 @@ impl FinalError {
 /// Pending actions of an endpoint at the end of its stream.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct PendingActions {
-    /// Process the peer's close, which was received behind data that DDP has refused so far.
+    /// Process the peer's close, which had to wait until DDP accepted the data before it.
     pub peer_close: bool,
     /// Close this direction, once posted messages may be sent.
     pub close: bool,

@@ -43,8 +43,9 @@ pub struct Delivery {
     /// Transmission time of the oldest segment sent once that is cumulatively acknowledged now and was not
     /// SACKed before.
     acked_sent_at: Option<Instant>,
-    /// Transmission times of segments sent once: the latest that arrived, and the first that was newly SACKed.
+    /// Latest transmission time among the arrived segments that were sent once.
     newest_sent_at: Option<Instant>,
+    /// Transmission time of the first newly SACKed segment among those that were sent once.
     sacked_sent_at: Option<Instant>,
 }
 
@@ -233,8 +234,8 @@ mod tests {
         assert_eq!((d.needed_resent_at, d.is_measured()), (Some(Instant::from_millis(99)), false));
     }
 
-    // RFC 8985 §6.2 step 3: reordering is detected by segments sent once that end below the highest segment that had
-    // arrived before.
+    // RFC 8985 §6.2 step 3: a segment that was sent once and ends below the highest segment that had arrived before
+    // shows reordering.
     #[test]
     fn reordering_shows_in_originals_below_what_arrived() {
         let mut d = delivery(None);

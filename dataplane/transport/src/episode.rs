@@ -4,10 +4,10 @@
 //! # D-SACK
 //!
 //! A D-SACK, or a duplicate TSN of SCTP, reports data that arrived twice. A range that was retransmitted in this
-//! episode is credited by its first such report. All other reports are ignored, because the network duplicates packets
-//! and a peer may report anything. They concern data sent once, data retransmitted in an earlier episode, a block that
-//! covers more than was retransmitted, or a range already credited. When all retransmitted ranges are credited, the
-//! episode is undone (RFC 3708 §3 B.1), except
+//! episode is credited by its first such report. Other reports are ignored: of data sent once, of data retransmitted in
+//! an earlier episode, of more than was retransmitted, or of a range already credited. The network duplicates packets,
+//! and a peer may report anything. When all retransmitted ranges are credited, the episode is undone (RFC 3708 §3 B.1),
+//! except
 //!
 //! - when a range was retransmitted more than once (A.3), or there were more ranges than are remembered;
 //! - when a retransmission may have been needed. If the network duplicates a retransmission that repaired a loss, its
@@ -133,8 +133,8 @@ impl Episode {
         self.resend_needed |= may_be_needed && delivery.is_measured();
     }
 
-    /// Processes a report that `range`, which is known to have arrived, arrived twice. Returns true if it was
-    /// retransmitted in this episode and not reported before.
+    /// Processes a report that `range` has arrived a second time. Returns true if it was retransmitted in this episode
+    /// and not reported before.
     pub fn on_d_sack(&mut self, range: Range) -> bool {
         let credited = self.awaiting_dsack.remove(range, MAX_AWAITING_DSACK);
         self.uncredited_dsack |= !credited;

@@ -286,7 +286,7 @@ impl<T: AsRef<[u8]>> UntaggedHeader<T> {
 pub struct TaggedRepr {
     /// L: true for the last segment of a message.
     pub last: bool,
-    /// DV: the DDP version.
+    /// DV: the DDP version, 0 or 1.
     pub version: DdpVersion,
     /// RsvdULP: RDMAP's control byte.
     pub rsvd_ulp: u8,
@@ -332,7 +332,7 @@ impl TaggedRepr {
 pub struct UntaggedRepr {
     /// L: true for the last segment of a message.
     pub last: bool,
-    /// DV: the DDP version.
+    /// DV: the DDP version, 0 or 1.
     pub version: DdpVersion,
     /// RsvdULP: RDMAP's control byte and the Invalidate STag.
     pub rsvd_ulp: [u8; 5],
@@ -428,9 +428,9 @@ impl HeaderRepr {
     }
 }
 
-/// A header in wire format, kept as numbers in the layout shown in the module `field`. The default is no header. Not an
-/// array, because an array would be stored byte by byte and loaded as words. Such a load waits until all of these
-/// stores, and earlier stores, have reached the cache.
+/// A header in wire format, kept as numbers in the layout shown in the module `field`. The default is no header. The
+/// bytes of an array would be stored one by one and then loaded as words. Such a load waits until these stores, and all
+/// earlier stores, have reached the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PackedHeader {
     /// The first [`field::HEAD_LEN`] bytes.

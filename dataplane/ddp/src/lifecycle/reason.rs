@@ -12,11 +12,11 @@ use crate::message::Failure;
 use crate::rdmap;
 use crate::ulp::{Origin, Ulp};
 
-/// Reasons that an LLP adds. `Display` writes a sentence for people.
+/// Reasons that an LLP adds. `Display` writes a sentence for operators.
 pub trait LowerReason: Clone + PartialEq + Debug + Display {
     /// Word for the LLP's connection in messages, as in "X refused by the peer".
     const CARRIER: &'static str;
-    /// Sentence for people that says how this end reacted to a peer that did not close in time.
+    /// Sentence for operators about this end's reaction to a peer that did not close in time.
     const LINGER_TEXT: &'static str;
 
     /// Returns the error numbers, if the specifications define them for the reason.
@@ -66,7 +66,7 @@ pub enum CloseReason<L> {
     Llp {
         /// Error type, 4 bits.
         error_type: u8,
-        /// Error code.
+        /// Error code, 0 to 255; its meaning depends on the error type.
         code: u8,
     },
     /// The peer sent a Terminate that is shorter than its control field requires.

@@ -132,7 +132,7 @@ pub enum Error {
     Llp {
         /// Error type, 4 bits.
         error_type: u8,
-        /// Error code.
+        /// Error code, 0 to 255; its meaning depends on layer and error type.
         code: u8,
     },
     /// A Terminate that is too short for its control field; it is not answered.

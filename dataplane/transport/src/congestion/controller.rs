@@ -2,8 +2,8 @@
 //!
 //! Most methods of [`Controller`] have a default, which follows RFC 5681. A loss-based controller supplies only the
 //! [growth](Controller::increase) and the [reduction](Controller::reduce) of the window. Any other controller sets
-//! [`LOSS_BASED`](Controller::LOSS_BASED) to false and implements [`pace`](Controller::pace). It alone then changes the
-//! window.
+//! [`LOSS_BASED`](Controller::LOSS_BASED) to false and implements [`pace`](Controller::pace). In that case only the
+//! controller changes the window.
 
 use core::fmt;
 

@@ -1,5 +1,5 @@
-//! Congestion control: the bytes that may be in flight and the rate at which they are sent (RFC 5681), by one of
-//! several controllers.
+//! Congestion control by one of several controllers. A controller bounds the bytes in flight and the rate at which they
+//! are sent (RFC 5681).
 //!
 //! A new controller needs a file in this directory that implements [`Controller`](controller::Controller), its `mod`
 //! line, and a line in [`controllers!`] below with its configuration name. [`controller`] lists the inputs of a

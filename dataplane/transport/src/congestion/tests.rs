@@ -335,8 +335,8 @@ fn cwnd_growth_stops_at_send_window() {
     assert_eq!(c.cwnd(), 50 * SMSS);
 }
 
-// RFC 5682 §2.1 step 3a: the new segments of F-RTO's test fill the window. It is raised so that a retransmission fits
-// as well, up to three segments.
+// RFC 5682 §2.1 step 3a: the new segments of F-RTO's test fill the window. The window is raised so that a
+// retransmission fits as well, but to at most three segments.
 #[test]
 fn genuine_timeout_leaves_cwnd_room_for_retransmission() {
     let mut c = congestion(CongestionControl::NewReno);

@@ -133,7 +133,7 @@ impl End {
         }
     }
 
-    /// Returns layer, error type and code of that Terminate: see [`terminate`](Self::terminate).
+    /// Returns layer, error type and code of the Terminate that [`terminate`](Self::terminate) returns.
     fn terminate_numbers(&mut self) -> (u8, u8, u8) {
         let terminate = self.terminate();
         (terminate.layer, terminate.error_type, terminate.code)

@@ -107,8 +107,8 @@ fn main() {
 /// Returns paths whose modification time or existence changes when libdpdk is upgraded.
 ///
 /// Header files do not qualify: they keep the times of the package's build, often before our last build. Header
-/// directories do, because an installation renames each file into them. So does the library under its full name
-/// (`librte_eal.so.25.0`), which the next release does not have.
+/// directories do, because an installation renames each file into them. The library under its full name
+/// (`librte_eal.so.25.0`) also does: the next release has another name.
 fn rerun_paths(dpdk: &pkg_config::Library) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = dpdk
         .include_paths

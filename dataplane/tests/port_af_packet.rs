@@ -1,5 +1,5 @@
-//! An `af_packet` port: exchanges frames with a kernel socket at MTU 1500 and 9000, its descriptors wake a worker, and
-//! faults of the host are reported in one sentence.
+//! Tests an `af_packet` port. Frames pass to and from a kernel socket at MTU 1500 and 9000, the port's descriptors wake
+//! a worker, and faults of the host are reported in one sentence.
 
 mod port_common;
 

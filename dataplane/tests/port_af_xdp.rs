@@ -1,5 +1,5 @@
-//! An AF_XDP port: exchanges frames with a kernel socket, its descriptor wakes a worker, and an MTU above AF_XDP's
-//! limit is refused, also for the interface.
+//! Tests an AF_XDP port. Frames pass to and from a kernel socket, the port's descriptor wakes a worker, and an MTU
+//! above AF_XDP's limit is refused, also for the interface.
 
 mod port_common;
 

@@ -1,5 +1,5 @@
-//! A TAP port: exchanges frames with a kernel socket behind its interface, and its descriptor wakes a worker. The
-//! interface is removed with the port.
+//! Tests a TAP port. Frames pass to and from a kernel socket behind its interface, and its descriptor wakes a worker.
+//! The interface is removed with the port.
 
 mod port_common;
 

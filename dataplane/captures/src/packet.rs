@@ -1,5 +1,5 @@
-//! Ethernet frames with IPv4 and TCP or SCTP (RFC 791, RFC 9293 §3.1, RFC 9260 §3): builds them for generated captures,
-//! parses them for the listing.
+//! Builds Ethernet frames with IPv4 and TCP or SCTP for generated captures, and parses them for the listing (RFC 791,
+//! RFC 9293 §3.1, RFC 9260 §3).
 
 const ETHERNET: usize = 14;
 const IPV4: usize = 20;

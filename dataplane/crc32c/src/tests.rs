@@ -162,8 +162,8 @@ fn copy_with_words(source: &[u8], len: usize, first: usize, number: u16) -> (Vec
     (copy, at)
 }
 
-/// Inserts words at any position: on every path the copied bytes, CRC and sum equal the reference, and no byte outside
-/// of the copy is written.
+/// With words inserted at any position, every path gives the bytes, CRC and sum of the reference, and writes no byte
+/// outside the copy.
 #[test]
 fn copy_with_inserts_matches_reference_on_every_path() {
     let source = noise(9000, 13);

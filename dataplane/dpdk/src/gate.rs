@@ -1,5 +1,5 @@
-//! Excludes polls of queues while a driver changes its state. For memif: a restart of the device, and the unmapping of
-//! memory shared with its peer. For `af_packet`: the recreation of the device. Each poll of such a queue passes a
+//! Excludes polls of queues while a driver changes its state: while a memif device is restarted or the memory shared
+//! with its peer is unmapped, and while an `af_packet` device is recreated. Each poll of such a queue passes a
 //! [`Gate`].
 //!
 //! Only a device that reconnects (a memif client) is restarted. A new connection gets [5 s](MAX_LINK_DOWN_CHECKS) to

@@ -34,7 +34,7 @@ const ENOTSUP: c_int = 95;
 /// Port number of a device that does not exist, because its recreation has failed or is in progress.
 pub(crate) const NO_PORT: u16 = u16::MAX;
 
-/// Interval in microseconds at which the link of a device that reconnects is checked.
+/// Interval in microseconds between the link checks of a device that reconnects.
 const INTERVAL_US: u64 = 250_000;
 
 /// A DPDK device, closed and removed on drop. Its queues share the handle.

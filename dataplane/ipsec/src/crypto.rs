@@ -202,7 +202,7 @@ pub enum KeyError {
     Encryption {
         /// Bytes that the algorithm requires.
         want: usize,
-        /// Bytes given.
+        /// Bytes of the given key.
         have: usize,
     },
     /// HMAC key: bytes required and given.
@@ -210,7 +210,7 @@ pub enum KeyError {
     Authentication {
         /// Bytes that the algorithm requires.
         want: usize,
-        /// Bytes given.
+        /// Bytes of the given key.
         have: usize,
     },
     /// The library refused the key.

@@ -1,10 +1,10 @@
 //! The security policy database (RFC 4301 §4.4.1): an ordered list that decides whether a packet is protected,
 //! passes in clear, or is dropped.
 //!
-//! IKE, neighbour discovery and multicast listener discovery always pass, because without them no SA and no neighbour
-//! could be established. IKE is UDP at our port 500, or at our port 4500 with the non-ESP marker or a NAT keepalive.
-//! Port 4500 alone is not enough: any program may send from it. In a list from [`Spd::new`], packets that match no
-//! policy are dropped (§4.4.1), but pass if the list is empty.
+//! IKE, neighbour discovery and multicast listener discovery always pass, because without them no SA could be
+//! established and no neighbour resolved. IKE is UDP at our port 500, or at our port 4500 with the non-ESP marker or a
+//! NAT keepalive. Port 4500 alone is not enough: any program may send from it. In a list from [`Spd::new`], packets
+//! that match no policy are dropped (§4.4.1), but pass if the list is empty.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;

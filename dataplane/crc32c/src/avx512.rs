@@ -2,8 +2,8 @@
 //! Generic Polynomials Using PCLMULQDQ Instruction" (Intel, 2009). Optionally with the copy and the sum of the
 //! same bytes.
 //!
-//! Zeros in front of a message do not change its CRC before the initial value is added. So the partial vector is the
-//! first one, loaded with a mask. The last vector ends with the message.
+//! Zeros in front of a message do not change its CRC, as long as the initial value is not added yet. The partial vector
+//! is therefore the first one, and a mask loads zeros for its missing bytes. The last vector ends with the message.
 //!
 //! ```text
 //!   |0 0 0 h h h h h|vector 1|vector 2| ... |vector k-1|     64 bytes each

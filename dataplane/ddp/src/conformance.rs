@@ -64,7 +64,7 @@ pub trait Pair: Sized {
     fn post(&mut self, side: Side, message: Message<VecMemory>) -> Result<(), PostError>;
     /// Closes an end gracefully, on behalf of its ULP.
     fn close(&mut self, side: Side);
-    /// Plans the fault of one data unit that `from` will send: the first for which no fault is planned yet.
+    /// Plans a fault of a data unit that `from` will send: of the first unit without a planned fault.
     fn plan(&mut self, from: Side, fault: Fault);
     /// Cuts the path: no unit arrives at either end from now on.
     fn cut(&mut self);
@@ -165,7 +165,7 @@ impl<P: Pair> Run<P> {
     }
 }
 
-/// RFC 5041 §3 (1): MULPDU and its changes are exposed, and DDP segments accordingly.
+/// RFC 5041 §3 (1): the LLP exposes MULPDU and its changes, and DDP adapts its segments.
 pub fn mulpdu_and_its_changes_are_exposed<P: Pair>() {
     let mut run = Run::<P>::new();
     let data = bytes(1, 20_000);

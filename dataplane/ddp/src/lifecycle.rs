@@ -160,8 +160,8 @@ pub struct Lifecycle<L> {
     transient: Option<Box<TransientState<L>>>,
 }
 
-/// State of a stream's set-up and teardown. An established stream has none unless it is about to end, which saves
-/// memory.
+/// State of a stream's set-up and teardown. To save memory, an established stream does not allocate it unless it is
+/// about to end.
 #[derive(Debug)]
 struct TransientState<L> {
     /// Deadline of the start-up, of the peer in a teardown, or of the ULP after the peer's close.

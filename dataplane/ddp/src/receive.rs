@@ -7,8 +7,8 @@
 //!   and delivered, ignored      placed, delivered    record each    at or beyond it
 //! ```
 //!
-//! A segment is validated, then (in order) its position in its message is checked, then it is placed. Beyond a gap it
-//! is placed and leaves a [`Record`]. Its position in its message is checked when all earlier segments have arrived.
+//! A segment is validated. If it is in order, its position in its message is checked before it is placed. A segment
+//! beyond a gap is placed and leaves a [`Record`]; its position is checked when all earlier segments have arrived.
 
 use core::fmt;
 use std::sync::Arc;

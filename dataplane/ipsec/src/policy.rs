@@ -372,7 +372,7 @@ pub enum Decision<T> {
 /// Returns true for IKE, neighbour discovery and multicast listener discovery, in both directions.
 fn always_passes(flow: &Flow) -> bool {
     match (flow.protocol, flow.ports, flow.icmp) {
-        // Only our port is compared: the peer may use any other.
+        // Only our port is compared: the peer may use any port.
         (UDP, Some((IKE, _)), _) => true,
         (UDP, Some((NAT_PORT, _)), _) => flow.ike,
         (ICMPV6, _, Some(kind)) => ND_TYPES.contains(&kind) || MLD_TYPES.contains(&kind),

@@ -103,7 +103,7 @@ counters! {
         /// Resets, ABORTs and INIT ACKs not sent because of the rate limit. The packets that they would answer are
         /// counted elsewhere.
         answers_limited: Counter,
-        /// Answers and last segments of streams not sent, because no packet buffer was free or the transmit ring was
+        /// Answers and last segments of streams not sent because no packet buffer was free or the transmit ring was
         /// full.
         answers_lost: Counter,
     }
@@ -160,7 +160,8 @@ counters! {
         host_lost: Counter,
         /// Frames of the host sent; `tx_frames` includes them.
         host_sent: Counter,
-        /// Frames of the host not sent: too long or too short, a full ring to the worker, or no packet buffer.
+        /// Frames of the host not sent because they were too long or too short, the ring to the worker was full, or no
+        /// packet buffer was free.
         host_sent_lost: Counter,
     }
     /// IPsec: packets sealed and opened, and frames not sent.
@@ -193,10 +194,10 @@ counters! {
         host_too_long: Counter,
         /// Frames of the host not sent because its kernel had already sealed them, with an SA of this appliance.
         unsent_twice: Counter,
-        /// Frames of the host not sent, because policies cannot classify them: frames with two tags, and frames other
+        /// Frames of the host not sent because policies cannot classify them: frames with two tags, and frames other
         /// than IP, ARP, LLDP and EAPOL.
         unsent_unclassified: Counter,
-        /// Frames of other workers and NAT keepalives not sent, because the transmit ring was full or, for a keepalive,
+        /// Frames of other workers and NAT keepalives not sent because the transmit ring was full or, for a keepalive,
         /// no packet buffer was free.
         unsent_full: Counter,
         /// Frames forwarded to the worker with their SA for sealing, and Packet Too Big messages to the worker of a

@@ -272,7 +272,7 @@ pub enum Event {
     Recordings {
         /// The ticket of the command; `None` if the event is not an answer.
         ticket: Option<Ticket>,
-        /// Recordings. With a ticket: of the requested streams that have not ended.
+        /// Recordings. In an answer: those of the requested streams that have not ended.
         recordings: Vec<Recording>,
     },
     /// Answers [`Command::ListNeighbours`](super::Command::ListNeighbours).

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
 
 use super::map::Mapping;
 
-/// Memory of at least this many bytes is freed on the free thread, whatever it is used for.
+/// Memory of at least this many bytes is freed on the free thread, regardless of its use.
 pub(super) const MIN_DEFERRED_BYTES: usize = 64 << 20;
 
 /// Channel to the process's free thread. `None` if the thread could not be started.

@@ -23,9 +23,9 @@ pub struct RssTable {
     /// True if the device itself delivers every unfragmented TCP segment to the queue that the table selects. Otherwise
     /// a segment may arrive on any queue, and its receiver passes it to the worker that owns its flow.
     pub in_device: bool,
-    /// True if the device has rules that deliver SCTP packets to their owner's queue. Packets in UDP or ESP and
-    /// fragments are excepted. Devices differ in the fields that they hash, so the worker determines each packet's
-    /// owner anyway.
+    /// True if the device has rules that deliver SCTP packets to their owner's queue, except fragments and packets in
+    /// UDP or ESP. Devices differ in the fields that they hash, so the worker determines the owner of each packet also
+    /// with these rules.
     pub sctp_rules: bool,
 }
 

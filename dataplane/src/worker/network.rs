@@ -27,7 +27,8 @@ use crate::net::{Notice, Outbox, Stack};
 /// second.
 const MAX_CLAIMS_PER_SECOND: u32 = 2000;
 
-/// Minimum payload of an IP packet in bytes, whatever its MTU: a TCP header and an MSS of 536 (RFC 9293 §3.7.1).
+/// Lower bound for the payload of an IP packet in bytes, regardless of the MTU: a TCP header and an MSS of 536 (RFC
+/// 9293 §3.7.1).
 const MIN_PAYLOAD: usize = HEADER_LEN + 536;
 
 /// Keys of hashes whose input unknown hosts can choose.
@@ -206,7 +207,7 @@ impl Network {
     }
 
     /// Returns true if both ends of a flow are addresses of its interface. Only frames that were looped back have such
-    /// a flow: demultiplexing drops received frames that do ([`DropReason::BadSource`]).
+    /// a flow: received frames with such addresses are dropped by demultiplexing ([`DropReason::BadSource`]).
     fn is_loopback(&self, flow: &FlowKey) -> bool {
         self.interface(flow.interface.into()).has_address(flow.remote.ip())
     }
@@ -227,8 +228,8 @@ impl Network {
     }
 
     /// Returns the minimum IPsec protection of a locally opened stream. If policies protect the flow now, any
-    /// protection is the minimum, so that the stream never continues in clear. Otherwise there is none. For SCTP in
-    /// UDP, `udp` has the UDP ports of the flow.
+    /// protection is the minimum, so that the stream never continues in clear. Otherwise there is no minimum. For SCTP
+    /// in UDP, `udp` has the UDP ports of the flow.
     pub(super) fn connect_strength(
         &mut self,
         transport: Transport,

@@ -33,15 +33,15 @@ pub struct Delivery {
     pub highest: ExtSeq,
     /// True if a segment sent once arrived after later segments (RFC 8985 §6.2 step 3).
     pub reordered: bool,
-    /// The lowest end among the segments sent once that arrived.
+    /// Lowest end among the arrived segments that were sent once.
     pub original_end: Option<ExtSeq>,
     /// True if a cumulatively acknowledged segment was sent more than once.
     pub ambiguous: bool,
     /// Transmission time of the latest retransmission that arrived and may have been needed. A retransmission reported
     /// within less than the shortest round trip was not needed, because the first transmission had arrived.
     pub needed_resent_at: Option<Instant>,
-    /// Transmission time of the oldest segment sent once that is cumulatively acknowledged now and was not
-    /// SACKed before.
+    /// Transmission time of the oldest segment that was sent once, is cumulatively acknowledged now, and was not SACKed
+    /// before.
     acked_sent_at: Option<Instant>,
     /// Latest transmission time among the arrived segments that were sent once.
     newest_sent_at: Option<Instant>,

@@ -431,7 +431,7 @@ fn as_rdmap(message: Message<VecMemory>) -> WorkRequest<VecMemory> {
     }
 }
 
-/// Translates RDMAP's events to the DDP events that the suite checks. A received Terminate has none.
+/// Translates RDMAP's events to the DDP events that the suite checks. For a received Terminate there is no such event.
 fn as_ddp(event: rdmap::Event) -> Option<Event> {
     Some(match event {
         rdmap::Event::Received { data, .. } => delivered(data),

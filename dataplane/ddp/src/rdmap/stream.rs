@@ -256,7 +256,7 @@ impl<M: RegionMemory> Stream<M> {
         self.operations.len() + self.responses.waiting_len() + self.responses.sent_len()
     }
 
-    /// Returns true while a posted Read or atomic of this end has no response. Until then the LLP must not close its
+    /// Returns true while a posted Read or atomic of this end has no response. Meanwhile the LLP must not close its
     /// sending direction.
     pub fn awaits_response(&self) -> bool {
         self.operations.has_requests()

@@ -25,7 +25,7 @@ pub(super) struct SharedQueue {
     pub(super) has_source: bool,
 }
 
-/// Receives that a QP has taken from its SRQ and that are not complete. Only the QP's worker uses it.
+/// Receives that a QP has taken from its SRQ and that are not complete. Only the QP's worker uses this state.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
     /// Values of `wr_id`, at most the QP's maximum.

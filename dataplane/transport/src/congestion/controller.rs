@@ -55,7 +55,7 @@ pub struct PathSample {
     pub min_rtt: Option<Nanos>,
     /// Bytes in flight now. [`rate`](Self::rate) has the bytes in flight when its newest segment was sent.
     pub in_flight: u64,
-    /// The delivery rate over the transmit run of the newest delivered segment.
+    /// Delivery rate from the transmit run of the newest delivered segment until this acknowledgement.
     pub rate: Option<RateSample>,
 }
 

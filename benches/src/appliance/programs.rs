@@ -39,13 +39,13 @@ impl AppliancePair {
         let domain = session.create_domain()?;
         let buffer = session.allocate(len)?;
         let from = Instant::now();
-        let first = domain.register(&buffer, 0..len, ACCESS)?;
+        let first = domain.register_buffer(&buffer, 0..len, ACCESS)?;
         row.add_extra("first_us", from.elapsed().as_secs_f64() * 1e6);
         let (mut rounds, mut removals) = (Latencies::new()?, Latencies::new()?);
         let begin = Instant::now();
         while begin.elapsed() < time {
             let from = Instant::now();
-            let region = domain.register(&buffer, 0..len, ACCESS)?;
+            let region = domain.register_buffer(&buffer, 0..len, ACCESS)?;
             rounds.add(from.elapsed())?;
             let from = Instant::now();
             region.deregister()?;

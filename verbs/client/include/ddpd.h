@@ -80,6 +80,14 @@ void ddpd_domain_destroy(ddpd_domain *domain);
  * must not change before its completion, except the source bytes of a QP with copy_sources.
  */
 int ddpd_region_alloc(const ddpd_domain *domain, size_t length, uint32_t access, ddpd_region **region);
+/*
+ * Registers memory that the program has allocated: heap, stack, static data, a private mapping. Its pages are replaced by
+ * shared pages at the same addresses, and stay replaced. Other threads are stopped by a real-time signal while pages are
+ * copied. Shared mappings (MAP_SHARED) are refused. No other thread may unmap the memory during the call. -EINVAL: memory
+ * of a kind that cannot be registered; -EFAULT: not mapped, or not writable although DDPD_LOCAL_WRITE is set; -EBUSY:
+ * registered with another session, or a thread cannot be stopped; ddpd_last_error says which.
+ */
+int ddpd_register(const ddpd_domain *domain, void *address, size_t length, uint32_t access, ddpd_region **region);
 void ddpd_region_destroy(ddpd_region *region);
 void *ddpd_region_address(const ddpd_region *region);
 size_t ddpd_region_length(const ddpd_region *region);

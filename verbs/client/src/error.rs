@@ -53,6 +53,15 @@ pub enum Error {
     /// The arena has no free range of this length.
     #[error("the arena has no free range of {0} bytes")]
     ArenaFull(u64),
+    /// Memory of the program cannot be registered.
+    #[error("{reason} ({error})")]
+    Memory {
+        /// Reason, one sentence.
+        reason: &'static str,
+        /// EINVAL: it is of a kind that cannot be registered. EFAULT: it is not mapped, or without the rights. EBUSY: it is
+        /// registered with another session, or a thread of the program cannot be stopped. Others: errors of system calls.
+        error: Errno,
+    },
     /// The peer has rejected the connection.
     #[error("the peer has rejected the connection")]
     Rejected {

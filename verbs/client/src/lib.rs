@@ -14,7 +14,7 @@
 //! |---|---|
 //! | [`Session`] | the connection to the appliance: limits, devices, [events](Session::next_event) |
 //! | [`ProtectionDomain`] | the scope of memory regions and queue pairs |
-//! | [`MemoryRegion`] | memory that the appliance may access, allocated from the session's arena |
+//! | [`MemoryRegion`] | memory that the appliance may access: allocated from the session's arena, or memory of the program |
 //! | [`MemoryWindow`] | an STag for a part of a memory region, bound and invalidated by posts |
 //! | [`QueuePair`] | a connection with its send and receive queue; [`post`] makes the operations |
 //! | [`SharedReceiveQueue`] | receives for the messages of several queue pairs |
@@ -30,7 +30,8 @@
 //!
 //! # Memory
 //!
-//! All registered memory comes from the session's arena. Peers, workers and threads may access it at the same time. The
+//! All registered memory comes from the session's arena: [`ProtectionDomain::alloc`] allocates it there, and
+//! [`ProtectionDomain::register`] puts pages of the arena in the place of memory that the program has. Peers, workers and threads may access it at the same time. The
 //! bytes that a Receive, a Read or an atomic stores are valid once the program has polled the completion. The program
 //! must not change the source bytes of a posted operation before its completion, except with
 //! [`QueuePairConfig::copy_sources`]. [`MemoryRegion::read`], [`MemoryRegion::write`] and [`MemoryRegion::bytes`] are
@@ -106,6 +107,7 @@ mod queue_pair;
 mod queues;
 mod ranges;
 mod region;
+mod registration;
 mod session;
 mod shared_receives;
 #[cfg(test)]

@@ -23,6 +23,7 @@ use crate::lock::lock;
 use crate::mapping::Arena;
 use crate::queues::{PairQueues, WorkerBells};
 use crate::ranges::Ranges;
+use crate::registration::Replacements;
 
 /// A successful answer with its descriptors.
 pub(crate) type Answered = (Answer, Vec<OwnedFd>);
@@ -38,6 +39,7 @@ pub(crate) struct Link {
     pub(crate) welcome: Welcome,
     pub(crate) arena: Arena,
     pub(crate) ranges: Mutex<Ranges>,
+    pub(crate) replacements: Mutex<Replacements>,
     pub(crate) workers: Vec<Arc<WorkerBells>>,
     /// True once the session has ended.
     ended: AtomicBool,
@@ -76,6 +78,7 @@ impl Link {
             inbox: Inbox::new()?,
             pairs: Mutex::default(),
             ranges: Mutex::new(Ranges::new(opened.welcome.arena)),
+            replacements: Mutex::default(),
             welcome: opened.welcome,
             arena: opened.arena,
             workers: opened.workers,
@@ -137,6 +140,7 @@ impl Link {
     pub(crate) fn end(&self, reason: &str) -> Error {
         self.inbox.end(reason);
         self.ended.store(true, Ordering::Release);
+        self.arena.file().end();
         // An error means that the socket is already disconnected.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
         let mut pending = lock(&self.pending);

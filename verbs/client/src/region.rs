@@ -9,6 +9,7 @@
 //! For concurrent access by peers, workers and threads see the section *Memory* of the crate's documentation.
 
 use std::ops::Range;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -18,6 +19,8 @@ use verbs_session::message::{Answer, Call, MemoryAccess};
 use crate::domain::ProtectionDomain;
 use crate::error::Error;
 use crate::lock::lock;
+use crate::mapping;
+use crate::registration::{self, Held};
 use crate::session::Session;
 
 /// A range of the arena in whole pages, all zero at first. Clones refer to the same memory, which can be allocated
@@ -96,28 +99,37 @@ impl Drop for Pages {
     }
 }
 
-/// A memory region: bytes of a [`Buffer`] that the appliance may access. Its STag is the lkey in SGEs and the rkey for
+/// A memory region: bytes of a [`Buffer`], or other memory of the program, that the appliance may access. Its STag is the lkey in SGEs and the rkey for
 /// peers. The tagged offset (TO) of a byte is its virtual address.
 #[derive(Debug)]
 pub struct MemoryRegion {
     domain: ProtectionDomain,
-    buffer: Buffer,
-    /// Offset of the first byte in the buffer.
-    start: usize,
+    memory: Memory,
     len: usize,
     stag: u32,
     /// True until a deregistration was tried.
     registered: bool,
 }
 
+#[derive(Debug)]
+enum Memory {
+    Buffer {
+        buffer: Buffer,
+        /// Offset of the first byte in the buffer.
+        start: usize,
+    },
+    /// Memory that the program has allocated.
+    Program(Held),
+}
+
 impl ProtectionDomain {
     /// Allocates a buffer and registers its first `len` bytes.
     ///
     /// # Errors
-    /// The errors of [`Session::allocate`] and [`register`](Self::register).
+    /// The errors of [`Session::allocate`] and [`register_buffer`](Self::register_buffer).
     pub fn alloc(&self, len: usize, access: MemoryAccess) -> Result<MemoryRegion, Error> {
         let buffer = self.session().allocate(len)?;
-        self.register(&buffer, 0..len, access)
+        self.register_buffer(&buffer, 0..len, access)
     }
 
     /// Registers the bytes `range` of a buffer. Regions of one buffer may overlap.
@@ -125,7 +137,7 @@ impl ProtectionDomain {
     /// # Errors
     /// The range is empty or not within the buffer, the buffer belongs to another session, the appliance refuses the
     /// region, or the session has ended.
-    pub fn register(
+    pub fn register_buffer(
         &self,
         buffer: &Buffer,
         range: Range<usize>,
@@ -142,26 +154,87 @@ impl ProtectionDomain {
         let first = buffer.0.start + range.start as u64;
         let end = buffer.0.start + range.end as u64;
         let len = range.end - range.start;
+        let parts = vec![(first - first % page, end.next_multiple_of(page))];
+        let stag = self.call_register(link.arena.address() + first, len, parts, access)?;
+        let memory = Memory::Buffer { buffer: buffer.clone(), start: range.start };
+        Ok(MemoryRegion { domain: self.clone(), memory, len, stag, registered: true })
+    }
+
+    /// Registers memory that the program has allocated: heap, stack, static data, or a private mapping. The pages of the
+    /// range are replaced by pages of the session's arena, with the same bytes, addresses and rights. They stay in place
+    /// after the deregistration. While pages are copied, all other threads of the process are stopped by a real-time
+    /// signal.
+    ///
+    /// Shared mappings (`MAP_SHARED`) are refused. With `access.local_write` the memory must be writable.
+    ///
+    /// # Errors
+    /// The range is empty, [`Error::Memory`], the arena is full, the appliance refuses the region, or the session has
+    /// ended.
+    ///
+    /// # Safety
+    /// The memory is mapped during the call, and no other thread changes its mapping or its rights. If the program
+    /// unmaps it before the region is dropped, it must not call [`MemoryRegion::read`], [`MemoryRegion::write`] or
+    /// [`MemoryRegion::bytes`] any more. Peers, workers and other threads may change the bytes while the region exists,
+    /// so the program must not use references to them that forbid this.
+    #[allow(unsafe_code)]
+    pub unsafe fn register(
+        &self,
+        address: NonNull<u8>,
+        length: usize,
+        access: MemoryAccess,
+    ) -> Result<MemoryRegion, Error> {
+        let link = self.session().link();
+        if link.is_ended() {
+            return Err(link.disconnected());
+        }
+        if link.is_forked() {
+            return Err(Error::Forked);
+        }
+        if length == 0 {
+            return Err(Error::Argument("a region has at least 1 byte"));
+        }
+        // SAFETY: the memory is mapped during the call, as this function's `# Safety` section requires.
+        let (held, parts) =
+            unsafe { registration::hold(link, address, length, access.local_write) }?;
+        let start = held.address().as_ptr().expose_provenance() as u64;
+        match self.call_register(start, length, parts, access) {
+            Ok(stag) => {
+                let memory = Memory::Program(held);
+                Ok(MemoryRegion {
+                    domain: self.clone(),
+                    memory,
+                    len: length,
+                    stag,
+                    registered: true,
+                })
+            }
+            Err(error) => {
+                held.release(link);
+                Err(error)
+            }
+        }
+    }
+
+    fn call_register(
+        &self,
+        address: u64,
+        len: usize,
+        parts: registration::Parts,
+        access: MemoryAccess,
+    ) -> Result<u32, Error> {
+        let link = self.session().link();
         let answer = link.call(Call::RegisterMemory {
             pd: self.number(),
-            address: link.arena.address() + first,
+            address,
             len: len as u64,
-            offset: first % page,
-            parts: vec![(first - first % page, end.next_multiple_of(page))],
+            offset: address % page_size(),
+            parts,
             access,
         });
-        let stag = match answer? {
-            (Answer::Registered { stag }, descriptors) if descriptors.is_empty() => stag,
-            _ => return Err(link.violation("the answer is not the one of the call")),
-        };
-        Ok(MemoryRegion {
-            domain: self.clone(),
-            buffer: buffer.clone(),
-            start: range.start,
-            len,
-            stag,
-            registered: true,
-        })
+        match answer? {
+            (Answer::Registered { stag }, descriptors) if descriptors.is_empty() => Ok(stag),
+            _ => Err(link.violation("the answer is not the one of the call")),
+        }
     }
 }
 
@@ -173,7 +246,10 @@ impl MemoryRegion {
 
     /// Returns the virtual address of the first byte, which is also its TO.
     pub fn address(&self) -> u64 {
-        self.buffer.address() + self.start as u64
+        match &self.memory {
+            Memory::Buffer { buffer, start } => buffer.address() + *start as u64,
+            Memory::Program(held) => held.address().as_ptr().addr() as u64,
+        }
     }
 
     /// Returns the length in bytes.
@@ -191,9 +267,13 @@ impl MemoryRegion {
         &self.domain
     }
 
-    /// Returns the buffer of the region, for example to register another part of it.
-    pub fn buffer(&self) -> &Buffer {
-        &self.buffer
+    /// Returns the buffer of the region, for example to register another part of it. Returns `None` for memory that the
+    /// program has allocated.
+    pub fn buffer(&self) -> Option<&Buffer> {
+        match &self.memory {
+            Memory::Buffer { buffer, .. } => Some(buffer),
+            Memory::Program(_) => None,
+        }
     }
 
     /// Returns an SGE for the bytes `range` of the region.
@@ -219,8 +299,7 @@ impl MemoryRegion {
     /// # Panics
     /// If the bytes are not within the region.
     pub fn read(&self, at: usize, to: &mut [u8]) {
-        self.check(at, to.len());
-        self.link().arena.read(self.offset(at), to);
+        mapping::read(self.atomics(at, to.len()), to);
     }
 
     /// Copies `bytes` to offset `at` of the region.
@@ -228,19 +307,23 @@ impl MemoryRegion {
     /// # Panics
     /// If the bytes at `at` are not within the region.
     pub fn write(&self, at: usize, bytes: &[u8]) {
-        self.check(at, bytes.len());
-        self.link().arena.write(self.offset(at), bytes);
+        mapping::write(self.atomics(at, bytes.len()), bytes);
     }
 
     /// Returns the bytes of the region as atomics. Peers, workers and other threads may change them at any time.
     pub fn bytes(&self) -> &[AtomicU8] {
-        self.link().arena.atomics(self.offset(0), self.len)
+        self.atomics(0, self.len)
     }
 
     /// Returns a pointer to the first byte, valid until the region is dropped. See the crate's
     /// [rules of concurrent access](crate#memory).
     pub fn as_ptr(&self) -> *mut u8 {
-        self.link().arena.pointer(self.offset(0))
+        match &self.memory {
+            Memory::Buffer { buffer, start } => {
+                self.link().arena.pointer(buffer.0.start as usize + start)
+            }
+            Memory::Program(held) => held.address().as_ptr(),
+        }
     }
 
     /// Deregisters the memory and reports errors, which a drop ignores. Blocks until no worker accesses the memory any
@@ -258,9 +341,13 @@ impl MemoryRegion {
             return Ok(());
         }
         let removed = self.link().call_done(Call::DeregisterMemory { stag: self.stag });
-        if removed.is_err() {
-            // The appliance may still write to the pages: no other buffer may get them.
-            self.buffer.0.withheld.store(true, Ordering::Relaxed);
+        match (&self.memory, removed.is_ok()) {
+            // The appliance may still write to the pages: no other memory may get them.
+            (Memory::Buffer { buffer, .. }, false) => {
+                buffer.0.withheld.store(true, Ordering::Relaxed);
+            }
+            (Memory::Program(held), true) => held.release(self.link()),
+            (Memory::Buffer { .. }, true) | (Memory::Program(_), false) => {}
         }
         removed
     }
@@ -269,13 +356,18 @@ impl MemoryRegion {
         self.domain.session().link()
     }
 
-    /// Returns the offset in the arena of the byte at offset `at` of the region.
-    fn offset(&self, at: usize) -> usize {
-        self.buffer.0.start as usize + self.start + at
-    }
-
-    fn check(&self, at: usize, len: usize) {
+    /// Returns `len` bytes from offset `at` of the region.
+    #[allow(unsafe_code)]
+    fn atomics(&self, at: usize, len: usize) -> &[AtomicU8] {
         assert!(at <= self.len && len <= self.len - at, "{len} bytes at {at} of the region");
+        match &self.memory {
+            Memory::Buffer { buffer, start } => {
+                self.link().arena.atomics(buffer.0.start as usize + start + at, len)
+            }
+            // SAFETY: the bytes lie inside the region, checked above. Their memory is mapped: the `# Safety` section of
+            // `register` forbids this call otherwise.
+            Memory::Program(held) => unsafe { held.atomics(at, len) },
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! C functions for protection domains, memory regions and memory windows.
 
 use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
 
 use super::types::{access, window_kind};
-use super::{borrow, close, give, guard};
+use super::{NULL, borrow, close, give, guard};
 use crate::domain::ProtectionDomain;
 use crate::region::MemoryRegion;
 use crate::session::Session;
@@ -33,6 +34,25 @@ pub(super) unsafe extern "C" fn ddpd_region_alloc(
 ) -> c_int {
     // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked.
     guard(|| unsafe { give(region, || borrow(domain)?.alloc(length, access(rights)?)) })
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn ddpd_register(
+    domain: *const ProtectionDomain,
+    address: *mut c_void,
+    length: usize,
+    rights: u32,
+    region: *mut *mut MemoryRegion,
+) -> c_int {
+    // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked. The
+    // memory is mapped during the call, as `ddpd.h` requires, and C callers have no access to the region's bytes by Rust
+    // references.
+    guard(|| unsafe {
+        give(region, || {
+            let address = NonNull::new(address.cast()).ok_or(NULL)?;
+            borrow(domain)?.register(address, length, access(rights)?)
+        })
+    })
 }
 
 #[unsafe(no_mangle)]

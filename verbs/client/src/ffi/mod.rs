@@ -59,7 +59,9 @@ fn remember(message: &str) {
 /// Returns the errno that C callers receive for an error.
 fn errno(error: &Error) -> Errno {
     match error {
-        Error::Connect { error, .. } | Error::System { error, .. } => *error,
+        Error::Connect { error, .. }
+        | Error::System { error, .. }
+        | Error::Memory { error, .. } => *error,
         Error::Disconnected(_) => Errno::CONNRESET,
         Error::Refused(refusal) => match refusal.kind {
             RefusalKind::Invalid => Errno::INVAL,

@@ -1,8 +1,9 @@
 //! The arena: the mapped memory that a session's buffers and regions are allocated from. Offsets and lengths are in
 //! bytes.
 
-use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use rustix::io::Errno;
 
@@ -13,17 +14,69 @@ const WORD: usize = size_of::<u64>();
 
 /// The session's arena, mapped until drop.
 #[derive(Debug)]
-pub(crate) struct Arena(Mapping);
+pub(crate) struct Arena {
+    mapping: Mapping,
+    file: Arc<ArenaFile>,
+}
+
+/// The memory file of an arena, whose pages the program may have at any address.
+#[derive(Debug)]
+pub(crate) struct ArenaFile {
+    file: OwnedFd,
+    id: FileId,
+    /// True once the session has ended: the appliance no longer accesses the pages.
+    ended: AtomicBool,
+}
+
+/// Identity of a file: its device and inode.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct FileId {
+    /// Major and minor number of the device.
+    pub(crate) device: (u32, u32),
+    pub(crate) inode: u64,
+}
+
+impl ArenaFile {
+    pub(crate) fn id(&self) -> FileId {
+        self.id
+    }
+
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+}
+
+impl AsFd for ArenaFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
 
 impl Arena {
     /// Maps an arena, whose file must have exactly `len` bytes.
     pub(crate) fn map(file: BorrowedFd<'_>, len: u64) -> Result<Arena, MappingError> {
-        Ok(Arena(Mapping::new(file, len..len.saturating_add(1))?))
+        let mapping = Mapping::new(file, len..len.saturating_add(1))?;
+        let found = rustix::fs::fstat(file)?;
+        let device = (rustix::fs::major(found.st_dev), rustix::fs::minor(found.st_dev));
+        let file = ArenaFile {
+            file: rustix::io::fcntl_dupfd_cloexec(file, 0)?,
+            id: FileId { device, inode: found.st_ino },
+            ended: AtomicBool::new(false),
+        };
+        Ok(Arena { mapping, file: Arc::new(file) })
+    }
+
+    pub(crate) fn file(&self) -> &Arc<ArenaFile> {
+        &self.file
     }
 
     /// Returns the virtual address of the first byte.
     pub(crate) fn address(&self) -> u64 {
-        self.0.start.as_ptr() as u64
+        self.mapping.start.as_ptr() as u64
     }
 
     /// Returns a pointer to the byte at offset `at`, or to the end of the arena.
@@ -31,9 +84,9 @@ impl Arena {
     /// # Panics
     /// If `at` is beyond the end.
     pub(crate) fn pointer(&self, at: usize) -> *mut u8 {
-        assert!(at <= self.0.len);
+        assert!(at <= self.mapping.len);
         // SAFETY: `at <= len`, so the pointer is inside the mapping or at its end.
-        unsafe { self.0.start.as_ptr().add(at) }
+        unsafe { self.mapping.start.as_ptr().add(at) }
     }
 
     /// Returns `len` bytes from offset `at` as atomics.
@@ -51,49 +104,63 @@ impl Arena {
     ///
     /// # Panics
     /// If the bytes are not within the arena.
+    #[cfg(test)]
     pub(crate) fn read(&self, at: usize, to: &mut [u8]) {
-        let (head, words, tail) = self.split(at, to.len());
-        let (first, rest) = to.split_at_mut(head.len());
-        let (middle, last) = rest.split_at_mut(words.len() * WORD);
-        read_bytes(head, first);
-        for (word, to) in words.iter().zip(middle.as_chunks_mut::<WORD>().0) {
-            *to = word.load(Ordering::Relaxed).to_ne_bytes();
-        }
-        read_bytes(tail, last);
+        read(self.atomics(at, to.len()), to);
     }
 
     /// Copies `bytes` to offset `at` of the arena.
     ///
     /// # Panics
     /// If the bytes at `at` are not within the arena.
+    #[cfg(test)]
     pub(crate) fn write(&self, at: usize, bytes: &[u8]) {
-        let (head, words, tail) = self.split(at, bytes.len());
-        let (first, rest) = bytes.split_at(head.len());
-        let (middle, last) = rest.split_at(words.len() * WORD);
-        write_bytes(head, first);
-        for (word, from) in words.iter().zip(middle.as_chunks::<WORD>().0) {
-            word.store(u64::from_ne_bytes(*from), Ordering::Relaxed);
-        }
-        write_bytes(tail, last);
+        write(self.atomics(at, bytes.len()), bytes);
     }
 
     /// Frees the pages of `len` bytes from offset `at`: whole pages, which read as zeros afterwards.
     pub(crate) fn discard(&self, at: usize, len: usize) -> Result<(), Errno> {
-        self.0.discard(at, len)
-    }
-
-    /// Splits a range into the bytes before the first aligned word, the aligned words, and the bytes after the last.
-    /// Concurrent copies therefore access the same aligned words.
-    fn split(&self, at: usize, len: usize) -> (&[AtomicU8], &[AtomicU64], &[AtomicU8]) {
-        let bytes = self.atomics(at, len);
-        // SAFETY: 8 aligned bytes are a valid `AtomicU64` with any contents. Byte and word accesses may race, as
-        // accesses of the appliance do: the result is a mix of old and new bytes, as the crate's documentation states.
-        unsafe { bytes.align_to() }
+        self.mapping.discard(at, len)
     }
 
     fn check(&self, at: usize, len: usize) {
-        assert!(at <= self.0.len && len <= self.0.len - at, "{len} bytes at {at} of the arena");
+        assert!(
+            at <= self.mapping.len && len <= self.mapping.len - at,
+            "{len} bytes at {at} of the arena"
+        );
     }
+}
+
+/// Copies shared bytes to `to`, which has the same length.
+pub(crate) fn read(from: &[AtomicU8], to: &mut [u8]) {
+    let (head, words, tail) = split(from);
+    let (first, rest) = to.split_at_mut(head.len());
+    let (middle, last) = rest.split_at_mut(words.len() * WORD);
+    read_bytes(head, first);
+    for (word, to) in words.iter().zip(middle.as_chunks_mut::<WORD>().0) {
+        *to = word.load(Ordering::Relaxed).to_ne_bytes();
+    }
+    read_bytes(tail, last);
+}
+
+/// Copies bytes to shared bytes of the same length.
+pub(crate) fn write(to: &[AtomicU8], bytes: &[u8]) {
+    let (head, words, tail) = split(to);
+    let (first, rest) = bytes.split_at(head.len());
+    let (middle, last) = rest.split_at(words.len() * WORD);
+    write_bytes(head, first);
+    for (word, from) in words.iter().zip(middle.as_chunks::<WORD>().0) {
+        word.store(u64::from_ne_bytes(*from), Ordering::Relaxed);
+    }
+    write_bytes(tail, last);
+}
+
+/// Splits shared bytes into the bytes before the first aligned word, the aligned words, and the bytes after the last.
+/// Concurrent copies therefore access the same aligned words.
+fn split(bytes: &[AtomicU8]) -> (&[AtomicU8], &[AtomicU64], &[AtomicU8]) {
+    // SAFETY: 8 aligned bytes are a valid `AtomicU64` with any contents. Byte and word accesses may race, as accesses
+    // of the appliance do: the result is a mix of old and new bytes, as the crate's documentation states.
+    unsafe { bytes.align_to() }
 }
 
 fn read_bytes(from: &[AtomicU8], to: &mut [u8]) {

@@ -21,7 +21,7 @@ use verbs_layout::doorbell::DoorbellError;
 use verbs_layout::session::AreaError;
 
 pub(crate) use area::{Area, CompletionConsumer, DoorbellRinger, RingProducer};
-pub(crate) use arena::Arena;
+pub(crate) use arena::{Arena, ArenaFile, FileId, read, write};
 
 /// Reason why a memory file of the appliance is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

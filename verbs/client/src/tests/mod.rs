@@ -7,6 +7,7 @@ mod examples;
 mod futures;
 mod hostile;
 mod operations;
+mod registration;
 mod stress;
 pub(crate) mod world;
 

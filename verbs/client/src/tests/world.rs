@@ -130,6 +130,9 @@ pub(crate) struct Pair {
 pub(crate) struct Region {
     address: u64,
     len: u64,
+    /// Parts of the arena: start and end.
+    parts: &'static [(u64, u64)],
+    /// Offset of the first byte in the parts, one after the other.
     at: u64,
     access: MemoryAccess,
     /// Region to which the window is bound; `None` for a memory region.
@@ -252,7 +255,7 @@ impl Appliance {
             let mut polled: Vec<_> =
                 wakes.iter().map(|wake| PollFd::new(wake, PollFlags::IN)).collect();
             polled.push(PollFd::new(&*self.control, PollFlags::IN));
-            poll(&mut polled, None).unwrap();
+            rustix::io::retry_on_intr(|| poll(&mut polled, None)).unwrap();
             let control = polled.last().is_some_and(|fd| fd.revents().contains(PollFlags::IN));
             if control {
                 rustix::io::read(&*self.control, &mut [0; 8]).unwrap();
@@ -272,7 +275,8 @@ pub(crate) fn receive(socket: &SessionSocket) -> Option<Request> {
         match socket.receive() {
             Ok((request, _)) => return Some(request),
             Err(SocketError::WouldBlock) => {
-                poll(&mut [PollFd::new(socket, PollFlags::IN)], None).unwrap();
+                let mut polled = [PollFd::new(socket, PollFlags::IN)];
+                rustix::io::retry_on_intr(|| poll(&mut polled, None)).unwrap();
             }
             Err(_) => return None,
         }
@@ -339,11 +343,14 @@ impl World {
                 answer(Answer::Done)
             }
             Call::RegisterMemory { address, len, offset, parts, access, .. } => {
-                let [(start, end)] = parts[..] else { panic!("{parts:?}") };
-                assert!(offset < 4096 && offset + len <= end - start && end <= ARENA);
-                assert_eq!((start % 4096, end % 4096, address % 4096), (0, 0, offset));
-                let at = start + offset;
-                this.regions.insert(number << 8, Region { address, len, at, access, of: None });
+                let total: u64 = parts.iter().map(|(start, end)| end - start).sum();
+                assert!(offset < 4096 && offset + len <= total && address % 4096 == offset);
+                for (start, end) in &parts {
+                    assert!(start < end && *end <= ARENA && (start | end) % 4096 == 0);
+                }
+                let (at, parts) = (offset, &**leak(parts));
+                let region = Region { address, len, parts, at, access, of: None };
+                this.regions.insert(number << 8, region);
                 answer(Answer::Registered { stag: number << 8 })
             }
             Call::DeregisterMemory { stag } => {

@@ -100,7 +100,7 @@ impl World {
             Operation::Write { remote, payload } => {
                 let bytes = self.programs[&from.0].gather(payload);
                 match self.programs[&to.0].place(*remote, bytes.len(), |a| a.remote_write) {
-                    Some(at) => self.programs[&to.0].arena.write(at, &bytes),
+                    Some(place) => self.programs[&to.0].store(place, &bytes),
                     None => status = Status::RemoteAccess,
                 }
             }
@@ -108,8 +108,8 @@ impl World {
                 let mut bytes = vec![0; sinks.total_len() as usize];
                 byte_len = sinks.total_len();
                 match self.programs[&to.0].place(*remote, bytes.len(), |a| a.remote_read) {
-                    Some(at) => {
-                        self.programs[&to.0].arena.read(at, &mut bytes);
+                    Some(place) => {
+                        self.programs[&to.0].load(place, &mut bytes);
                         self.programs[&from.0].scatter(sinks.sges(), &bytes);
                     }
                     None => status = Status::RemoteAccess,
@@ -191,13 +191,13 @@ impl World {
         result: AtomicResult,
         change: impl Fn(u64) -> u64,
     ) -> Status {
-        let Some(at) = self.programs[&to].place(remote, 8, |access| access.remote_atomic) else {
+        let Some(place) = self.programs[&to].place(remote, 8, |access| access.remote_atomic) else {
             return Status::RemoteAccess;
         };
         let mut old = [0; 8];
-        self.programs[&to].arena.read(at, &mut old);
+        self.programs[&to].load(place, &mut old);
         let new = change(u64::from_le_bytes(old));
-        self.programs[&to].arena.write(at, &new.to_le_bytes());
+        self.programs[&to].store(place, &new.to_le_bytes());
         let sge = Sge { address: result.address, len: 8, lkey: result.lkey };
         self.programs[&from].scatter(&[sge], &old);
         Status::Success
@@ -232,13 +232,13 @@ impl Program {
             return true;
         }
         let remote = Remote { stag: bind.region, to: bind.address };
-        let Some(at) = self.place(remote, bind.len as usize, |_| true) else { return false };
+        let Some(place) = self.place(remote, bind.len as usize, |_| true) else { return false };
+        let Place { parts, at } = place;
         let WindowAccess { remote_write, remote_read, remote_atomic, zero_based } = bind.access;
         let access = MemoryAccess { local_write: false, remote_write, remote_read, remote_atomic };
         let address = if zero_based { 0 } else { bind.address };
         let of = Some(bind.region);
-        self.regions
-            .insert(bind.window, Region { address, len: bind.len, at: at as u64, access, of });
+        self.regions.insert(bind.window, Region { address, len: bind.len, parts, at, access, of });
         true
     }
 
@@ -272,18 +272,19 @@ impl Program {
         }
     }
 
-    /// Returns the offset in the arena of `len` bytes at `remote`, if they are within the region and `permits` accepts
+    /// Returns the place of `len` bytes at `remote`, if they are within the region and `permits` accepts
     /// its access rights.
     fn place(
         &self,
         remote: Remote,
         len: usize,
         permits: impl Fn(MemoryAccess) -> bool,
-    ) -> Option<usize> {
+    ) -> Option<Place> {
         let region = self.regions.get(&remote.stag)?;
         let at = remote.to.checked_sub(region.address)?;
         let within = at <= region.len && len as u64 <= region.len - at;
-        (within && permits(region.access)).then_some((region.at + at) as usize)
+        (within && permits(region.access))
+            .then_some(Place { parts: region.parts, at: region.at + at })
     }
 
     fn gather(&self, payload: &Payload) -> Vec<u8> {
@@ -292,9 +293,8 @@ impl Program {
             Payload::Gather(list) => {
                 let mut bytes = Vec::new();
                 for sge in list.sges() {
-                    let at = self.local(sge);
                     let mut part = vec![0; sge.len as usize];
-                    self.arena.read(at, &mut part);
+                    self.load(self.local(sge), &mut part);
                     bytes.extend(part);
                 }
                 bytes
@@ -305,13 +305,52 @@ impl Program {
     fn scatter(&self, sges: &[Sge], mut bytes: &[u8]) {
         for sge in sges {
             let (part, rest) = bytes.split_at((sge.len as usize).min(bytes.len()));
-            self.arena.write(self.local(sge), part);
+            self.store(self.local(sge), part);
             bytes = rest;
         }
     }
 
-    fn local(&self, sge: &Sge) -> usize {
+    fn load(&self, place: Place, mut to: &mut [u8]) {
+        place.for_each_part(to.len(), |at, len| {
+            let (part, rest) = std::mem::take(&mut to).split_at_mut(len);
+            self.arena.read(at, part);
+            to = rest;
+        });
+    }
+
+    fn store(&self, place: Place, mut bytes: &[u8]) {
+        place.for_each_part(bytes.len(), |at, len| {
+            let (part, rest) = bytes.split_at(len);
+            self.arena.write(at, part);
+            bytes = rest;
+        });
+    }
+
+    fn local(&self, sge: &Sge) -> Place {
         let remote = Remote { stag: sge.lkey, to: sge.address };
         self.place(remote, sge.len as usize, |_| true).expect("an SGE within its region")
+    }
+}
+
+/// Bytes of a region: `at` is the offset of the first byte in the region's parts, one after the other.
+#[derive(Clone, Copy)]
+struct Place {
+    parts: &'static [(u64, u64)],
+    at: u64,
+}
+
+impl Place {
+    /// Calls `with` for each piece of `len` bytes from the place on: its offset in the arena and its length.
+    fn for_each_part(self, len: usize, mut with: impl FnMut(usize, usize)) {
+        let (mut skip, mut left) = (self.at, len as u64);
+        for &(start, end) in self.parts {
+            let piece = (end - start).saturating_sub(skip).min(left);
+            if piece > 0 {
+                with((start + skip) as usize, piece as usize);
+            }
+            skip = skip.saturating_sub(end - start);
+            left -= piece;
+        }
+        assert_eq!(left, 0, "bytes outside of the region's parts");
     }
 }

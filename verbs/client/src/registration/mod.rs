@@ -1,0 +1,280 @@
+//! Registration of memory that the program has allocated: heap, stack, static data and mappings.
+//!
+//! The pages of the range are replaced by pages of the arena, at the same addresses and with the same bytes and rights:
+//!
+//! ```text
+//!  addresses of the program    | anonymous |  arena   |  anonymous  |      before
+//!                              | anon. |        arena        | anon. |     after a registration in the middle
+//!  arena (memory file)         | ... | earlier pages | ... | new pages | last new page | ...
+//! ```
+//!
+//! - The kernel's list of mappings says which pages are already those of the arena. Such pages are not copied again:
+//!   overlapping and repeated registrations share them. Pages stay in place when a region is deregistered.
+//! - While pages are copied, all other threads are stopped ([`threads`]), so that no write is lost.
+//! - Shared mappings (`MAP_SHARED`) are refused: a replacement would separate them from the other processes.
+//! - The last page of a new range is not adjacent to the others in the arena. `mremap` in `realloc` therefore cannot
+//!   extend a registered mapping into arena pages of another range: it fails, and `realloc` copies.
+#![allow(unsafe_code)]
+
+mod replace;
+mod threads;
+mod vma;
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU8;
+use std::sync::{Arc, Mutex};
+
+use rustix::io::Errno;
+use rustix::mm::ProtFlags;
+use rustix::process::Pid;
+
+use crate::error::Error;
+use crate::link::Link;
+use crate::lock::lock;
+use crate::mapping::ArenaFile;
+use replace::Piece;
+use vma::{Maps, Vma};
+
+/// Reason why memory cannot be registered.
+#[derive(Clone, Copy, Debug)]
+struct Failure {
+    error: Errno,
+    reason: &'static str,
+}
+
+impl Failure {
+    fn new(error: Errno, reason: &'static str) -> Failure {
+        Failure { error, reason }
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Error {
+        Error::Memory { reason: failure.reason, error: failure.error }
+    }
+}
+
+/// State of the process. Its lock serialises replacements.
+static PROCESS: Mutex<Option<Process>> = Mutex::new(None);
+
+#[derive(Debug)]
+struct Process {
+    id: Pid,
+    maps: Maps,
+    /// Arenas of all sessions whose pages the program may have mapped.
+    arenas: Vec<Arc<ArenaFile>>,
+}
+
+impl Process {
+    /// Returns the state of this process, which is new after a fork.
+    fn of(state: &mut Option<Process>) -> Result<&mut Process, Failure> {
+        let id = rustix::process::getpid();
+        let arenas = match state.take() {
+            Some(process) if process.id == id => return Ok(state.insert(process)),
+            Some(process) => process.arenas,
+            None => Vec::new(),
+        };
+        let maps = Maps::open();
+        let maps = maps.map_err(|e| Failure::new(e, "the list of mappings cannot be opened"))?;
+        Ok(state.insert(Process { id, maps, arenas }))
+    }
+}
+
+/// Arena pages that registrations of a session have put in the place of other memory.
+#[derive(Debug, Default)]
+pub(crate) struct Replacements {
+    /// Allocated ranges of the arena: start and end.
+    taken: BTreeMap<u64, u64>,
+    /// Arena ranges of each live region.
+    held: HashMap<u64, Vec<(u64, u64)>>,
+    next: u64,
+}
+
+/// Memory of the program, as pages of the arena, for one memory region.
+#[derive(Debug)]
+pub(crate) struct Held {
+    address: NonNull<u8>,
+    /// Key in [`Replacements::held`].
+    key: u64,
+}
+
+// SAFETY: the memory is that of the process and not bound to a thread.
+unsafe impl Send for Held {}
+// SAFETY: through a shared reference the memory is accessible only as atomics or raw pointers.
+unsafe impl Sync for Held {}
+
+impl Held {
+    /// Returns the address of the first byte.
+    pub(crate) fn address(&self) -> NonNull<u8> {
+        self.address
+    }
+
+    /// Returns `len` bytes as atomics.
+    ///
+    /// # Safety
+    /// `len` is at most the length of the registration, whose memory is still mapped.
+    pub(crate) unsafe fn atomics(&self, at: usize, len: usize) -> &[AtomicU8] {
+        // SAFETY: the bytes are mapped, as this function requires. They are atomics, so that other threads and processes may
+        // write them while the shared reference exists.
+        unsafe { std::slice::from_raw_parts(self.address.as_ptr().add(at).cast(), len) }
+    }
+
+    /// Ends the use by the region.
+    pub(crate) fn release(&self, link: &Link) {
+        lock(&link.replacements).held.remove(&self.key);
+    }
+}
+
+/// Arena ranges of a region, in the order of its addresses.
+pub(crate) type Parts = Vec<(u64, u64)>;
+
+/// Replaces the pages of a range by pages of the session's arena, except those that are already such pages. Returns the
+/// arena ranges.
+///
+/// # Safety
+/// The range is memory of the program that stays mapped, with its rights, during the call.
+pub(crate) unsafe fn hold(
+    link: &Link,
+    address: NonNull<u8>,
+    len: usize,
+    writable: bool,
+) -> Result<(Held, Parts), Error> {
+    let page = rustix::param::page_size();
+    let start = address.as_ptr().expose_provenance();
+    let end = start.checked_add(len).and_then(|end| end.checked_next_multiple_of(page));
+    let end = end.ok_or(Failure::new(Errno::FAULT, "the range is not within the address space"))?;
+    let range = start - start % page..end;
+    let mut state = lock(&PROCESS);
+    let process = Process::of(&mut state)?;
+    let arena = link.arena.file();
+    if !process.arenas.iter().any(|other| Arc::ptr_eq(other, arena)) {
+        process.arenas.push(arena.clone());
+    }
+    let vmas = process.maps.list(range.clone());
+    let vmas = vmas.map_err(|e| Failure::new(e, "the list of mappings cannot be read"))?;
+    let found = classify(process, arena, &vmas, &range, writable)?;
+    let mut pieces = Vec::new();
+    let mut parts = Parts::new();
+    for found in found {
+        match found {
+            Found::Arena(start, end) => add(&mut parts, start, end),
+            Found::Other(memory, rights) => {
+                let first = pieces.len();
+                allocate(link, &memory, rights, &mut pieces)?;
+                for piece in &pieces[first..] {
+                    let from = range.start.max(piece.address);
+                    let to = range.end.min(piece.address + piece.len);
+                    if from < to {
+                        let offset = |address| piece.offset + (address - piece.address) as u64;
+                        add(&mut parts, offset(from), offset(to));
+                    }
+                }
+            }
+        }
+    }
+    // SAFETY: the pieces are private mappings of the program, found above, and their arena pages are new.
+    unsafe { replace::replace(arena.as_fd(), &pieces) }?;
+    let mut replacements = lock(&link.replacements);
+    let key = replacements.next;
+    replacements.next += 1;
+    replacements.held.insert(key, parts.clone());
+    Ok((Held { address, key }, parts))
+}
+
+/// A part of a range.
+enum Found {
+    /// Pages of the arena: start and end in it.
+    Arena(u64, u64),
+    /// Pages to replace: addresses and rights.
+    Other(Range<usize>, ProtFlags),
+}
+
+/// Splits a range into pages of the arena and pages to replace.
+fn classify(
+    process: &Process,
+    arena: &ArenaFile,
+    vmas: &[Vma],
+    range: &Range<usize>,
+    writable: bool,
+) -> Result<Vec<Found>, Failure> {
+    let mut found = Vec::with_capacity(vmas.len());
+    let mut at = range.start;
+    for vma in vmas {
+        if vma.range.start > at {
+            break;
+        }
+        if !vma.rights.contains(ProtFlags::READ) {
+            return Err(Failure::new(Errno::FAULT, "the program may not read the memory"));
+        }
+        if writable && !vma.rights.contains(ProtFlags::WRITE) {
+            let reason = "the program may not write to the memory, which is to be registered with local write";
+            return Err(Failure::new(Errno::FAULT, reason));
+        }
+        let (from, to) = (range.start.max(vma.range.start), range.end.min(vma.range.end));
+        at = to;
+        let of_arena = |file: &ArenaFile| vma.is_shared && vma.file == Some(file.id());
+        if of_arena(arena) {
+            let offset = |address: usize| vma.offset + (address - vma.range.start) as u64;
+            found.push(Found::Arena(offset(from), offset(to)));
+            continue;
+        }
+        if vma.is_shared {
+            match process.arenas.iter().find(|file| of_arena(file)) {
+                // Only this process still uses the arena of a session that has ended.
+                Some(file) if file.is_ended() => {}
+                Some(_) => {
+                    let reason = "the memory is registered with another session of the program";
+                    return Err(Failure::new(Errno::BUSY, reason));
+                }
+                None => {
+                    let reason = "the memory is mapped with MAP_SHARED, and other processes or files would no longer \
+                                  share it";
+                    return Err(Failure::new(Errno::INVAL, reason));
+                }
+            }
+        }
+        // Mappings of huge pages can be replaced only in whole pages.
+        let page = vma.page.max(rustix::param::page_size());
+        let from = (from - from % page).max(vma.range.start);
+        let to = to.next_multiple_of(page).min(vma.range.end);
+        found.push(Found::Other(from..to, vma.rights));
+    }
+    if at < range.end {
+        return Err(Failure::new(Errno::FAULT, "a part of the memory is not mapped"));
+    }
+    Ok(found)
+}
+
+/// Allocates pages of the arena for memory to replace, in one or two pieces.
+fn allocate(
+    link: &Link,
+    memory: &Range<usize>,
+    rights: ProtFlags,
+    pieces: &mut Vec<Piece>,
+) -> Result<(), Error> {
+    let page = rustix::param::page_size();
+    let len = memory.end - memory.start;
+    // The last page is not adjacent to the others: see the module's documentation.
+    let gap = if len > page { page } else { 0 };
+    let taken = lock(&link.ranges).take((len + gap) as u64);
+    let taken = taken.ok_or(Error::ArenaFull(len as u64))?;
+    lock(&link.replacements).taken.insert(taken.start, taken.end);
+    let main = len - gap;
+    pieces.push(Piece { address: memory.start, len: main, offset: taken.start, rights });
+    if gap > 0 {
+        let (address, offset) = (memory.start + main, taken.end - page as u64);
+        pieces.push(Piece { address, len: page, offset, rights });
+    }
+    Ok(())
+}
+
+/// Adds an arena range, and merges it with the previous one if they are adjacent.
+fn add(parts: &mut Parts, start: u64, end: u64) {
+    match parts.last_mut() {
+        Some(last) if last.1 == start => last.1 = end,
+        _ => parts.push((start, end)),
+    }
+}

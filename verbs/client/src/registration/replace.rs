@@ -1,0 +1,137 @@
+//! Replacement of memory by pages of the arena, while no other thread writes to it.
+
+use std::os::fd::BorrowedFd;
+use std::ptr;
+
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::{Failure, threads};
+
+/// Memory to replace: whole pages, all with the same rights.
+#[derive(Clone, Debug)]
+pub(super) struct Piece {
+    /// Address of the first page.
+    pub(super) address: usize,
+    /// Length in bytes.
+    pub(super) len: usize,
+    /// Offset of the new pages in the arena.
+    pub(super) offset: u64,
+    /// Access rights of the memory.
+    pub(super) rights: ProtFlags,
+}
+
+/// Copies the pieces to the arena and maps its pages in their place, while all other threads are stopped.
+///
+/// # Safety
+/// The pieces are mappings of the program, private, and the offsets are whole pages of the arena that nothing else uses.
+pub(super) unsafe fn replace(arena: BorrowedFd<'_>, pieces: &[Piece]) -> Result<(), Failure> {
+    if pieces.is_empty() {
+        return Ok(());
+    }
+    threads::prepare()?;
+    let caller = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+    let masked = threads::Masked::new();
+    let mut result = Ok(());
+    let mut work = || {
+        result = threads::stop(caller).and_then(|_stopped| {
+            // SAFETY: the requirements are those of this function. No other thread writes to the memory, and the stack of this
+            // code is not among it, as checked below.
+            pieces.iter().try_for_each(|piece| unsafe { replace_piece(arena, piece) })
+        });
+    };
+    let here = &raw const masked as usize;
+    if pieces.iter().any(|piece| is_near(piece, here)) {
+        // SAFETY: `work` needs little stack and does not unwind.
+        unsafe { on_other_stack(&mut work)? };
+    } else {
+        work();
+    }
+    drop(masked);
+    result
+}
+
+/// Returns true if the piece may be a part of the stack in use around `here`.
+fn is_near(piece: &Piece, here: usize) -> bool {
+    const STACK: usize = 256 << 20;
+    piece.address < here.saturating_add(STACK)
+        && here.saturating_sub(STACK) < piece.address + piece.len
+}
+
+/// # Safety
+/// The requirements of [`replace`]. No other thread writes to the piece, and the stack of the caller is not in it.
+unsafe fn replace_piece(arena: BorrowedFd<'_>, piece: &Piece) -> Result<(), Failure> {
+    let failed = |error| match error {
+        Errno::FAULT => Failure::new(error, "the memory cannot be read"),
+        error => Failure::new(error, "the memory cannot be replaced"),
+    };
+    let mut done = 0;
+    while done < piece.len {
+        // SAFETY: the bytes are those of a mapping. Only the kernel reads them, and reports missing pages as EFAULT. No other
+        // thread writes to them meanwhile.
+        let bytes = unsafe {
+            std::slice::from_raw_parts(
+                ptr::with_exposed_provenance(piece.address + done),
+                piece.len - done,
+            )
+        };
+        match rustix::io::pwrite(arena, bytes, piece.offset + done as u64) {
+            Ok(0) => return Err(failed(Errno::IO)),
+            Ok(written) => done += written,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE;
+    // SAFETY: the new pages have the bytes and the rights of the old ones.
+    let mapped = unsafe {
+        let address = ptr::with_exposed_provenance_mut(piece.address);
+        rustix::mm::mmap(address, piece.len, piece.rights, flags, arena, piece.offset)
+    };
+    mapped.map(drop).map_err(failed)
+}
+
+/// Stack for [`on_other_stack`], bytes.
+const STACK: usize = 256 << 10;
+
+/// Runs `work` on a stack of its own, in a thread that exists only for the call, while the calling thread waits in the
+/// kernel. Both share the thread-local storage.
+///
+/// # Safety
+/// `work` needs less than [`STACK`] bytes of stack.
+unsafe fn on_other_stack(work: &mut dyn FnMut()) -> Result<(), Failure> {
+    extern "C" fn run(work: *mut std::ffi::c_void) -> std::ffi::c_int {
+        // SAFETY: the pointer is that of the caller below, which waits until this function has returned.
+        let work = unsafe { &mut *work.cast::<&mut dyn FnMut()>() };
+        work();
+        0
+    }
+    let failed = |error| Failure::new(error, "a stack cannot be allocated");
+    let rights = ProtFlags::READ | ProtFlags::WRITE;
+    let flags = MapFlags::PRIVATE | MapFlags::STACK;
+    // SAFETY: no address is requested, so no existing mapping is replaced.
+    let stack = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), STACK, rights, flags) };
+    let stack = stack.map_err(failed)?;
+    let flags = libc::CLONE_VM
+        | libc::CLONE_FS
+        | libc::CLONE_FILES
+        | libc::CLONE_SIGHAND
+        | libc::CLONE_THREAD
+        | libc::CLONE_SYSVSEM
+        | libc::CLONE_VFORK;
+    let mut work = work;
+    // SAFETY: the stack is new memory, its end is aligned to 16 bytes. With `CLONE_VFORK` the calling thread continues when the
+    // new one has ended, so that `work` and the stack are valid for as long as they are used.
+    let result = unsafe {
+        let top = stack.cast::<u8>().add(STACK).cast();
+        libc::clone(run, top, flags, (&raw mut work).cast())
+    };
+    let result = match result {
+        // SAFETY: the location of errno is that of this thread.
+        ..0 => Err(failed(Errno::from_raw_os_error(unsafe { *libc::__errno_location() }))),
+        _ => Ok(()),
+    };
+    // SAFETY: the thread that has used the stack has ended.
+    let _ = unsafe { rustix::mm::munmap(stack, STACK) };
+    result
+}

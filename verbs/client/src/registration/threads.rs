@@ -1,0 +1,317 @@
+//! Stops the other threads of the process by a real-time signal.
+//!
+//! ```text
+//!  registering thread                            each other thread
+//!    episode = odd
+//!    tgkill to each thread of /proc/self/task -->  handler: arrived = episode, waits on the futex `episode`
+//!    waits until all have arrived
+//!    ... copies and replaces memory ...
+//!    episode = even, wakes -------------------->   returns from the handler
+//! ```
+//!
+//! A stopped thread is in the system call `futex` and writes nothing, neither to its stack nor in the kernel: a system
+//! call that the signal interrupts is restarted later (`SA_RESTART`), or fails with EINTR as with any signal. Stopped
+//! threads may hold any lock, also those of the memory allocator. Code that runs meanwhile must not allocate memory.
+
+use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, OFlags, RawDir, SeekFrom};
+use rustix::io::Errno;
+use rustix::thread::futex;
+
+use super::Failure;
+
+/// Maximum number of threads.
+const MAX_THREADS: usize = 8192;
+/// Time-out for the arrival of a thread that was signalled. Only a thread that blocks the signal, or that is in an
+/// uninterruptible system call, needs longer than a few milliseconds.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Odd while threads are stopped, or are to be stopped. Each episode has another number.
+static EPISODE: AtomicU32 = AtomicU32::new(0);
+/// Number of threads in the table.
+static COUNT: AtomicU32 = AtomicU32::new(0);
+/// Identifiers of the signalled threads.
+static THREADS: [AtomicU32; MAX_THREADS] = [const { AtomicU32::new(0) }; MAX_THREADS];
+/// The episode for which each thread has stopped.
+static ARRIVED: [AtomicU32; MAX_THREADS] = [const { AtomicU32::new(0) }; MAX_THREADS];
+/// The signal; 0: none is chosen.
+static SIGNAL: AtomicI32 = AtomicI32::new(0);
+
+/// Blocks all signals of the calling thread until drop. Its handlers could write to memory that is being copied.
+pub(super) struct Masked(libc::sigset_t);
+
+impl Masked {
+    pub(super) fn new() -> Masked {
+        let (mut all, mut old) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+        // SAFETY: `sigfillset` initialises `all`, and `pthread_sigmask` with valid pointers initialises `old`.
+        unsafe {
+            libc::sigfillset(all.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr());
+            Masked(old.assume_init())
+        }
+    }
+}
+
+impl Drop for Masked {
+    fn drop(&mut self) {
+        // SAFETY: the set is the one that `pthread_sigmask` has returned.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, ptr::null_mut()) };
+    }
+}
+
+/// All other threads are stopped until drop.
+#[derive(Debug)]
+pub(super) struct Stopped {
+    any: bool,
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        if self.any {
+            release();
+        }
+    }
+}
+
+/// Installs the signal's handler if that has not been done. Must be called before [`stop`].
+pub(super) fn prepare() -> Result<(), Failure> {
+    let chosen = SIGNAL.load(Ordering::Relaxed);
+    if chosen != 0 && handler_of(chosen) == Some(on_signal as *const () as usize) {
+        return Ok(());
+    }
+    // From the highest priority of delivery down, because programs choose from SIGRTMIN up.
+    let signals = (libc::SIGRTMIN()..libc::SIGRTMAX()).rev();
+    for signal in signals.filter(|signal| handler_of(*signal) == Some(libc::SIG_DFL)) {
+        // SAFETY: zero is a valid `sigaction`. Its fields are set below.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = on_signal as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
+        // SAFETY: both pointers are valid or NULL. `on_signal` has the signature for `SA_SIGINFO` and makes only calls that are
+        // safe in handlers. All signals are blocked while it runs.
+        let result = unsafe {
+            libc::sigfillset(&mut action.sa_mask);
+            libc::sigaction(signal, &action, ptr::null_mut())
+        };
+        if result == 0 {
+            SIGNAL.store(signal, Ordering::Relaxed);
+            return Ok(());
+        }
+    }
+    Err(Failure::new(Errno::BUSY, "the program uses all real-time signals"))
+}
+
+/// Returns the handler of a signal.
+fn handler_of(signal: c_int) -> Option<usize> {
+    let mut action = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: the call stores the present action at a valid pointer.
+    let result = unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) };
+    // SAFETY: the call has succeeded and has thus initialised the action.
+    (result == 0).then(|| unsafe { action.assume_init() }.sa_sigaction)
+}
+
+/// Stops all threads of the process except the calling one and `except`. Allocates nothing. The caller serialises
+/// calls.
+pub(super) fn stop(except: u32) -> Result<Stopped, Failure> {
+    let this = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+    let system = |error| Failure::new(error, "the threads of the process cannot be listed");
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let tasks = rustix::fs::open(c"/proc/self/task", flags, Mode::empty()).map_err(system)?;
+    COUNT.store(0, Ordering::Relaxed);
+    let mut stopped = Stopped { any: false };
+    // Threads that are not stopped yet may create threads: lists them until none is new.
+    loop {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        rustix::fs::seek(&tasks, SeekFrom::Start(0)).map_err(system)?;
+        let mut entries = RawDir::new(&tasks, &mut buffer);
+        let mut is_new = false;
+        while let Some(entry) = entries.next() {
+            let entry = entry.map_err(system)?;
+            let name = entry.file_name().to_bytes();
+            let Some(thread) = std::str::from_utf8(name).ok().and_then(|name| name.parse().ok())
+            else {
+                continue;
+            };
+            if thread != this && thread != except && slot(thread).is_none() {
+                if !std::mem::replace(&mut stopped.any, true) {
+                    EPISODE.fetch_add(1, Ordering::SeqCst);
+                }
+                signal(thread)?;
+                is_new = true;
+            }
+        }
+        if !is_new {
+            return Ok(stopped);
+        }
+        wait_for_arrivals()?;
+    }
+}
+
+/// Adds a thread to the table and sends it the signal.
+fn signal(thread: u32) -> Result<(), Failure> {
+    let slot = COUNT.load(Ordering::Relaxed) as usize;
+    if slot == MAX_THREADS {
+        return Err(Failure::new(Errno::AGAIN, "the program has too many threads"));
+    }
+    THREADS[slot].store(thread, Ordering::Relaxed);
+    ARRIVED[slot].store(0, Ordering::Relaxed);
+    COUNT.store(slot as u32 + 1, Ordering::SeqCst);
+    match send(thread, SIGNAL.load(Ordering::Relaxed)) {
+        // The thread has ended.
+        Err(Errno::SRCH) => {
+            ARRIVED[slot].store(EPISODE.load(Ordering::Relaxed), Ordering::Relaxed);
+            Ok(())
+        }
+        result => result.map_err(|error| Failure::new(error, "a thread cannot be stopped")),
+    }
+}
+
+fn send(thread: u32, signal: c_int) -> Result<(), Errno> {
+    let process = rustix::process::getpid().as_raw_nonzero().get();
+    // SAFETY: the call sends a signal to a thread of this process, with a handler of this library, or signal 0.
+    let result = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, signal) };
+    if result == 0 {
+        return Ok(());
+    }
+    // SAFETY: the location of errno is that of this thread.
+    Err(Errno::from_raw_os_error(unsafe { *libc::__errno_location() }))
+}
+
+/// Waits until all threads of the table are stopped or have ended.
+fn wait_for_arrivals() -> Result<(), Failure> {
+    let episode = EPISODE.load(Ordering::Relaxed);
+    let start = Instant::now();
+    for slot in 0..COUNT.load(Ordering::Relaxed) as usize {
+        let mut rounds = 0u32;
+        while ARRIVED[slot].load(Ordering::Acquire) != episode {
+            rounds += 1;
+            match rounds {
+                ..64 => std::hint::spin_loop(),
+                64..1024 => rustix::thread::sched_yield(),
+                _ => {
+                    let thread = THREADS[slot].load(Ordering::Relaxed);
+                    if has_ended(thread) {
+                        break;
+                    }
+                    if start.elapsed() > TIMEOUT {
+                        let reason =
+                            "a thread of the program blocks all signals or does not respond";
+                        return Err(Failure::new(Errno::BUSY, reason));
+                    }
+                    let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: 50_000 };
+                    let _ = rustix::thread::nanosleep(&pause);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns true if the thread has ended. A main thread that has ended stays as a zombie.
+fn has_ended(thread: u32) -> bool {
+    if send(thread, 0) == Err(Errno::SRCH) {
+        return true;
+    }
+    let mut path = *b"/proc/self/task/\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+    let mut digits = [0u8; 10];
+    let mut rest = thread;
+    let mut at = digits.len();
+    while rest > 0 {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    let digits = &digits[at..];
+    path[16..16 + digits.len()].copy_from_slice(digits);
+    path[16 + digits.len()..16 + digits.len() + 5].copy_from_slice(b"/stat");
+    let Ok(path) = std::ffi::CStr::from_bytes_until_nul(&path) else { return false };
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return true };
+    let mut text = [0u8; 128];
+    let len = rustix::io::read(&file, &mut text).unwrap_or(0);
+    // The state follows the name, which is in parentheses and has at most 15 bytes.
+    let name_end = text[..len].iter().rposition(|byte| *byte == b')');
+    name_end.is_some_and(|end| matches!(text[..len].get(end + 2), Some(b'Z' | b'X')))
+}
+
+fn release() {
+    EPISODE.fetch_add(1, Ordering::SeqCst);
+    let _ = futex::wake(&EPISODE, futex::Flags::PRIVATE, i32::MAX as u32);
+}
+
+/// Returns the index of a thread in the table.
+fn slot(thread: u32) -> Option<usize> {
+    let count = (COUNT.load(Ordering::SeqCst) as usize).min(MAX_THREADS);
+    THREADS[..count].iter().position(|other| other.load(Ordering::Relaxed) == thread)
+}
+
+/// The signal's handler. A signal outside of an episode, left from an episode that has failed, is ignored.
+extern "C" fn on_signal(_signal: c_int, _info: *mut libc::siginfo_t, _context: *mut c_void) {
+    let episode = EPISODE.load(Ordering::SeqCst);
+    if episode.is_multiple_of(2) {
+        return;
+    }
+    let this = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+    if let Some(slot) = slot(this) {
+        arrive(&ARRIVED[slot], episode);
+    }
+}
+
+/// Stores `episode` and waits until `EPISODE` has another value, without a write to the stack in between: the stack may
+/// be among the memory that is copied and replaced.
+#[cfg(target_arch = "x86_64")]
+fn arrive(arrived: &AtomicU32, episode: u32) {
+    // SAFETY: the store is to an atomic of this module. The system call is a futex wait on `EPISODE`, a private futex without
+    // time-out. `syscall` clobbers rax, rcx and r11. The stack is not used.
+    unsafe {
+        std::arch::asm!(
+            "mov dword ptr [{arrived}], edx",
+            "2:",
+            "mov eax, {futex}",
+            "syscall",
+            "cmp dword ptr [rdi], edx",
+            "je 2b",
+            arrived = in(reg) arrived.as_ptr(),
+            futex = const libc::SYS_futex,
+            in("rdi") EPISODE.as_ptr(),
+            in("rsi") libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+            in("edx") episode,
+            in("r10") ptr::null::<libc::timespec>(),
+            out("rax") _,
+            out("rcx") _,
+            out("r11") _,
+            options(nostack),
+        );
+    }
+}
+
+/// See the function for x86_64.
+#[cfg(target_arch = "aarch64")]
+fn arrive(arrived: &AtomicU32, episode: u32) {
+    // SAFETY: as for x86_64. `svc` changes x0 only.
+    unsafe {
+        std::arch::asm!(
+            "stlr {episode:w}, [{arrived}]",
+            "2:",
+            "mov x0, {at}",
+            "svc 0",
+            "ldar {now:w}, [{at}]",
+            "cmp {now:w}, {episode:w}",
+            "b.eq 2b",
+            arrived = in(reg) arrived.as_ptr(),
+            at = in(reg) EPISODE.as_ptr(),
+            episode = in(reg) episode,
+            now = out(reg) _,
+            in("x8") libc::SYS_futex,
+            out("x0") _,
+            in("x1") libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+            in("x2") u64::from(episode),
+            in("x3") ptr::null::<libc::timespec>(),
+            options(nostack),
+        );
+    }
+}

@@ -1,0 +1,186 @@
+//! Mappings (VMAs) of this process, as the kernel describes them.
+
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::ioctl::{Updater, opcode};
+use rustix::mm::ProtFlags;
+
+use crate::mapping::FileId;
+
+/// A mapping. All pages of it have the same properties.
+#[derive(Clone, Debug)]
+pub(super) struct Vma {
+    /// Addresses of the mapping.
+    pub(super) range: Range<usize>,
+    /// Access rights.
+    pub(super) rights: ProtFlags,
+    /// True for `MAP_SHARED`.
+    pub(super) is_shared: bool,
+    /// The mapped file; `None` for anonymous memory.
+    pub(super) file: Option<FileId>,
+    /// Offset of `range.start` in the file, bytes.
+    pub(super) offset: u64,
+    /// Size of its pages, bytes.
+    pub(super) page: usize,
+}
+
+/// The list of mappings of this process.
+#[derive(Debug)]
+pub(super) struct Maps(OwnedFd);
+
+impl Maps {
+    pub(super) fn open() -> Result<Maps, Errno> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        rustix::fs::open(c"/proc/self/maps", flags, Mode::empty()).map(Maps)
+    }
+
+    /// Returns the mappings that overlap `range`, in the order of their addresses.
+    pub(super) fn list(&self, range: Range<usize>) -> Result<Vec<Vma>, Errno> {
+        let mut found = Vec::new();
+        let mut at = range.start;
+        while at < range.end {
+            match self.query(at, COVERING_OR_NEXT) {
+                Ok(Some(vma)) if vma.range.start < range.end => {
+                    at = vma.range.end;
+                    found.push(vma);
+                }
+                Ok(_) => break,
+                // Kernels before 6.11 do not have the call.
+                Err(Errno::NOTTY) => return list_by_text(&range),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns the mapping at `address`, or the next one.
+    fn query(&self, address: usize, flags: u64) -> Result<Option<Vma>, Errno> {
+        const QUERY: u32 = opcode::read_write::<ProcmapQuery>(b'f', 17);
+        let mut query = ProcmapQuery {
+            size: size_of::<ProcmapQuery>() as u64,
+            query_flags: flags,
+            query_addr: address as u64,
+            ..ProcmapQuery::default()
+        };
+        // SAFETY: the opcode is the one of `PROCMAP_QUERY`, which reads and writes a `struct procmap_query`. The
+        // addresses in it are 0, so that the kernel stores nothing else.
+        let result = unsafe {
+            rustix::ioctl::ioctl(self.0.as_fd(), Updater::<QUERY, ProcmapQuery>::new(&mut query))
+        };
+        match result {
+            Ok(()) => Ok(Some(query.vma())),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Flag of a query: the mapping at the address, or the next one.
+const COVERING_OR_NEXT: u64 = 0x10;
+
+/// `struct procmap_query` of `linux/fs.h`.
+#[repr(C)]
+#[derive(Default)]
+struct ProcmapQuery {
+    size: u64,
+    query_flags: u64,
+    query_addr: u64,
+    vma_start: u64,
+    vma_end: u64,
+    vma_flags: u64,
+    vma_page_size: u64,
+    vma_offset: u64,
+    inode: u64,
+    dev_major: u32,
+    dev_minor: u32,
+    vma_name_size: u32,
+    build_id_size: u32,
+    vma_name_addr: u64,
+    build_id_addr: u64,
+}
+
+impl ProcmapQuery {
+    fn vma(&self) -> Vma {
+        let right = |bit, right| if self.vma_flags & bit == 0 { ProtFlags::empty() } else { right };
+        let id = FileId { device: (self.dev_major, self.dev_minor), inode: self.inode };
+        Vma {
+            range: self.vma_start as usize..self.vma_end as usize,
+            rights: right(1, ProtFlags::READ)
+                | right(2, ProtFlags::WRITE)
+                | right(4, ProtFlags::EXEC),
+            is_shared: self.vma_flags & 8 != 0,
+            file: (id != FileId::default()).then_some(id),
+            offset: self.vma_offset,
+            page: self.vma_page_size as usize,
+        }
+    }
+}
+
+/// Reads the whole list as text. Returns the mappings that overlap `range`.
+fn list_by_text(range: &Range<usize>) -> Result<Vec<Vma>, Errno> {
+    let text = std::fs::read_to_string("/proc/self/maps")
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    let vmas = text.lines().map(|line| parse(line).ok_or(Errno::IO));
+    vmas.filter(|vma| {
+        vma.as_ref().map_or(true, |vma| vma.range.start < range.end && range.start < vma.range.end)
+    })
+    .collect()
+}
+
+/// Parses a line of `/proc/PID/maps`: `start-end rwxp offset major:minor inode path`.
+fn parse(line: &str) -> Option<Vma> {
+    let mut words = line.split_ascii_whitespace();
+    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+    let (start, end) = words.next()?.split_once('-')?;
+    let rights = words.next()?.as_bytes();
+    let offset = hex(words.next()?)?;
+    let (major, minor) = words.next()?.split_once(':')?;
+    let inode = words.next()?.parse().ok()?;
+    let id = FileId { device: (hex(major)? as u32, hex(minor)? as u32), inode };
+    let right = |at: usize, right| match rights.get(at) {
+        Some(b'-') | None => ProtFlags::empty(),
+        Some(_) => right,
+    };
+    // The text has no page size. The kernel names anonymous mappings of huge pages.
+    let is_huge = words.next().is_some_and(|path| path.starts_with("/anon_hugepage"));
+    Some(Vma {
+        range: hex(start)? as usize..hex(end)? as usize,
+        rights: right(0, ProtFlags::READ) | right(1, ProtFlags::WRITE) | right(2, ProtFlags::EXEC),
+        is_shared: rights.get(3) == Some(&b's'),
+        file: (id != FileId::default()).then_some(id),
+        offset,
+        page: if is_huge { huge_page_size() } else { rustix::param::page_size() },
+    })
+}
+
+/// Returns the default size of huge pages, bytes.
+fn huge_page_size() -> usize {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("Hugepagesize:"));
+    let size = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<usize>().ok());
+    size.map_or(2 << 20, |kib| kib << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn query_and_text_describe_the_same_mappings() {
+        let file = FileId::default();
+        let local = &file as *const FileId as usize;
+        let heap = Box::new(0u8);
+        for address in [local, &raw const *heap as usize, parse as *const () as usize] {
+            let range = address..address + 1;
+            let text = list_by_text(&range).unwrap();
+            let [by_text] = &text[..] else { panic!("{text:?}") };
+            let maps = Maps::open().unwrap();
+            let list = maps.list(range).unwrap();
+            let [vma] = &list[..] else { panic!("{list:?}") };
+            assert_eq!(format!("{vma:?}"), format!("{by_text:?}"));
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Registration of memory that the program has allocated. Each test runs in a process of its own, because registrations
+//! stop all other threads of the process.
+
+use std::alloc::{Layout, alloc};
+use std::process::Command;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::world::Appliance;
+use super::{ALL, LONG, Side, connect};
+use crate::{Error, MemoryAccess, MemoryRegion, Sge, Status, post};
+
+const PAGE: usize = 4096;
+/// Time-out of a test's process.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Runs a test in a new process: this executable with the test's name.
+fn in_own_process(name: &str, test: impl FnOnce()) {
+    const VARIABLE: &str = "DDPD_TEST_OF_OWN_PROCESS";
+    if std::env::var_os(VARIABLE).is_some_and(|value| value == name) {
+        return test();
+    }
+    let path = format!("tests::registration::{name}");
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args([&path, "--exact", "--nocapture", "--test-threads=1"])
+        .env(VARIABLE, name)
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if start.elapsed() > PATIENCE {
+            child.kill().unwrap();
+            panic!("the test has not ended after {PATIENCE:?}");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert!(status.success(), "{status}");
+}
+
+/// Two connected programs. `client` registers memory and performs operations between it and `server`'s region.
+struct Programs {
+    client: Side,
+    server: Side,
+    _appliance: Appliance,
+}
+
+impl Programs {
+    fn new() -> Programs {
+        let appliance = Appliance::start();
+        let (client, server) =
+            (Side::new(appliance.session(), 64), Side::new(appliance.session(), 64));
+        connect(&client.pair, &server.pair, &server.session);
+        Programs { client, server, _appliance: appliance }
+    }
+
+    fn register(
+        &self,
+        bytes: *const u8,
+        len: usize,
+        access: MemoryAccess,
+    ) -> Result<MemoryRegion, Error> {
+        let address = NonNull::new(bytes.cast_mut()).unwrap();
+        // SAFETY: the tests register only mapped memory, and access it as atomics or by volatile accesses meanwhile.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.client.domain.register(address, len, access)
+        }
+    }
+
+    /// Returns the region's bytes as the appliance sees them: a Write transfers them to the other program.
+    fn sent(&self, region: &MemoryRegion, at: usize, len: usize) -> Vec<u8> {
+        assert!(len <= self.server.memory.len());
+        let sge =
+            Sge { address: region.address() + at as u64, len: len as u32, lkey: region.stag() };
+        let write = post::write(self.server.memory.remote(0), post::gather(&[sge]).unwrap());
+        self.client.pair.post_send(&write).unwrap();
+        self.complete();
+        let mut bytes = vec![0; len];
+        self.server.memory.read(0, &mut bytes);
+        bytes
+    }
+
+    /// Stores bytes in the region as the appliance does: by a Read from the other program.
+    fn receive(&self, region: &MemoryRegion, at: usize, bytes: &[u8]) {
+        self.server.memory.write(0, bytes);
+        let len = bytes.len() as u32;
+        let sge = Sge { address: region.address() + at as u64, len, lkey: region.stag() };
+        let read = post::read(self.server.memory.remote(0), &[sge]).unwrap();
+        self.client.pair.post_send(&read).unwrap();
+        self.complete();
+    }
+
+    fn complete(&self) {
+        let completion = self.client.completions.next(LONG).unwrap().unwrap();
+        assert_eq!(completion.status, Status::Success);
+    }
+
+    /// Compares the region with what the appliance sees, both ways.
+    fn check(&self, region: &MemoryRegion) {
+        let len = region.len().min(self.server.memory.len());
+        for at in [0, region.len() - len] {
+            let mut bytes = vec![0; len];
+            region.read(at, &mut bytes);
+            assert_eq!(self.sent(region, at, len), bytes);
+            bytes.iter_mut().for_each(|byte| *byte = byte.wrapping_mul(31).wrapping_add(7));
+            self.receive(region, at, &bytes);
+            let mut now = vec![0; len];
+            region.read(at, &mut now);
+            assert_eq!(now, bytes);
+        }
+    }
+}
+
+/// Allocates bytes of the heap, filled with a pattern, that are never freed.
+fn heap(len: usize, seed: u8) -> &'static mut [u8] {
+    let bytes = Box::leak(vec![0; len].into_boxed_slice());
+    bytes.iter_mut().enumerate().for_each(|(at, byte)| *byte = pattern(at, seed));
+    bytes
+}
+
+fn pattern(at: usize, seed: u8) -> u8 {
+    (at as u8).wrapping_mul(7).wrapping_add((at >> 8) as u8).wrapping_add(seed)
+}
+
+#[test]
+fn small_heap_block_is_registered_and_its_neighbours_are_unchanged() {
+    in_own_process("small_heap_block_is_registered_and_its_neighbours_are_unchanged", || {
+        let programs = Programs::new();
+        let blocks: Vec<_> = (0..64).map(|n| heap(1000, n)).collect();
+        let region = programs.register(blocks[30].as_ptr(), 1000, ALL).unwrap();
+        assert_eq!(programs.sent(&region, 0, 1000), blocks[30]);
+        programs.check(&region);
+        for (seed, block) in blocks.iter().enumerate().filter(|(n, _)| *n != 30) {
+            assert!(block.iter().enumerate().all(|(at, byte)| *byte == pattern(at, seed as u8)));
+        }
+    });
+}
+
+#[test]
+fn overlapping_and_repeated_registrations_share_pages() {
+    in_own_process("overlapping_and_repeated_registrations_share_pages", || {
+        let programs = Programs::new();
+        let bytes = heap(16 * PAGE, 3);
+        let middle = programs.register(bytes[5 * PAGE..].as_ptr(), 3 * PAGE, ALL).unwrap();
+        let whole = programs.register(bytes.as_ptr(), bytes.len(), ALL).unwrap();
+        let again = programs.register(bytes.as_ptr(), bytes.len(), ALL).unwrap();
+        assert_ne!(whole.stag(), again.stag());
+        programs.receive(&middle, 0, &[1; 100]);
+        let at = middle.address() - whole.address();
+        assert_eq!(programs.sent(&again, at as usize, 100), [1; 100]);
+        drop((middle, whole));
+        programs.check(&again);
+        drop(again);
+        let later = programs.register(bytes.as_ptr(), bytes.len(), ALL).unwrap();
+        programs.check(&later);
+    });
+}
+
+#[test]
+fn no_write_of_another_thread_is_lost() {
+    in_own_process("no_write_of_another_thread_is_lost", || {
+        const THREADS: usize = 3;
+        const SLOTS: usize = 16 << 10;
+        let programs = Programs::new();
+        for _ in 0..20 {
+            let layout = Layout::array::<AtomicU64>(SLOTS).unwrap();
+            // SAFETY: the layout is not empty. All bytes are written before they are read as counters.
+            #[allow(unsafe_code)]
+            let counters = unsafe {
+                let start = alloc(layout);
+                start.write_bytes(0, layout.size());
+                std::slice::from_raw_parts(start.cast::<AtomicU64>(), SLOTS)
+            };
+            let stop = AtomicBool::new(false);
+            let started = AtomicU64::new(0);
+            std::thread::scope(|scope| {
+                let writers: Vec<_> = (0..THREADS)
+                    .map(|thread| {
+                        let (stop, started) = (&stop, &started);
+                        scope.spawn(move || {
+                            let mut written = vec![0u64; SLOTS / THREADS];
+                            started.fetch_add(1, Ordering::Relaxed);
+                            let mut state = thread as u64 + 1;
+                            while !stop.load(Ordering::Relaxed) {
+                                state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
+                                let slot = (state >> 33) as usize % written.len();
+                                written[slot] += 1;
+                                // Only this thread writes the counter: a store, not an atomic addition.
+                                counters[slot * THREADS + thread]
+                                    .store(written[slot], Ordering::Relaxed);
+                            }
+                            written
+                        })
+                    })
+                    .collect();
+                while started.load(Ordering::Relaxed) < THREADS as u64 {
+                    std::thread::yield_now();
+                }
+                let region =
+                    programs.register(counters.as_ptr().cast(), layout.size(), ALL).unwrap();
+                stop.store(true, Ordering::Relaxed);
+                for (thread, writer) in writers.into_iter().enumerate() {
+                    for (slot, count) in writer.join().unwrap().into_iter().enumerate() {
+                        let at = slot * THREADS + thread;
+                        assert_eq!(counters[at].load(Ordering::Relaxed), count, "slot {at}");
+                    }
+                }
+                programs.check(&region);
+            });
+        }
+    });
+}
+
+#[test]
+fn buffer_on_the_own_stack_is_registered() {
+    in_own_process("buffer_on_the_own_stack_is_registered", || {
+        let programs = Programs::new();
+        let mut bytes = [0u8; 3000];
+        bytes.iter_mut().enumerate().for_each(|(at, byte)| *byte = pattern(at, 9));
+        let region = programs.register(bytes.as_mut_ptr(), bytes.len(), ALL).unwrap();
+        let expected: Vec<u8> = (0..3000).map(|at| pattern(at, 9)).collect();
+        assert_eq!(programs.sent(&region, 0, 3000), expected);
+        programs.check(&region);
+    });
+}

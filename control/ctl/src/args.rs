@@ -20,7 +20,7 @@ use crate::values::{number, on_off, region_name, severity, since, socket, stag};
 
 use super::capture::Capture;
 use super::config::Config;
-use super::run::{LabProcess, Run};
+use super::run::Run;
 use super::streams::Selection;
 use super::top::Top;
 
@@ -145,9 +145,6 @@ pub enum Command {
     },
     /// Run an unmodified verbs program (libibverbs, librdmacm) with an appliance as its RDMA device
     Run(Run),
-    /// Process of a lab
-    #[command(hide = true)]
-    LabProcess(LabProcess),
     /// List, show or cancel jobs: transfers of the appliance
     Jobs {
         /// Subcommand; the default is list

@@ -88,6 +88,13 @@ pub fn run(
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     // An invalid command line may still request errors in JSON.
     let json = arguments.iter().take_while(|word| *word != "--").any(|word| word == "--json");
+    // Not a command of `Args`, so that help and completions do not list it.
+    if arguments.get(1).is_some_and(|command| command == run::LAB_PROCESS) {
+        return match run::lab_process(&arguments[1..]) {
+            Ok(()) => Exit::Success,
+            Err(failure) => print_failure(failure, json, err),
+        };
+    }
     let args = match Args::try_parse_from(arguments) {
         Ok(args) => args,
         Err(error) => return print_usage(&error, json, out, err),
@@ -232,7 +239,6 @@ fn dispatch(args: Args, output: &mut Output<'_>) -> Result<(), Failure> {
         Command::Config(command) => config::config(command, &client()?, output),
         Command::Log { filter } => log(filter, &client()?, output),
         Command::Run(command) => run::run(&command),
-        Command::LabProcess(process) => run::lab_process(&process),
         Command::Metrics => Ok(output.out.write_all(client()?.text("/v1/metrics")?.as_bytes())?),
     }
 }

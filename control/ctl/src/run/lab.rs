@@ -25,7 +25,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use api::{Client, ClientError, ProgramInfo, Status};
-use clap::Args as ClapArgs;
+use clap::Parser;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::{Errno, FdFlags};
 use rustix::process::{Pid, Signal};
@@ -33,6 +33,8 @@ use rustix::process::{Pid, Signal};
 use super::PROGRAMS_SOCKET;
 use crate::exit::{Exit, Failure};
 
+/// First argument of the processes of a lab.
+pub(crate) const LAB_PROCESS: &str = "lab-process";
 /// Name of the lab's management socket.
 pub(super) const MANAGEMENT_SOCKET: &str = "ddpd.sock";
 /// Names of the files with locks.
@@ -188,7 +190,7 @@ fn check_size(directory: &Path, size: Option<u8>) -> Result<(), Failure> {
 fn start(directory: &Path, size: u8) -> Result<(), Failure> {
     let ddpd = find_ddpd()?;
     let mut child = Command::new(std::env::current_exe()?)
-        .args(["lab-process", "detach"])
+        .args([LAB_PROCESS, "detach"])
         .args([directory.as_os_str(), size.to_string().as_ref(), ddpd.as_os_str()])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -231,9 +233,9 @@ fn failed(path: &Path, what: &str, error: io::Error) -> Failure {
     Failure::new(Exit::Failed, format!("{}: {what}: {error}", path.display()))
 }
 
-/// Arguments of the hidden command `lab-process`.
-#[derive(Debug, ClapArgs)]
-pub struct LabProcess {
+/// Arguments of a process of the lab.
+#[derive(Debug, Parser)]
+struct LabProcess {
     /// Process of the lab to become
     #[arg(value_enum)]
     stage: Stage,
@@ -260,7 +262,9 @@ enum Stage {
 }
 
 /// Runs a process of the lab. Errors of the serving process go to the standard output, which the first program reads.
-pub(crate) fn lab_process(process: &LabProcess) -> Result<(), Failure> {
+pub(crate) fn lab_process(arguments: &[OsString]) -> Result<(), Failure> {
+    let process = LabProcess::try_parse_from(arguments)
+        .map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
     match process.stage {
         Stage::Detach => {
             rustix::process::setsid().map_err(io::Error::from)?;
@@ -283,7 +287,7 @@ impl LabProcess {
         let stage = if stage == Stage::Serve { "serve" } else { "appliance" };
         let size: OsString = self.size.to_string().into();
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["lab-process", stage]);
+        command.args([LAB_PROCESS, stage]);
         command.args([self.directory.as_os_str(), &size, self.ddpd.as_os_str()]);
         Ok(command)
     }

@@ -15,7 +15,7 @@ const LIBRARIES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
 /// Library of functions that the program calls instead of the C library's, if the directory has it.
 const PRELOADED: &str = "libddpd-preload.so";
 /// Directories relative to that of `ddpctl`: of the packages, and of the project's build.
-const DIRECTORIES: [&str; 2] = ["../lib/ddpd-verbs", "../verbs-library"];
+const DIRECTORIES: [&str; 3] = ["../lib/ddpd-verbs", "../verbs-library", "../verbs-library-debug"];
 /// Prefix of the symbol version that connects libibverbs with the drivers of one release of rdma-core.
 const PRIVATE_VERSION: &str = "IBVERBS_PRIVATE_";
 

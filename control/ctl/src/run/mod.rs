@@ -18,7 +18,7 @@ use clap::Args as ClapArgs;
 use config::{DEFAULT_SOCKET, Transport};
 
 use self::attach::devices;
-pub(super) use self::lab::{LabProcess, lab_process};
+pub(super) use self::lab::{LAB_PROCESS, lab_process};
 use self::libraries::Libraries;
 use super::exit::{Exit, Failure};
 use super::streams::parse_transport;

@@ -73,6 +73,8 @@ pub enum Error {
     ConnectFailed {
         /// True if the peer does not answer or cannot be reached.
         unreachable: bool,
+        /// True if the peer refused the connection: no listener has its address and port.
+        refused: bool,
         /// Reason, one sentence.
         message: String,
     },

@@ -129,6 +129,8 @@ pub enum PairEvent {
     ConnectFailed {
         /// True if the peer does not answer or cannot be reached.
         unreachable: bool,
+        /// True if the peer refused the connection: no listener has its address and port.
+        refused: bool,
         /// Reason, one sentence.
         message: String,
     },
@@ -391,8 +393,8 @@ impl QueuePair {
         match PairEvent::new(report) {
             Some(PairEvent::Established(connection)) => Ok(connection),
             Some(PairEvent::Rejected { private_data }) => Err(Error::Rejected { private_data }),
-            Some(PairEvent::ConnectFailed { unreachable, message }) => {
-                Err(Error::ConnectFailed { unreachable, message })
+            Some(PairEvent::ConnectFailed { unreachable, refused, message }) => {
+                Err(Error::ConnectFailed { unreachable, refused, message })
             }
             Some(PairEvent::Disconnected { message, .. } | PairEvent::Failed { message }) => {
                 Err(Error::Ended(message))
@@ -440,8 +442,8 @@ impl PairEvent {
                 PairEvent::Established(Connection { worker, local, remote, depths, private_data })
             }
             Report::Rejected { private_data, .. } => PairEvent::Rejected { private_data },
-            Report::ConnectFailed { unreachable, message, .. } => {
-                PairEvent::ConnectFailed { unreachable, message }
+            Report::ConnectFailed { unreachable, refused, message, .. } => {
+                PairEvent::ConnectFailed { unreachable, refused, message }
             }
             Report::Disconnected { graceful, message, .. } => {
                 PairEvent::Disconnected { graceful, message }

@@ -1,5 +1,6 @@
 //! Sessions with an appliance: opening, limits and devices.
 
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -105,6 +106,18 @@ impl Session {
     /// Returns the RDMA devices: the network interfaces of the appliance.
     pub fn devices(&self) -> &[Device] {
         &self.link().welcome.devices
+    }
+
+    /// Returns the local address that connections to a peer have. `local` is an address of the interface to use; `None`
+    /// or an unspecified address: the appliance chooses the interface. No packet is sent: the peer may be down.
+    ///
+    /// # Errors
+    /// The appliance has no route to the peer, no interface has the address `local`, or the session has ended.
+    pub fn route(&self, remote: IpAddr, local: Option<IpAddr>) -> Result<IpAddr, Error> {
+        match self.link().call(Call::Route { remote, local })? {
+            (Answer::Route { local }, descriptors) if descriptors.is_empty() => Ok(local),
+            _ => Err(self.link().violation("the answer is not the one of the call")),
+        }
     }
 
     /// Returns the number that the appliance has assigned to this program.

@@ -152,6 +152,13 @@ pub enum Call {
         /// Number of the QP.
         pair: u32,
     },
+    /// Requests the local address of connections to a peer. Answered by [`Answer::Route`]. Sends no packet.
+    Route {
+        /// Address of the peer.
+        remote: IpAddr,
+        /// Address of the interface to use; `None` or unspecified: the appliance chooses the interface.
+        local: Option<IpAddr>,
+    },
     /// Opens a connection. Answered by [`Answer::Done`] before the connection is established. Then
     /// [`Event::Established`], [`Event::Rejected`] or [`Event::ConnectFailed`] follows.
     Connect(ConnectCall),
@@ -379,6 +386,11 @@ pub enum Answer {
         /// Ring of the SRQ.
         receives: Ring,
     },
+    /// The appliance has a route to the peer.
+    Route {
+        /// Local address of connections to the peer.
+        local: IpAddr,
+    },
     /// A listener was created.
     Listening {
         /// Number of the listener.
@@ -539,6 +551,9 @@ pub enum Event {
         pair: u32,
         /// True if the peer does not answer or cannot be reached.
         unreachable: bool,
+        /// True if the peer refused the connection or association of the LLP: no listener has its address and port.
+        #[serde(default)]
+        refused: bool,
         /// Cause, one sentence.
         message: String,
     },

@@ -124,6 +124,27 @@ fn find_route(
     }
 }
 
+/// Returns the local address with which a worker connects to `remote` through an interface: an address of this
+/// appliance itself, else the address whose prefix contains the next hop, else the first of the same family. `None`
+/// without such an address. The addresses do not include the link-local address that a worker derives.
+pub(super) fn source_for(interface: &InterfaceSection, remote: IpAddr) -> Option<IpAddr> {
+    if has_address(interface, remote) {
+        return Some(remote);
+    }
+    let nets = &interface.addresses;
+    let routes = interface.routes.iter().filter(|route| route.to.contains(&remote));
+    let hop = match nets.iter().any(|net| net.contains(&remote)) {
+        true => remote,
+        false => routes.max_by_key(|route| route.to.prefix_len()).map_or(remote, |route| route.via),
+    };
+    let of_family = |net: &&IpNet| {
+        net.addr().is_ipv4() == remote.is_ipv4()
+            && is_link_local(net.addr()) == is_link_local(remote)
+    };
+    let mut same_prefix = nets.iter().filter(of_family).filter(|net| net.contains(&hop));
+    same_prefix.next().or_else(|| nets.iter().find(of_family)).map(IpNet::addr)
+}
+
 /// Route of an interface to an address: prefix length (bits), and true if the address is on the interface's link.
 #[derive(Clone, Copy)]
 struct Route {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use api::refusal::{Refusal as PeerRefusal, RefusalKind as PeerRefusalKind};
-use api::{ConnectSpec, RdmapChoice, UlpChoice};
+use api::{ApiError, ConnectSpec, RdmapChoice, UlpChoice};
 use dataplane::{
     CloseReason, Command, Connect, ConnectError, Event, InterfaceId, ListenerConfig, ProgramId,
     QueuePairId, Service, StreamParams, Ticket,
@@ -13,10 +13,12 @@ use dataplane::{
 use ddp::lifecycle::CloseReason as Ended;
 use ddp::{StreamId, UlpKind, advert};
 use tcp_lite::mpa::Revision;
-use verbs_session::message::{Call, ConnectCall, Depths, Refusal, RefusalKind, StartUp, Transport};
+use verbs_session::message::{
+    Answer, Call, ConnectCall, Depths, Refusal, RefusalKind, StartUp, Transport,
+};
 
 use super::Core;
-use super::address_selection::order_addresses;
+use super::address_selection::{order_addresses, source_for};
 use super::connect::check_spec;
 use crate::appliance::endpoints::{listener_config, program_ulp};
 use crate::appliance::env::api_id;
@@ -61,6 +63,11 @@ impl Core {
                 return self.programs.attach(&mut self.env, id, request, *attachment);
             }
             Prepared::Plain(call) => match *call {
+                Call::Route { remote, local } => {
+                    self.route_for_program(remote, local).map(|local| {
+                        self.programs.answer(id, request, Answer::Route { local });
+                    })
+                }
                 Call::Connect(call) => self.connect_pair(id, request, &call),
                 Call::Listen { local, transport, backlog } => {
                     self.listen_for_program(id, request, local, transport, backlog)
@@ -127,7 +134,7 @@ impl Core {
         let checked = self.programs.check_unconnected(id, *pair, *depths, private_data)?;
         self.check_new_stream()?;
         let remote_ip = remote.ip().to_canonical();
-        let local = local.map(|ip| ip.to_canonical()).filter(|ip| !ip.is_unspecified());
+        let local = specified(*local);
         let spec = self.pair_spec(call, SocketAddr::new(remote_ip, remote.port()), local)?;
         check_spec(&spec).map_err(|error| refusal(RefusalKind::Invalid, error.message))?;
         let mut addresses = order_addresses(&self.env.context, &self.links, &spec)
@@ -159,6 +166,34 @@ impl Core {
         self.programs.connect(&mut self.env, id, request, target, worker, connect)
     }
 
+    /// Returns the local address of connections to a peer: `local`, or the address that the worker of a connect chooses.
+    fn route_for_program(&self, remote: IpAddr, local: Option<IpAddr>) -> Result<IpAddr, Refusal> {
+        let (remote, local) = (remote.to_canonical(), specified(local));
+        // The route does not depend on the port.
+        let mut spec = ConnectSpec::to_remote(SocketAddr::new(remote, 1));
+        spec.interface = self.interface_name(local)?;
+        let unreachable = |error: ApiError| refusal(RefusalKind::Unreachable, error.message);
+        let mut addresses =
+            order_addresses(&self.env.context, &self.links, &spec).map_err(unreachable)?;
+        let interface = addresses.pop().map(|reached| usize::from(reached.interface.0));
+        let section = interface.and_then(|at| self.env.context.config.interfaces.get(at));
+        let source = section.and_then(|section| local.or_else(|| source_for(section, remote)));
+        source.ok_or_else(|| {
+            let sentence = format!("the interface to {remote} has no address of its family");
+            refusal(RefusalKind::Unreachable, sentence)
+        })
+    }
+
+    /// Returns the name of the interface with an address; `None` without an address.
+    fn interface_name(&self, local: Option<IpAddr>) -> Result<Option<String>, Refusal> {
+        let Some(ip) = local else { return Ok(None) };
+        let interface = self.interface_of_address(ip).ok_or_else(|| {
+            refusal(RefusalKind::Unreachable, format!("no interface has address {ip}"))
+        })?;
+        let section = &self.env.context.config.interfaces[usize::from(interface.0)];
+        Ok(Some(section.name.clone()))
+    }
+
     /// Returns the parameters of the connection in the form of the API's `connect` request.
     fn pair_spec(
         &self,
@@ -166,16 +201,7 @@ impl Core {
         remote: SocketAddr,
         local: Option<IpAddr>,
     ) -> Result<ConnectSpec, Refusal> {
-        let interface = match local {
-            None => None,
-            Some(ip) => {
-                let interface = self.interface_of_address(ip).ok_or_else(|| {
-                    refusal(RefusalKind::Unreachable, format!("no interface has address {ip}"))
-                })?;
-                let section = &self.env.context.config.interfaces[usize::from(interface.0)];
-                Some(section.name.clone())
-            }
-        };
+        let interface = self.interface_name(local)?;
         let Depths { ird, ord } = call.depths;
         let StartUp { peer, peer_to_peer } = call.start_up;
         let peer = peer.name().to_owned();
@@ -289,7 +315,14 @@ impl Core {
                         | ConnectError::Icmp(_)
                         | ConnectError::NoRoute
                 );
-                ConnectFailure::Failed { unreachable, message: reason.to_string() }
+                let refused = matches!(
+                    reason,
+                    ConnectError::Closed(
+                        CloseReason::Tcp(Ended::ConnectRefused)
+                            | CloseReason::Sctp(Ended::ConnectRefused)
+                    )
+                );
+                ConnectFailure::Failed { unreachable, refused, message: reason.to_string() }
             }
         };
         self.programs.on_connect_failed(connect, failure);
@@ -462,6 +495,11 @@ impl Core {
             }
         }
     }
+}
+
+/// Returns the canonical form of an address; `None` if it is unspecified.
+fn specified(address: Option<IpAddr>) -> Option<IpAddr> {
+    address.map(|ip| ip.to_canonical()).filter(|ip| !ip.is_unspecified())
 }
 
 fn transport_of(transport: Transport) -> config::Transport {

@@ -48,6 +48,7 @@ pub(in crate::appliance) enum ConnectFailure {
     Failed {
         /// True if the peer does not answer or cannot be reached.
         unreachable: bool,
+        refused: bool,
         /// Cause of the failure, one sentence.
         message: String,
     },
@@ -256,8 +257,8 @@ impl Programs {
             ConnectFailure::Rejected(private_data) => {
                 Event::Rejected { pair: number, private_data }
             }
-            ConnectFailure::Failed { unreachable, message } => {
-                Event::ConnectFailed { pair: number, unreachable, message }
+            ConnectFailure::Failed { unreachable, refused, message } => {
+                Event::ConnectFailed { pair: number, unreachable, refused, message }
             }
         });
     }
@@ -302,8 +303,10 @@ impl Programs {
                 }
             }
             PairState::Accepting(_) => {
-                let unreachable = false;
-                program.outbox.event(Event::ConnectFailed { pair: number, unreachable, message });
+                let (unreachable, refused) = (false, false);
+                let pair = number;
+                let event = Event::ConnectFailed { pair, unreachable, refused, message };
+                program.outbox.event(event);
             }
             PairState::Connected(_) => {
                 program.outbox.event(Event::Disconnected { pair: number, graceful, message });

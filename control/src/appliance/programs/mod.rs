@@ -276,7 +276,7 @@ impl Programs {
         }
     }
 
-    /// Handles a call other than `Connect` and `Listen`, which the core handles. Returns the changes of streams.
+    /// Handles a call other than `Route`, `Connect` and `Listen`, which the core handles. Returns the changes of streams.
     pub(super) fn call(
         &mut self,
         env: &mut Env,
@@ -289,6 +289,13 @@ impl Programs {
             self.refuse(env, id, request, refusal);
         }
         actions
+    }
+
+    /// Answers a call.
+    pub(super) fn answer(&self, id: ProgramId, request: u32, answer: Answer) {
+        if let Some(program) = self.programs.get(&id) {
+            program.reply(request, Ok(answer));
+        }
     }
 
     /// Answers a call with a refusal.
@@ -351,6 +358,7 @@ impl Programs {
             | Call::CreateCompletionQueue { .. }
             | Call::CreateSharedReceiveQueue { .. }
             | Call::CreateQueuePair { .. }
+            | Call::Route { .. }
             | Call::Connect(_)
             | Call::Listen { .. } => Err(invalid("the call is not expected here")),
         }

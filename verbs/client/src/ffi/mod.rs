@@ -81,6 +81,7 @@ fn errno(error: &Error) -> Errno {
         Error::ArenaFull(_) => Errno::NOMEM,
         Error::Rejected { .. } => Errno::CONNREFUSED,
         Error::ConnectFailed { unreachable: true, .. } => Errno::HOSTUNREACH,
+        Error::ConnectFailed { refused: true, .. } => Errno::CONNREFUSED,
         Error::ConnectFailed { .. } => Errno::CONNABORTED,
         Error::Ended(_) => Errno::PIPE,
         Error::TimedOut => Errno::TIMEDOUT,

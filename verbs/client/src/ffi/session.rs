@@ -113,7 +113,7 @@ fn convert(event: Event) -> CEvent {
                     to.connection.set_private_data(&private_data);
                     (3, String::new())
                 }
-                PairEvent::ConnectFailed { unreachable, message } => {
+                PairEvent::ConnectFailed { unreachable, message, .. } => {
                     to.flag = unreachable.into();
                     (4, message)
                 }

@@ -128,7 +128,7 @@ fn connects_fail_are_rejected_and_happen_once_per_pair() {
     let (client, server) = (Side::new(appliance.session(), 4), appliance.session());
     let missing = "127.0.0.1:9".parse().unwrap();
     let failed = client.pair.connect(missing, &ConnectOptions::default());
-    assert!(matches!(failed, Err(Error::ConnectFailed { unreachable: false, .. })));
+    assert!(matches!(failed, Err(Error::ConnectFailed { unreachable: false, refused: true, .. })));
     let again = client.pair.connect(missing, &ConnectOptions::default());
     assert!(matches!(again, Err(Error::State(_))));
     let long = ConnectOptions { private_data: vec![0; 509], ..ConnectOptions::default() };
@@ -147,6 +147,16 @@ fn connects_fail_are_rejected_and_happen_once_per_pair() {
     drop(listener.next_request(LONG).unwrap().unwrap());
     let event = third.next_event(LONG).unwrap();
     assert_eq!(event, Some(PairEvent::Rejected { private_data: Vec::new() }));
+}
+
+#[test]
+fn route_returns_the_local_address_or_is_refused() {
+    let appliance = Appliance::start();
+    let session = appliance.session();
+    let (peer, other) = ("127.0.0.1".parse().unwrap(), "192.0.2.1".parse().unwrap());
+    assert_eq!(session.route(peer, None).unwrap(), peer);
+    let refused = session.route(other, None).unwrap_err();
+    assert!(matches!(refused, Error::Refused(refusal) if refusal.kind == RefusalKind::Unreachable));
 }
 
 #[test]

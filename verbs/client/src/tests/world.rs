@@ -469,6 +469,10 @@ impl World {
                 self.programs.get_mut(&program).unwrap().pairs.remove(&pair);
                 answer(Answer::Done)
             }
+            Call::Route { remote, .. } if remote.is_loopback() => {
+                answer(Answer::Route { local: remote })
+            }
+            Call::Route { .. } => Err(refusal(RefusalKind::Unreachable, "no route")),
             Call::Connect(ConnectCall { pair, remote, private_data, .. }) => {
                 this.pairs.get_mut(&pair).ok_or_else(missing)?.remote = remote;
                 self.connect(program, pair, remote, private_data, number);
@@ -514,7 +518,9 @@ impl World {
     fn connect(&mut self, from: u32, pair: u32, remote: SocketAddr, data: Vec<u8>, number: u32) {
         let Some(&(program, listener)) = self.listeners.get(&remote) else {
             let message = "the peer refuses the connection".into();
-            self.outbox.push((from, Event::ConnectFailed { pair, unreachable: false, message }));
+            let (unreachable, refused) = (false, true);
+            let event = Event::ConnectFailed { pair, unreachable, refused, message };
+            self.outbox.push((from, event));
             return;
         };
         let peer = SocketAddr::from(([10, 0, 0, 1], 20000));

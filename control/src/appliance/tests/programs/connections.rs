@@ -71,6 +71,7 @@ fn failed_connects_are_events_of_their_kind() {
             ProgramEvent::ConnectFailed {
                 pair: 0,
                 unreachable: true,
+                refused: false,
                 message: "no answer to the SYN in time".into(),
             },
         ),
@@ -79,7 +80,17 @@ fn failed_connects_are_events_of_their_kind() {
             ProgramEvent::ConnectFailed {
                 pair: 0,
                 unreachable: false,
+                refused: false,
                 message: ConnectError::QueuePair.to_string(),
+            },
+        ),
+        (
+            ConnectError::Closed(CloseReason::ConnectRefused.into()),
+            ProgramEvent::ConnectFailed {
+                pair: 0,
+                unreachable: false,
+                refused: true,
+                message: ConnectError::Closed(CloseReason::ConnectRefused.into()).to_string(),
             },
         ),
     ] {
@@ -177,6 +188,32 @@ fn impossible_connects_are_refused() {
     // Only the last worker refuses the QP. The connect may be at the other worker, which accepts the QP.
     let refused = client.call(&mut rig, connect(pair));
     assert!(refused.is_ok() || refused.is_err_and(|refusal| refusal.kind == RefusalKind::Invalid));
+    client.hang_up(&mut rig);
+    rig.assert_empty();
+}
+
+#[test]
+fn route_is_the_local_address_of_a_connect_or_refused() {
+    let mut rig = Rig::new(PROGRAMS);
+    let mut client = Client::attach(&mut rig, 1);
+    let ip = |text: &str| text.parse().unwrap();
+    let route = |remote, local| Call::Route { remote, local };
+    for local in [None, Some(ip("0.0.0.0")), Some(ip("10.0.0.1"))] {
+        let answer = client.call(&mut rig, route(ip("10.0.0.9"), local));
+        assert_eq!(answer, Ok(Answer::Route { local: ip("10.0.0.1") }));
+    }
+    let own = client.call(&mut rig, route(ip("10.0.0.1"), None));
+    assert_eq!(own, Ok(Answer::Route { local: ip("10.0.0.1") }));
+    for (remote, local) in [
+        ("192.0.2.1", None),
+        ("10.0.0.9", Some(ip("10.0.0.2"))),
+        ("2001:db8::1", None),
+        ("224.0.0.1", None),
+        ("10.0.0.255", None),
+    ] {
+        let refused = client.refused(&mut rig, route(ip(remote), local));
+        assert_eq!(refused, RefusalKind::Unreachable, "{remote}");
+    }
     client.hang_up(&mut rig);
     rig.assert_empty();
 }

@@ -20,7 +20,7 @@ use crate::link::Link;
 use crate::mapping::{Area, MappingError, RingProducer};
 use crate::queues::{Direction, PairQueues};
 use crate::shared_receives::SharedReceiveQueue;
-use crate::writer::{ReceiveWriter, SendBatch, SendWriter};
+use crate::writer::{ReceiveWriter, SendWriter};
 
 /// Maximum events of a QP that the program has not taken. A further event is a protocol violation.
 const MAX_EVENTS: usize = 4;
@@ -245,15 +245,6 @@ impl QueuePair {
         body: impl FnOnce(&mut SendWriter<'_>) -> R,
     ) -> Result<R, Error> {
         self.0.queues.post_with(Direction::Send, |ring| body(&mut SendWriter { ring }))
-    }
-
-    /// Posts all operations of a batch or none, with one doorbell.
-    ///
-    /// # Errors
-    /// The errors of [`post_send`](Self::post_send).
-    pub fn post_batch(&self, batch: &SendBatch) -> Result<(), Error> {
-        self.0.queues.post_with(Direction::Send, |ring| ring.push(&batch.units))??;
-        Ok(())
     }
 
     /// Calls `body` with a writer for the receive queue, and posts with one doorbell what it has written. `body` must

@@ -48,6 +48,14 @@ impl SendWriter<'_> {
         units[first.len()..count].copy_from_slice(&second);
         Ok(self.ring.push(&units[..count])?)
     }
+
+    /// Writes all operations of a batch or none.
+    ///
+    /// # Errors
+    /// [`Error::Full`] or [`Error::Queue`].
+    pub fn push_batch(&mut self, batch: &SendBatch) -> Result<(), Error> {
+        Ok(self.ring.push(&batch.units)?)
+    }
 }
 
 impl ReceiveWriter<'_> {

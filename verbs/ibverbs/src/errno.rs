@@ -17,7 +17,9 @@ pub type Result<T> = std::result::Result<T, c_int>;
 #[allow(clippy::match_same_arms, reason = "one line per error")]
 pub fn errno(error: &Error) -> c_int {
     match error {
-        Error::Connect { error, .. } | Error::System { error, .. } => error.raw_os_error(),
+        Error::Connect { error, .. }
+        | Error::System { error, .. }
+        | Error::Memory { error, .. } => error.raw_os_error(),
         Error::Disconnected(_) | Error::Protocol(_) => EIO,
         Error::Refused(refusal) => match refusal.kind {
             RefusalKind::Invalid => EINVAL,

@@ -341,7 +341,9 @@ fn batch_is_posted_all_or_none() {
     for wr_id in 0..1000 {
         batch.push(&SendWork { wr_id, ..work.clone() });
     }
-    assert!(matches!(client.pair.post_batch(&batch), Err(Error::Full)));
+    let post =
+        |batch: &SendBatch| client.pair.post_sends_with(|writer| writer.push_batch(batch)).unwrap();
+    assert!(matches!(post(&batch), Err(Error::Full)));
     batch.clear();
     assert!(batch.is_empty());
     for wr_id in 1..3 {
@@ -351,7 +353,7 @@ fn batch_is_posted_all_or_none() {
         let sge = server.memory.sge(0..1).unwrap();
         server.pair.post_receive(&post::receive(wr_id, &[sge]).unwrap()).unwrap();
     }
-    client.pair.post_batch(&batch).unwrap();
+    post(&batch).unwrap();
     assert_eq!([next(&client).wr_id, next(&client).wr_id], [1, 2]);
     assert!(client.completions.poll_one().unwrap().is_none());
 }

@@ -6,7 +6,7 @@ use verbs_client::{Operation, SendWork, WindowAccess, WindowBind};
 
 use crate::bindings::*;
 use crate::boundary;
-use crate::errno::{EINVAL, EOPNOTSUPP, OrErrno, Result};
+use crate::errno::{EINVAL, ENOMEM, EOPNOTSUPP, OrErrno, Result};
 use crate::objects::domain::Domain;
 use crate::objects::memory::MemoryRegion;
 use crate::objects::queue_pair::QueuePair;
@@ -155,7 +155,15 @@ pub(crate) unsafe extern "C" fn bind_mw(
         let signalled = pair.signals_all || bind.send_flags & IBV_SEND_SIGNALED != 0;
         let fence = bind.send_flags & IBV_SEND_FENCE != 0;
         let work = SendWork { wr_id: bind.wr_id, signalled, fence, operation };
-        pair.native().post_send(&work).or_errno()?;
+        let posted = pair.native().post_sends_with(|writer| {
+            if signalled && !pair.has_room(1) {
+                return Err(ENOMEM);
+            }
+            writer.push(&work).or_errno()?;
+            pair.count_posted(signalled.into());
+            Ok(())
+        });
+        posted.or_errno()??;
         window.set_rkey(rkey);
         Ok(())
     })

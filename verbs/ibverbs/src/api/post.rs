@@ -13,7 +13,7 @@ use verbs_client::{
 use super::memory::binding;
 use crate::bindings::*;
 use crate::boundary::elements;
-use crate::errno::{EINVAL, EIO, EOPNOTSUPP, Result, errno};
+use crate::errno::{EINVAL, EIO, ENOMEM, EOPNOTSUPP, Result, errno};
 use crate::objects::batch::{atomic_result, immediate_data};
 use crate::objects::completion_queue::CompletionQueue;
 use crate::objects::device::{MAX_INLINE, MAX_SGES};
@@ -34,7 +34,7 @@ pub(crate) unsafe extern "C" fn post_send(
             // SAFETY: NULL or a request by the contract of C callers.
             while let Some(request) = unsafe { at.as_ref() } {
                 // SAFETY: as above.
-                unsafe { write_request(writer, request, pair.signals_all) }?;
+                unsafe { write_request(writer, request, pair) }?;
                 at = request.next;
             }
             Ok(())
@@ -133,13 +133,16 @@ unsafe fn finish<T>(posted: Result<()>, at: *mut T, bad: *mut *mut T) -> c_int {
 unsafe fn write_request(
     writer: &mut SendWriter<'_>,
     request: &ibv_send_wr,
-    signals_all: bool,
+    pair: &QueuePair,
 ) -> Result<()> {
     let flags = request.send_flags;
-    let signalled = signals_all || flags & IBV_SEND_SIGNALED != 0;
+    let signalled = pair.signals_all || flags & IBV_SEND_SIGNALED != 0;
     let fence = flags & IBV_SEND_FENCE != 0;
     let solicited = flags & IBV_SEND_SOLICITED != 0;
     let wr_id = request.wr_id;
+    if signalled && !pair.has_room(1) {
+        return Err(ENOMEM);
+    }
     // SAFETY: all members of the unions are plain numbers, or pointers that are followed below only for binds.
     let (rdma, atomic, immediate, stag) = unsafe {
         (
@@ -183,13 +186,19 @@ unsafe fn write_request(
             let write = SendWork { wr_id, signalled: false, fence, operation: write };
             let operation = Operation::Immediate { data, solicited };
             let immediate = SendWork { wr_id, signalled, fence: false, operation };
-            return writer.push_both(&write, &immediate).map_err(|error| post_errno(&error));
+            writer.push_both(&write, &immediate).map_err(|error| post_errno(&error))?;
+            pair.count_posted(signalled.into());
+            return Ok(());
         }
         IBV_WR_SEND_WITH_IMM | IBV_WR_TSO => return Err(EOPNOTSUPP),
         _ => return Err(EINVAL),
     };
     let work = SendWork { wr_id, signalled, fence, operation };
-    writer.push(&work).map_err(|error| post_errno(&error))
+    writer.push(&work).map_err(|error| post_errno(&error))?;
+    if signalled {
+        pair.count_posted(1);
+    }
+    Ok(())
 }
 
 /// Writes receives. `at` is the first request that was not written.

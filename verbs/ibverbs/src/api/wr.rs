@@ -10,7 +10,7 @@ use super::memory::binding;
 use super::post::{gather, inline};
 use crate::bindings::*;
 use crate::boundary::{elements, fields};
-use crate::errno::{EINVAL, EOPNOTSUPP, OrErrno, Result};
+use crate::errno::{EINVAL, ENOMEM, EOPNOTSUPP, OrErrno, Result};
 use crate::lock::lock;
 use crate::objects::batch::Batch;
 use crate::objects::queue_pair::QueuePair;
@@ -61,11 +61,19 @@ unsafe extern "C" fn wr_complete(pair: *mut ibv_qp_ex) -> c_int {
     // SAFETY: a QP of this library by the contract of C callers.
     let pair = unsafe { object(pair) };
     let mut batch = lock(&pair.batch);
-    let posted = batch.finish().and_then(|posts| {
+    let posted = batch.finish().and_then(|(posts, signalled)| {
         if pair.state() == IBV_QPS_RESET {
             return Err(EINVAL);
         }
-        pair.native().post_batch(posts).or_errno()
+        let posted = pair.native().post_sends_with(|writer| {
+            if !pair.has_room(signalled) {
+                return Err(ENOMEM);
+            }
+            writer.push_batch(posts).or_errno()?;
+            pair.count_posted(signalled);
+            Ok(())
+        });
+        posted.or_errno()?
     });
     batch.clear();
     drop(batch);

@@ -11,6 +11,8 @@ use crate::errno::{EINVAL, Result};
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     posts: SendBatch,
+    /// Number of signalled requests in `posts`.
+    signalled: u32,
     /// The request whose payload may follow.
     last: Option<Request>,
     error: Option<c_int>,
@@ -27,14 +29,15 @@ impl Batch {
     /// Removes all requests. The memory is kept for the next batch.
     pub(crate) fn clear(&mut self) {
         self.posts.clear();
+        self.signalled = 0;
         self.last = None;
         self.error = None;
     }
 
-    /// Returns all requests, or the first error.
-    pub(crate) fn finish(&mut self) -> Result<&SendBatch> {
+    /// Returns all requests and the number of signalled ones, or the first error.
+    pub(crate) fn finish(&mut self) -> Result<(&SendBatch, u32)> {
         self.finish_last();
-        self.error.map_or(Ok(&self.posts), Err)
+        self.error.map_or(Ok((&self.posts, self.signalled)), Err)
     }
 
     /// Begins a request, whose payload may follow.
@@ -82,6 +85,7 @@ impl Batch {
     /// Adds the last request, whose payload is complete.
     fn finish_last(&mut self) {
         let Some(Request { mut work, immediate }) = self.last.take() else { return };
+        self.signalled += u32::from(work.signalled);
         let Some((immediate, solicited)) = immediate else {
             self.posts.push(&work);
             return;

@@ -14,6 +14,7 @@ use crate::gate::Gate;
 use crate::lock::lock;
 use crate::objects::channel::{CompletionChannel, Notified};
 use crate::objects::context::Context;
+use crate::objects::counts::Counts;
 use crate::objects::events::{EventSource, Source, Unacknowledged};
 use crate::objects::instance::Target;
 use crate::registry::{Object, Use, Users, object};
@@ -33,6 +34,7 @@ pub struct CompletionQueue {
     context: Use<Context>,
     channel: Option<Use<CompletionChannel>>,
     users: Users,
+    counts: Counts,
     /// Empty polls in a row.
     empty_polls: AtomicU32,
     /// True if `kept` has completions.
@@ -88,6 +90,7 @@ impl CompletionQueue {
             context: Use::new(context),
             channel: channel.map(Use::new),
             users: Users::default(),
+            counts: context.instance().counts().clone(),
             empty_polls: AtomicU32::new(0),
             has_kept: AtomicBool::new(false),
             kept: Mutex::default(),
@@ -181,6 +184,9 @@ impl CompletionQueue {
         }
         let mut dropped = 0;
         let polled = self.native.poll_each(most - taken, |completion| {
+            if let Completed::Sent(_) = completion.completed {
+                self.counts.add_polled(completion.qp_number);
+            }
             if completion.status != Status::Success && self.is_second(&completion) {
                 dropped += 1;
             } else {
@@ -214,6 +220,10 @@ impl CompletionQueue {
         let most = self.native.capacity() as usize;
         let _ = self.native.poll_each(most, |completion| {
             if completion.qp_number != pair {
+                if let Completed::Sent(_) = completion.completed {
+                    // Early, but under the lock. The queue has room for them.
+                    self.counts.add_polled(completion.qp_number);
+                }
                 kept.push_back(completion);
             }
         });

@@ -4,7 +4,7 @@ use std::ffi::{c_uint, c_void};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
-use verbs_client::MemoryAccess;
+use verbs_client::{Error, MemoryAccess};
 
 use crate::bindings::{
     IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_MW_BIND, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
@@ -16,6 +16,7 @@ use crate::lock::lock;
 use crate::objects::context::Context;
 use crate::objects::domain::Domain;
 use crate::registry::{Object, Use, Users, object};
+use crate::report;
 
 /// Rights that a device may ignore (`IBV_ACCESS_OPTIONAL_RANGE`).
 const OPTIONAL: c_uint = 0x3ff0_0000;
@@ -146,10 +147,18 @@ unsafe fn register(
     if length == 0 {
         return Err(EINVAL);
     }
-    let _ = (start, rights);
-    let native: std::result::Result<verbs_client::MemoryRegion, verbs_client::Error> =
-        Err(verbs_client::Error::Argument("pending"));
-    Ok(Registered { native: native.or_errno()?, domain: Use::new(domain), access })
+    // SAFETY: the caller of `ibv_reg_mr` owns the memory, and keeps it mapped while it is registered. The library never
+    // reads or writes it through the native region.
+    let native = unsafe { domain.native().register(start, length, rights) };
+    let native = native.inspect_err(explain).or_errno()?;
+    Ok(Registered { native, domain: Use::new(domain), access })
+}
+
+/// Prints why memory cannot be registered. The program sees an error number only.
+fn explain(error: &Error) {
+    if matches!(error, Error::Memory { .. } | Error::ArenaFull(_) | Error::Refused(_)) {
+        report::once("registration", format_args!("memory cannot be registered: {error}"));
+    }
 }
 
 /// Returns the native rights for access flags.

@@ -4,6 +4,7 @@ pub mod batch;
 pub mod channel;
 pub mod completion_queue;
 pub mod context;
+mod counts;
 pub mod device;
 pub mod domain;
 pub mod events;

@@ -17,6 +17,7 @@ use crate::lock::lock;
 use crate::objects::batch::Batch;
 use crate::objects::completion_queue::CompletionQueue;
 use crate::objects::context::Context;
+use crate::objects::counts::Counts;
 use crate::objects::device::{MAX_INLINE, MAX_SGES};
 use crate::objects::domain::Domain;
 use crate::objects::events::{EventSource, Source, Unacknowledged};
@@ -47,6 +48,9 @@ pub type Owner = Arc<dyn Any + Send + Sync>;
 pub struct QueuePair {
     c: Shared<ibv_qp_ex>,
     native: verbs_client::QueuePair,
+    counts: Counts,
+    /// Maximum number of signalled requests that the program has not polled.
+    max_sends: u32,
     /// True if every send request has a completion.
     pub(crate) signals_all: bool,
     domain: Use<Domain>,
@@ -156,9 +160,13 @@ impl QueuePair {
             ..ibv_qp::default()
         };
         let depths = Depths { ird: 0, ord: 0 };
+        let counts = context.instance().counts().clone();
+        counts.reset(number);
         let pair = QueuePair {
             c: Shared::new(c),
             native,
+            counts,
+            max_sends: cap.max_send_wr.max(1),
             signals_all: attributes.sq_sig_all != 0,
             domain: Use::new(domain),
             send_queue: Use::new(&send_queue),
@@ -257,6 +265,19 @@ impl QueuePair {
     #[inline]
     pub fn native(&self) -> &verbs_client::QueuePair {
         &self.native
+    }
+
+    /// Returns true if the program may post this number of signalled requests. In the state ERR, requests are flushed.
+    #[inline]
+    pub(crate) fn has_room(&self, requests: u32) -> bool {
+        self.counts.have_room(self.native.number(), requests, self.max_sends)
+            || self.state() == IBV_QPS_ERR
+    }
+
+    /// Counts signalled requests that were posted. Called under the lock of the send queue.
+    #[inline]
+    pub(crate) fn count_posted(&self, requests: u32) {
+        self.counts.add_posted(self.native.number(), requests);
     }
 
     pub(crate) fn c(&self) -> &Shared<ibv_qp_ex> {

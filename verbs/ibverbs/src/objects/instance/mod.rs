@@ -12,6 +12,7 @@ use verbs_client::{Error, PairEvent, Session, SharedReceivesEvent};
 
 use crate::errno::{EACCES, ENODEV, ENOSYS, EPERM, Result};
 use crate::lock::lock;
+use crate::objects::counts::Counts;
 use crate::objects::events::Events;
 use crate::report;
 use crate::signals::with_blocked;
@@ -24,6 +25,7 @@ pub struct Instance {
     session: Session,
     process: Pid,
     pub(crate) objects: Mutex<Objects>,
+    counts: Counts,
 }
 
 /// Objects of a session by the numbers that events name, and its contexts.
@@ -60,7 +62,8 @@ impl Instance {
             }
         })?;
         let objects = Mutex::default();
-        let instance = Arc::new(Instance { session, process: getpid(), objects });
+        let instance =
+            Arc::new(Instance { session, process: getpid(), objects, counts: Counts::new() });
         dispatcher::start(&instance)?;
         *current = Some(instance.clone());
         Ok(instance)
@@ -69,6 +72,11 @@ impl Instance {
     /// Returns the session.
     pub fn session(&self) -> &Session {
         &self.session
+    }
+
+    /// Returns the counts of requests of all QPs.
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.counts
     }
 
     /// Returns true once the session has ended.

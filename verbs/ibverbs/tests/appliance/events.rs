@@ -1,0 +1,143 @@
+//! Events of completion channels, and asynchronous events.
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+
+use ibverbs::api::completion::{
+    ibv_ack_cq_events, ibv_create_cq, ibv_destroy_cq, ibv_get_cq_event,
+};
+use ibverbs::api::event::{ibv_ack_async_event, ibv_get_async_event};
+use ibverbs::api::queue_pair::ibv_destroy_qp;
+use ibverbs::api::shared_receives::{ibv_create_srq, ibv_destroy_srq, ibv_modify_srq};
+use ibverbs::bindings::*;
+
+use crate::world::{World, connect, next, post_recv, post_send, receive, request};
+
+fn arm(queue: *mut ibv_cq, solicited: bool) {
+    // SAFETY: the queue exists.
+    unsafe { (*(*queue).context).ops.req_notify_cq.unwrap()(queue, solicited.into()) };
+}
+
+/// Waits for the next event of a context, and acknowledges it. Returns its type and element.
+fn next_event(context: *mut ibv_context) -> (ibv_event_type, *mut c_void) {
+    let mut event = ibv_async_event::default();
+    // SAFETY: the pointers are valid, and all members of the union are pointers.
+    unsafe {
+        assert_eq!(ibv_get_async_event(context, &raw mut event), 0);
+        ibv_ack_async_event(&raw mut event);
+        (event.event_type, event.element.qp.cast())
+    }
+}
+
+#[test]
+#[ignore = "needs an appliance"]
+fn event_names_the_notified_queue_of_a_channel() {
+    let world = World::new();
+    let its_context = std::ptr::without_provenance_mut::<c_void>(77);
+    let other = ibv_create_cq(world.context, 8, its_context, world.channel, 0);
+    let (a, b) = (world.create_pair(), world.create_pair_with(other, null_mut()));
+    connect(a, b);
+    arm(world.queue, true);
+    arm(other, false);
+    assert_eq!(post_recv(b, 1, world.sge(0, 8)), 0);
+    assert_eq!(post_send(a, request(2, IBV_WR_SEND, &mut world.sge(8, 8))), 0);
+    let (mut queue, mut found) = (null_mut(), null_mut());
+    // SAFETY: the pointers are valid.
+    unsafe {
+        assert_eq!(ibv_get_cq_event(world.channel, &raw mut queue, &raw mut found), 0);
+    }
+    assert_eq!((queue, found), (other, its_context));
+    ibv_ack_cq_events(queue, 1);
+    assert_eq!(next(other).wr_id, 1);
+    assert_eq!(ibv_destroy_cq(other), libc::EBUSY);
+    assert_eq!((ibv_destroy_qp(b), ibv_destroy_cq(other)), (0, 0));
+}
+
+#[test]
+#[ignore = "needs an appliance"]
+fn channel_without_an_event_does_not_block_a_non_blocking_program() {
+    let world = World::new();
+    // SAFETY: the pointers are valid, and the descriptor is open.
+    unsafe {
+        let fd = (*world.channel).fd;
+        assert_eq!(libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK), 0);
+        let (mut queue, mut found) = (null_mut(), null_mut());
+        assert_eq!(ibv_get_cq_event(world.channel, &raw mut queue, &raw mut found), -1);
+        assert_eq!(crate::world::errno(), libc::EAGAIN);
+        let fd = (*world.context).async_fd;
+        assert_eq!(libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK), 0);
+        let mut event = ibv_async_event::default();
+        assert_eq!(ibv_get_async_event(world.context, &raw mut event), -1);
+        assert_eq!(crate::world::errno(), libc::EAGAIN);
+    }
+}
+
+#[test]
+#[ignore = "needs an appliance"]
+fn shared_receives_serve_a_pair_and_report_their_limit() {
+    let world = World::new();
+    let attr = ibv_srq_attr { max_wr: 8, max_sge: 1, srq_limit: 0 };
+    let mut init = ibv_srq_init_attr { srq_context: null_mut(), attr };
+    // SAFETY: the pointers are valid.
+    let shared = unsafe { ibv_create_srq(world.domain, &raw mut init) };
+    let (a, b) = (world.create_pair(), world.create_pair_with(world.queue, shared));
+    for wr_id in 0..3 {
+        let mut sge = world.sge(64, 8);
+        let mut receive = receive(wr_id, &mut sge);
+        let mut bad = null_mut();
+        // SAFETY: the pointers are valid.
+        unsafe {
+            let post = (*world.context).ops.post_srq_recv.unwrap();
+            assert_eq!(post(shared, &raw mut receive, &raw mut bad), 0);
+        }
+    }
+    let mut attr = ibv_srq_attr { srq_limit: 3, ..attr };
+    // SAFETY: the pointers are valid.
+    let limited = unsafe { ibv_modify_srq(shared, &raw mut attr, IBV_SRQ_LIMIT as i32) };
+    assert_eq!(limited, 0);
+    connect(a, b);
+    assert_eq!(post_send(a, request(9, IBV_WR_SEND, &mut world.sge(0, 8))), 0);
+    let mut ids = [world.next().wr_id, world.next().wr_id];
+    ids.sort_unstable();
+    assert_eq!(ids, [0, 9]);
+    let (kind, element) = next_event(world.context);
+    assert_eq!((kind, element), (IBV_EVENT_SRQ_LIMIT_REACHED, shared.cast()));
+    assert_eq!(ibv_destroy_srq(shared), libc::EBUSY);
+    assert_eq!(ibv_destroy_qp(a), 0);
+    let (kind, element) = next_event(world.context);
+    assert_eq!((kind, element), (IBV_EVENT_QP_LAST_WQE_REACHED, b.cast()));
+    assert_eq!((ibv_destroy_qp(b), ibv_destroy_srq(shared)), (0, 0));
+}
+
+#[test]
+#[ignore = "needs an appliance"]
+fn overflow_of_a_completion_queue_is_an_event_of_the_queue() {
+    let world = World::new();
+    let small = ibv_create_cq(world.context, 1, null_mut(), null_mut(), 0);
+    // The queue has more room than requested, but not for the requests of so many QPs.
+    let pairs: Vec<_> = (0..6).map(|_| world.create_pair_with(small, null_mut())).collect();
+    pairs.iter().for_each(|pair| connect(*pair, world.create_pair()));
+    for pair in &pairs {
+        let write = |wr_id| {
+            let write = request(wr_id, IBV_WR_RDMA_WRITE, &mut world.sge(0, 8));
+            post_send(*pair, crate::world::rdma(write, world.address(64), world.rkey()))
+        };
+        assert!((0..16).all(|wr_id| write(wr_id) == 0));
+        // A QP cannot fill the CQ alone. Once the CQ has failed, the requests are flushed.
+        // SAFETY: the QP exists.
+        let has_ended = || unsafe { (&raw const (**pair).state).read_volatile() } == IBV_QPS_ERR;
+        assert!(write(16) == libc::ENOMEM || has_ended());
+    }
+    let mut failed = 0;
+    loop {
+        match next_event(world.context) {
+            (IBV_EVENT_CQ_ERR, queue) => {
+                assert_eq!(queue, small.cast());
+                break;
+            }
+            (IBV_EVENT_QP_FATAL, _) => failed += 1,
+            event => panic!("{event:?}"),
+        }
+    }
+    assert!(failed <= pairs.len());
+}

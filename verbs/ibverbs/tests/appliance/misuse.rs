@@ -1,0 +1,172 @@
+//! Wrong calls: each has the error of its manual page, and none ends the process.
+
+use std::ptr::null_mut;
+
+use ibverbs::api::completion::{ibv_create_cq, ibv_destroy_comp_channel, ibv_destroy_cq};
+use ibverbs::api::context::{ibv_close_device, ibv_open_device};
+use ibverbs::api::domain::{ibv_alloc_pd, ibv_dealloc_pd};
+use ibverbs::api::memory::{ibv_dereg_mr, ibv_reg_mr};
+use ibverbs::api::queue_pair::{ibv_create_qp, ibv_destroy_qp, ibv_modify_qp};
+use ibverbs::api::unsupported::ibv_create_ah;
+use ibverbs::bindings::*;
+
+use crate::world::{
+    ALL_RIGHTS, NULL, World, errno, modify, poll, post_recv, post_send, rdma, request, wait,
+};
+
+#[test]
+#[ignore = "needs an appliance"]
+fn second_destruction_of_an_object_is_an_error() {
+    let world = World::new();
+    let (a, b) = world.connected();
+    for pair in [a, b] {
+        assert_eq!((ibv_destroy_qp(pair), ibv_destroy_qp(pair)), (0, libc::EINVAL));
+    }
+    for (destroyed, again) in [
+        (ibv_dereg_mr(world.region), ibv_dereg_mr(world.region)),
+        (ibv_destroy_cq(world.queue), ibv_destroy_cq(world.queue)),
+        (ibv_destroy_comp_channel(world.channel), ibv_destroy_comp_channel(world.channel)),
+        (ibv_dealloc_pd(world.domain), ibv_dealloc_pd(world.domain)),
+    ] {
+        assert_eq!((destroyed, again), (0, libc::EINVAL));
+    }
+    assert_eq!((ibv_close_device(world.context), ibv_close_device(world.context)), (0, -1));
+    assert!(ibv_alloc_pd(world.context).is_null());
+    assert_eq!(errno(), libc::EINVAL);
+    assert!(ibv_open_device(null_mut()).is_null());
+}
+
+#[test]
+#[ignore = "needs an appliance"]
+fn object_in_use_is_not_destroyed() {
+    let world = World::new();
+    let pair = world.create_pair();
+    assert_eq!(ibv_dealloc_pd(world.domain), libc::EBUSY);
+    assert_eq!(ibv_destroy_cq(world.queue), libc::EBUSY);
+    assert_eq!(ibv_destroy_comp_channel(world.channel), libc::EBUSY);
+    assert_eq!(ibv_close_device(world.context), -1);
+    assert_eq!(errno(), libc::EBUSY);
+    assert_eq!(ibv_destroy_qp(pair), 0);
+}
+
+#[test]
+#[ignore = "needs an appliance"]
+fn wrong_lkey_completes_as_a_protection_error_and_ends_the_pair() {
+    let world = World::new();
+    let (a, b) = world.connected();
+    assert_eq!(post_recv(a, 1, world.sge(0, 8)), 0);
+    let mut sge = ibv_sge { lkey: world.sge(0, 8).lkey ^ 0xff00, ..world.sge(0, 8) };
+    assert_eq!(post_send(a, request(2, IBV_WR_SEND, &mut sge)), 0);
+    let mut found = [world.next(), world.next()];
+    found.sort_by_key(|wc| wc.wr_id);
+    assert_eq!(found.map(|wc| wc.status), [IBV_WC_WR_FLUSH_ERR, IBV_WC_LOC_PROT_ERR]);
+    // SAFETY: the QPs exist.
+    let state = |pair: *mut ibv_qp| unsafe { (&raw const (*pair).state).read_volatile() };
+    wait("ended", || state(a) == IBV_QPS_ERR && state(b) == IBV_QPS_ERR);
+    // Posts of a QP in the state ERR complete as flushed.
+    assert_eq!(post_send(a, request(3, IBV_WR_SEND, &mut world.sge(0, 8))), 0);
+    let flushed = world.next();
+    assert_eq!((flushed.wr_id, flushed.status), (3, IBV_WC_WR_FLUSH_ERR));
+    assert_eq!(post_recv(b, 4, world.sge(0, 8)), 0);
+    assert_eq!(world.next().status, IBV_WC_WR_FLUSH_ERR);
+}
+
+#[test]
+#[ignore = "needs an appliance"]
+fn wrong_rkey_ends_the_pair_without_an_access() {
+    let world = World::new();
+    let (a, _) = world.connected();
+    world.write(0, b"secret");
+    let read = request(1, IBV_WR_RDMA_READ, &mut world.sge(64, 6));
+    assert_eq!(post_send(a, rdma(read, world.address(0), world.rkey() ^ 0xff00)), 0);
+    let found = world.next();
+    assert!([IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR].contains(&found.status));
+    assert_eq!(world.read(64, 6), [0; 6]);
+}
+
+#[test]
+#[ignore = "needs an appliance"]
+fn full_queues_refuse_the_request_that_does_not_fit() {
+    let world = World::new();
+    let pair = world.create_pair();
+    let mut posted = [0, 0];
+    while post_recv(pair, 0, world.sge(0, 8)) == 0 {
+        posted[0] += 1;
+    }
+    assert_eq!(post_recv(pair, 0, world.sge(0, 8)), libc::ENOMEM);
+    while post_send(pair, request(0, IBV_WR_SEND, &mut world.sge(0, 8))) == 0 {
+        posted[1] += 1;
+    }
+    let send = request(0, IBV_WR_SEND, &mut world.sge(0, 8));
+    assert_eq!(post_send(pair, send), libc::ENOMEM);
+    assert!(posted.iter().all(|count| (16..1000).contains(count)), "{posted:?}");
+    assert_eq!(ibv_destroy_qp(pair), 0);
+    assert!(poll(world.queue).is_none());
+}
+
+#[test]
+#[ignore = "needs an appliance"]
+fn invalid_requests_are_refused_at_once() {
+    let world = World::new();
+    let (a, _) = world.connected();
+    let mut sges = [world.sge(0, 1); 7];
+    let mut many = request(1, IBV_WR_SEND, &mut sges[0]);
+    many.num_sge = 7;
+    assert_eq!(post_send(a, many), libc::EINVAL);
+    many.num_sge = -1;
+    assert_eq!(post_send(a, many), libc::EINVAL);
+    let mut long = request(2, IBV_WR_SEND, &mut world.sge(0, 257));
+    long.send_flags |= IBV_SEND_INLINE;
+    assert_eq!(post_send(a, long), libc::EINVAL);
+    let immediate = request(3, IBV_WR_SEND_WITH_IMM, &mut world.sge(0, 1));
+    assert_eq!(post_send(a, immediate), libc::EOPNOTSUPP);
+    assert_eq!(post_send(a, request(4, 99, &mut world.sge(0, 1))), libc::EINVAL);
+    assert!(poll(world.queue).is_none());
+}
+
+#[test]
+#[ignore = "needs an appliance"]
+fn what_iwarp_lacks_is_refused() {
+    let world = World::new();
+    let mut init = ibv_qp_init_attr {
+        send_cq: world.queue,
+        recv_cq: world.queue,
+        qp_type: IBV_QPT_UD,
+        ..ibv_qp_init_attr::default()
+    };
+    // SAFETY: the pointers are valid.
+    unsafe {
+        assert!(ibv_create_qp(world.domain, &raw mut init).is_null());
+        assert_eq!(errno(), libc::EOPNOTSUPP);
+        assert!(ibv_create_ah(world.domain, null_mut()).is_null());
+        assert_eq!(errno(), libc::EOPNOTSUPP);
+        assert!(ibv_create_cq(world.context, 1 << 30, NULL, null_mut(), 0).is_null());
+        assert!(ibv_create_cq(world.context, 8, NULL, null_mut(), 1).is_null());
+        let pair = world.create_pair();
+        let mut attr = ibv_qp_attr { qp_state: IBV_QPS_RTR, ..ibv_qp_attr::default() };
+        let mask = (IBV_QP_STATE | IBV_QP_AV | IBV_QP_DEST_QPN) as i32;
+        assert_eq!(ibv_modify_qp(pair, &raw mut attr, mask), libc::EOPNOTSUPP);
+        assert_eq!(modify(pair, IBV_QPS_SQD), libc::EINVAL);
+        assert_eq!(modify(pair, IBV_QPS_RESET), 0);
+        let send = request(1, IBV_WR_SEND, &mut world.sge(0, 8));
+        assert_eq!(post_send(pair, send), libc::EINVAL);
+    }
+}
+
+#[test]
+#[ignore = "needs an appliance"]
+fn impossible_registrations_are_refused() {
+    let world = World::new();
+    let memory = std::ptr::with_exposed_provenance_mut(world.address(0) as usize);
+    for (address, length, access, expected) in [
+        (NULL, 64, ALL_RIGHTS, libc::EINVAL),
+        (memory, 0, ALL_RIGHTS, libc::EINVAL),
+        (memory, 64, IBV_ACCESS_REMOTE_WRITE as i32, libc::EINVAL),
+        (memory, 64, IBV_ACCESS_ON_DEMAND as i32, libc::EOPNOTSUPP),
+    ] {
+        // SAFETY: the call reads or writes no memory.
+        let region = unsafe { ibv_reg_mr(world.domain, address, length, access) };
+        assert!(region.is_null());
+        assert_eq!(errno(), expected);
+    }
+}

@@ -3,3 +3,4 @@
 #![forbid(unsafe_code)]
 
 extern crate ibverbs as _;
+extern crate rdmacm as _;

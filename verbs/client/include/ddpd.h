@@ -113,7 +113,7 @@ enum ddpd_opcode {
     DDPD_READ = 4,
     DDPD_LOCAL_INVALIDATE = 5, /* of a window of type 2 that is bound to the QP */
     DDPD_BIND_WINDOW = 6, /* only in completions: of ddpd_post_bind */
-    DDPD_COMPARE_SWAP = 7,
+    DDPD_COMPARE_SWAP = 7, /* of 8 bytes in the byte order of the peer's host, likewise DDPD_FETCH_ADD */
     DDPD_FETCH_ADD = 8,
     DDPD_IMMEDIATE = 9,
     DDPD_RECEIVE = 128 /* only in completions */
@@ -153,7 +153,7 @@ struct ddpd_completion {
     uint8_t immediate[8];
 };
 
-/* A channel: a descriptor that is readable after a notification. */
+/* A channel: a descriptor that is readable after a notification, and after the end of the session. */
 int ddpd_channel_create(const ddpd_session *session, ddpd_channel **channel);
 void ddpd_channel_destroy(ddpd_channel *channel);
 /* The descriptor belongs to the channel. */
@@ -167,7 +167,8 @@ int ddpd_channel_wait(const ddpd_channel *channel, int timeout_ms);
 int ddpd_cq_create(const ddpd_session *session, uint32_t entries, const ddpd_channel *channel, ddpd_cq **cq);
 void ddpd_cq_destroy(ddpd_cq *cq);
 uint32_t ddpd_cq_number(const ddpd_cq *cq);
-/* Takes at most `most` completions and returns their number. -EIO: the CQ is broken. */
+/* Takes at most `most` completions and returns their number. -EIO: the CQ is broken. -ECONNRESET: the CQ is empty and the
+ * session has ended; the first polls after the end may still return 0. */
 int ddpd_cq_poll(const ddpd_cq *cq, struct ddpd_completion *completions, uint32_t most);
 /* Requests one notification, of the next completion or the next solicited one. Poll until the CQ is empty before you wait. */
 int ddpd_cq_arm(const ddpd_cq *cq, int solicited);
@@ -246,7 +247,8 @@ int ddpd_qp_create_shared(const ddpd_domain *domain, const ddpd_cq *send_complet
                           uint32_t max_sends, uint32_t max_receives, int copy_sources, const ddpd_srq *srq, ddpd_qp **qp);
 void ddpd_qp_destroy(ddpd_qp *qp);
 uint32_t ddpd_qp_number(const ddpd_qp *qp);
-/* -EAGAIN: the queue is full. -EPIPE: the connection has ended or could not be established, or the QP has failed. */
+/* -EAGAIN: the queue is full. -EPIPE: the connection has ended or could not be established, or the QP has failed. A post at
+ * the time when the connection ends may be accepted and never complete: do not wait for it after the event of the end. */
 int ddpd_post_send(const ddpd_qp *qp, const struct ddpd_send *send);
 int ddpd_post_receive(const ddpd_qp *qp, const struct ddpd_receive *receive);
 /* Binds a window. DDPD_WINDOW_BIND: its status if that is not possible, which ends the QP. */

@@ -37,7 +37,7 @@
 //! [`QueuePairConfig::copy_sources`]. [`MemoryRegion::read`], [`MemoryRegion::write`] and [`MemoryRegion::bytes`] are
 //! relaxed atomic accesses: a read that races with a write may return a mix of old and new bytes. Code that uses
 //! [`MemoryRegion::as_ptr`] must not create references to bytes that another thread, a worker or a peer may write
-//! meanwhile.
+//! meanwhile, except references to atomics.
 //!
 //! # Waiting
 //!

@@ -291,7 +291,7 @@ pub enum PeerKind {
     /// A peer that follows the specifications.
     #[default]
     Standard,
-    /// Linux's soft iWARP. [`Event::Established`] is delayed by 50 ms, because a responding siw does not process an
+    /// Linux's soft iWARP. The connect takes 50 ms longer, because a responding siw does not process an
     /// FPDU that follows its reply immediately. At most 252 bytes of private data.
     Siw,
     /// Chelsio's adapters (T-series). At most 252 bytes of private data.

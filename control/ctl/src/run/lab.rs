@@ -346,6 +346,8 @@ impl LabProcess {
             .args(["--parent", &std::process::id().to_string()])
             // Programs use the same variables, and ddpd must not.
             .env_remove("LD_PRELOAD")
+            // DPDK creates its runtime directory there, else in /tmp.
+            .env("XDG_RUNTIME_DIR", &self.directory)
             .current_dir(&self.directory)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)

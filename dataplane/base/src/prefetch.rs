@@ -1,5 +1,5 @@
-//! Prefetch of state in several allocations that point to each other. The caller prefetches one level of pointers after
-//! the other, and does other work while the CPU loads each.
+//! Prefetch of state in a chain of allocations. The caller prefetches one level of pointers after the other, and does
+//! other work while the CPU loads each level.
 
 use core::mem::size_of;
 use std::collections::VecDeque;

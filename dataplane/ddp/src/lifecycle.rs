@@ -340,8 +340,8 @@ impl<L: LowerReason> Lifecycle<L> {
         (edge.deadline, edge.progress) = (Some(now + timeout), progress);
     }
 
-    /// Sets the deadline for the ULP of a half-closed stream to close to `now + timeout`. The deadline is
-    /// extended if the LLP advances beyond `progress`.
+    /// Sets the deadline by which the ULP of a half-closed stream must close: `now + timeout`. The deadline is extended
+    /// if the LLP advances beyond `progress`.
     pub fn set_ulp_deadline(&mut self, now: Instant, timeout: Option<Duration>, progress: u64) {
         if let Some(timeout) = timeout.filter(|_| self.state == State::Established) {
             self.set_teardown_deadline(now, timeout, progress);

@@ -294,7 +294,7 @@ impl<M: RegionMemory> Sender<M> {
         of_run || self.queue.iter().any(|posted| posted.gathers_from(memory))
     }
 
-    /// Assigns the message posted next to a run of this region.
+    /// Adds the message that is about to be posted to the run of this region, or begins a run.
     #[inline(always)]
     fn assign_run(&mut self, memory: &M) {
         let end = self.first.wrapping_add(self.queue.len() as u32 + 1);

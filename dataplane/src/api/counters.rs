@@ -200,8 +200,8 @@ counters! {
         /// Frames of other workers and NAT keepalives not sent because the transmit ring was full or, for a keepalive,
         /// no packet buffer was free.
         unsent_full: Counter,
-        /// Frames forwarded to the worker with their SA for sealing, and Packet Too Big messages to the worker of a
-        /// flow.
+        /// Frames forwarded for sealing to the worker that owns their SA, and Packet Too Big messages to the worker
+        /// that owns the flow.
         mesh_seal_out: Counter,
         /// Frames received from other workers for sealing, and Packet Too Big messages from them.
         mesh_seal_in: Counter,

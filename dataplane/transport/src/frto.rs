@@ -45,8 +45,8 @@ pub enum Verdict {
     Genuine,
 }
 
-/// Returns the verdict by RFC 5682 §3.1 with SACK, §2.1 without. Without SACK, the caller sets `original` only if the
-/// acknowledgement covers no retransmitted segment.
+/// Returns the verdict by RFC 5682 §3.1 with SACK, and by §2.1 without SACK. In the latter case, the caller sets
+/// `original` only if the acknowledgement covers no retransmitted segment.
 pub fn judge(state: Frto, seen: AckEvidence) -> Verdict {
     match state {
         Frto::Off => Verdict::Wait,

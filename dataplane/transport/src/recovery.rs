@@ -1,4 +1,4 @@
-//! Phases of loss recovery: RACK with SACK (RFC 8985), NewReno without (RFC 6582), RFC 6298 after a time-out. The
+//! Phases of loss recovery: RACK with SACK (RFC 8985), NewReno without SACK (RFC 6582), RFC 6298 after a time-out. The
 //! scoreboard marks losses. This module decides when NewReno recovery starts, when each phase ends, and which segment
 //! is sent next.
 

@@ -3,7 +3,8 @@
 use super::messages;
 use crate::packet::{self, Data, Endpoint};
 
-/// An association under construction, without handshake. The listing decodes the chunks of a session without it.
+/// An association under construction. It has no handshake, because the listing decodes the chunks of a session without
+/// one.
 struct Association {
     ends: [Endpoint; 2],
     tsn: [u32; 2],

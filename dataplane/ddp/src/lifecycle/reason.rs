@@ -76,7 +76,7 @@ pub enum CloseReason<L> {
     },
     /// The peer sent a Terminate, for an error that it found or had itself (RFC 5040 §7).
     Terminated(Box<rdmap::Terminate>),
-    /// DDP ended the stream, not for an error of RFC 5041 §7.2.
+    /// DDP ended the stream for a reason that is not an error of RFC 5041 §7.2.
     DdpFailed(Failure),
     /// A reason that the LLP defines.
     Lower(L),

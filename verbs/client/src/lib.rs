@@ -108,6 +108,7 @@ mod queues;
 mod ranges;
 mod region;
 mod registration;
+mod replacements;
 mod session;
 mod shared_receives;
 #[cfg(test)]

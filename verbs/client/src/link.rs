@@ -23,7 +23,7 @@ use crate::lock::lock;
 use crate::mapping::Arena;
 use crate::queues::{PairQueues, WorkerBells};
 use crate::ranges::Ranges;
-use crate::registration::Replacements;
+use crate::replacements::Replacements;
 
 /// A successful answer with its descriptors.
 pub(crate) type Answered = (Answer, Vec<OwnedFd>);

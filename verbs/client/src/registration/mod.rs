@@ -20,7 +20,6 @@ mod replace;
 mod threads;
 mod vma;
 
-use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
@@ -35,6 +34,7 @@ use crate::error::Error;
 use crate::link::Link;
 use crate::lock::lock;
 use crate::mapping::ArenaFile;
+use crate::replacements::Parts;
 use replace::Piece;
 use vma::{Maps, Vma};
 
@@ -83,21 +83,11 @@ impl Process {
     }
 }
 
-/// Arena pages that registrations of a session have put in the place of other memory.
-#[derive(Debug, Default)]
-pub(crate) struct Replacements {
-    /// Allocated ranges of the arena: start and end.
-    taken: BTreeMap<u64, u64>,
-    /// Arena ranges of each live region.
-    held: HashMap<u64, Vec<(u64, u64)>>,
-    next: u64,
-}
-
 /// Memory of the program, as pages of the arena, for one memory region.
 #[derive(Debug)]
 pub(crate) struct Held {
     address: NonNull<u8>,
-    /// Key in [`Replacements::held`].
+    /// Key in [`Replacements`](crate::replacements::Replacements).
     key: u64,
 }
 
@@ -124,12 +114,9 @@ impl Held {
 
     /// Ends the use by the region.
     pub(crate) fn release(&self, link: &Link) {
-        lock(&link.replacements).held.remove(&self.key);
+        lock(&link.replacements).release(self.key);
     }
 }
-
-/// Arena ranges of a region, in the order of its addresses.
-pub(crate) type Parts = Vec<(u64, u64)>;
 
 /// Replaces the pages of a range by pages of the session's arena, except those that are already such pages. Returns the
 /// arena ranges.
@@ -177,10 +164,7 @@ pub(crate) unsafe fn hold(
     }
     // SAFETY: the pieces are private mappings of the program, found above, and their arena pages are new.
     unsafe { replace::replace(arena.as_fd(), &pieces) }?;
-    let mut replacements = lock(&link.replacements);
-    let key = replacements.next;
-    replacements.next += 1;
-    replacements.held.insert(key, parts.clone());
+    let key = lock(&link.replacements).hold(parts.clone());
     Ok((Held { address, key }, parts))
 }
 
@@ -261,7 +245,7 @@ fn allocate(
     let gap = if len > page { page } else { 0 };
     let taken = lock(&link.ranges).take((len + gap) as u64);
     let taken = taken.ok_or(Error::ArenaFull(len as u64))?;
-    lock(&link.replacements).taken.insert(taken.start, taken.end);
+    lock(&link.replacements).add_taken(&taken);
     let main = len - gap;
     pieces.push(Piece { address: memory.start, len: main, offset: taken.start, rights });
     if gap > 0 {

@@ -30,7 +30,7 @@ section! {
         /// Maximum number of attached programs.
         programs: u32 = integer_rule(1, 1024), or 64;
         /// Maximum number of queue pairs of a program.
-        queue_pairs: u32 = integer_rule(1, 8192), or 1024;
+        queue_pairs: u32 = integer_rule(1, 16384), or 1024;
         /// Maximum number of completion queues of a program.
         completion_queues: u32 = integer_rule(1, 16_384), or 1024;
         /// Maximum number of memory regions and memory windows of a program. A region that joins several parts of the

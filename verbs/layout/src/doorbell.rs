@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  byte 0               128                          256
-//!      | sleeping flag   | summary: 4 words           | bitmap: 256 words, 16384 bits |
+//!      | sleeping flag   | summary: 8 words           | bitmap: 512 words, 32768 bits |
 //!        1: asleep         bit w of the summary: word w of the bitmap may have bits
 //!                                                       bit q: queue q has new descriptors
 //! ```
@@ -19,7 +19,7 @@
 //! by compare-and-exchange and wakes the worker.
 //!
 //! Bounds: a call of [`Scanner::next_queue`] subtracts from its budget 1 per word swapped and 1 for the returned queue.
-//! In addition it loads at most 4 zero words of the summary. A program that sets bits at random uses up only its own
+//! In addition it loads at most 8 zero words of the summary. A program that sets bits at random uses up only its own
 //! budget.
 
 use crate::shared::{LINE_WORDS, Ordering, Word, fence};
@@ -29,7 +29,7 @@ pub const QUEUES: u32 = (BITMAP_WORDS * 64) as u32;
 /// Number of words of the doorbells of one program at one worker.
 pub const WORDS: usize = BITMAP_AT + BITMAP_WORDS;
 
-const SUMMARY_WORDS: usize = 4;
+const SUMMARY_WORDS: usize = 8;
 const BITMAP_WORDS: usize = SUMMARY_WORDS * 64;
 /// Value of the sleeping flag while the worker sleeps.
 const ASLEEP: u64 = 1;
@@ -38,7 +38,7 @@ const SLEEPING_AT: usize = 0;
 const SUMMARY_AT: usize = LINE_WORDS;
 const BITMAP_AT: usize = 2 * LINE_WORDS;
 
-const _: () = assert!(QUEUES == 16384 && SUMMARY_AT + SUMMARY_WORDS <= BITMAP_AT);
+const _: () = assert!(QUEUES == 32768 && SUMMARY_AT + SUMMARY_WORDS <= BITMAP_AT);
 
 /// Reason why a doorbell cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

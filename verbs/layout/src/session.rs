@@ -63,7 +63,7 @@ const _: () = {
     assert!(SIZES_AT + SIZES.len() <= HEADER_WORDS);
     assert!(UNIT_WORDS * 8 == 64 && completion::ENTRY_WORDS * 8 == 64);
     assert!(ring::HEADER_WORDS * 8 == 256 && completion::HEADER_WORDS * 8 == 128);
-    assert!(doorbell::WORDS * 8 == 2304);
+    assert!(doorbell::WORDS * 8 == 4352);
 };
 
 /// Reason why an area cannot be used.

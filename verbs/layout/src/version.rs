@@ -7,11 +7,12 @@
 //! | version | change |
 //! |---|---|
 //! | 2 | shared receive queues ([`crate::ring::SharedConsumer`]); the structures of version 1 are the same |
+//! | 3 | doorbells of 32768 queues instead of 16384. Versions 1 and 2 cannot be used any more |
 
 /// Newest version of the layout that this crate supports.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Oldest version of the layout that this crate supports.
-pub const OLDEST: u32 = 1;
+pub const OLDEST: u32 = 3;
 
 /// The range of versions that one side supports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -255,9 +255,9 @@ proptest! {
         queues.iter().for_each(|&queue| assert_eq!(ringer.ring(queue), Ok(false)));
         let rung: BTreeSet<u32> = queues.into_iter().collect();
         let mut seen = Vec::new();
-        // Each pass uses up its budget or is the last. The cost is 1 for each queue, each bitmap word and each of the 4
+        // Each pass uses up its budget or is the last. The cost is 1 for each queue, each bitmap word and each of the 8
         // summary words.
-        for _ in 0..2 * (rung.len() as u32 + 4) / budget + 2 {
+        for _ in 0..2 * (rung.len() as u32 + 8) / budget + 2 {
             let mut left = budget;
             seen.extend(std::iter::from_fn(|| scanner.next_queue(&mut left)));
         }

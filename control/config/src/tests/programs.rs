@@ -33,7 +33,7 @@ fn members_of_programs_are_resolved() {
 fn keys_of_programs_have_bounds() {
     for line in [
         "programs = 0",
-        "queue_pairs = 8193",
+        "queue_pairs = 16385",
         "posts = 32769",
         "completions = 1",
         "memory = \"1 KiB\"",

@@ -323,7 +323,7 @@ fn impossible_queues_are_refused() {
         let error = create_pair(&domain, &queue).unwrap_err();
         assert!(matches!(error, Error::Protocol(_)), "{error}");
     };
-    pair(|number, _, _| *number = 8192);
+    pair(|number, _, _| *number = 16384);
     pair(|_, sends, _| sends.capacity = 0);
     pair(|_, sends, _| sends.capacity = 9);
     pair(|_, sends, _| sends.capacity = 1 << 18);

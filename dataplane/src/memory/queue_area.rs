@@ -15,7 +15,7 @@ use verbs_layout::ring::{self, RingError};
 use verbs_layout::session::{self, AreaError};
 use verbs_layout::version::VERSION;
 use verbs_layout::work::Completion;
-use verbs_layout::{CapacityError, Units, Word};
+use verbs_layout::{CapacityError, Unit, Units, Word};
 
 use super::free_thread::{self, MemoryResources};
 use super::map::Mapping;
@@ -162,13 +162,13 @@ pub struct RingConsumer {
 }
 
 impl RingConsumer {
-    /// Copies the next descriptor: see [`ring::Consumer::pop`].
+    /// Copies the next descriptor and calls `take` with the copy: see [`ring::Consumer::pop_with`].
     ///
     /// # Errors
     /// The program violated the ring protocol. The ring must not be used further.
     #[inline]
-    pub fn pop(&mut self) -> Result<Option<Units>, RingError> {
-        self.queue.pop()
+    pub fn pop_with<R>(&mut self, take: impl FnOnce(&[Unit]) -> R) -> Result<Option<R>, RingError> {
+        self.queue.pop_with(take)
     }
 
     /// Returns all popped units to the program.

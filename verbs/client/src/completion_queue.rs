@@ -163,11 +163,16 @@ impl CompletionQueue {
         if taken > 0 || most == 0 {
             return Ok(taken);
         }
-        match rings.failed {
-            Some(error) => Err(Error::CompletionQueue(error)),
-            None if self.0.session.link().is_ended() => Err(self.0.session.link().disconnected()),
-            None => Ok(0),
+        if rings.failed.is_some() || self.0.session.link().is_ended() {
+            return Err(self.failure(rings.failed));
         }
+        Ok(0)
+    }
+
+    /// Returns the error of a CQ that is corrupt, or whose session has ended.
+    #[cold]
+    fn failure(&self, failed: Option<CompletionError>) -> Error {
+        failed.map_or_else(|| self.0.session.link().disconnected(), Error::CompletionQueue)
     }
 
     /// Requests one notification on the channel of the CQ. A completion that arrived before the request causes none, so

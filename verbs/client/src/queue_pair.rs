@@ -220,7 +220,7 @@ impl QueuePair {
     /// [`Error::Full`], [`Error::Queue`], [`Error::Ended`], or the session has ended. A post that races with the end of
     /// the connection may be accepted and never complete.
     pub fn post_send(&self, work: &SendWork) -> Result<(), Error> {
-        self.0.queues.post(Direction::Send, std::iter::once(work.encode())).1
+        self.post_work(std::slice::from_ref(work)).1
     }
 
     /// Posts operations in order, with one doorbell. No operation of another thread is posted between them.
@@ -229,8 +229,7 @@ impl QueuePair {
     /// The errors of [`post_send`](Self::post_send), for the first refused post. Earlier posts are accepted. Later
     /// posts are not tried.
     pub fn post_sends(&self, works: &[SendWork]) -> Result<(), PostError> {
-        let works = works.iter().map(SendWork::encode);
-        let (posted, result) = self.0.queues.post(Direction::Send, works);
+        let (posted, result) = self.post_work(works);
         result.map_err(|error| PostError { posted, error })
     }
 
@@ -268,7 +267,7 @@ impl QueuePair {
     /// # Errors
     /// The errors of [`post_send`](Self::post_send), or the QP has a shared receive queue.
     pub fn post_receive(&self, work: &ReceiveWork) -> Result<(), Error> {
-        self.0.queues.post(Direction::Receive, std::iter::once(work.encode())).1
+        self.post_receive_work(std::slice::from_ref(work)).1
     }
 
     /// Posts receives in order, with one doorbell.
@@ -277,8 +276,7 @@ impl QueuePair {
     /// The errors of [`post_receive`](Self::post_receive), for the first refused post. Earlier posts are accepted.
     /// Later posts are not tried.
     pub fn post_receives(&self, works: &[ReceiveWork]) -> Result<(), PostError> {
-        let works = works.iter().map(ReceiveWork::encode);
-        let (posted, result) = self.0.queues.post(Direction::Receive, works);
+        let (posted, result) = self.post_receive_work(works);
         result.map_err(|error| PostError { posted, error })
     }
 
@@ -344,6 +342,18 @@ impl QueuePair {
     /// The session has ended and no event is left.
     pub fn next_event(&self, timeout: Option<Duration>) -> Result<Option<PairEvent>, Error> {
         self.take(timeout.and_then(|timeout| Instant::now().checked_add(timeout)))
+    }
+
+    fn post_work(&self, works: &[SendWork]) -> (usize, Result<(), Error>) {
+        self.0
+            .queues
+            .post(Direction::Send, works, |ring, work| work.encode_with(|units| ring.push(units)))
+    }
+
+    fn post_receive_work(&self, works: &[ReceiveWork]) -> (usize, Result<(), Error>) {
+        self.0.queues.post(Direction::Receive, works, |ring, work| {
+            work.encode_with(|units| ring.push(units))
+        })
     }
 
     fn connect_call(&self, remote: SocketAddr, options: &ConnectOptions) -> Result<Call, Error> {

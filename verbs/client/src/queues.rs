@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use rustix::net::SendFlags;
-use verbs_layout::Units;
+use verbs_layout::ring::RingError;
 
 use crate::error::Error;
 use crate::lock::lock;
@@ -89,17 +89,19 @@ impl PairQueues {
         }
     }
 
-    /// Posts descriptors in order, all under one lock and with one doorbell. Stops at the first error. Returns the
-    /// number of posted descriptors, and that error.
-    pub(crate) fn post(
+    /// Posts requests in order, all under one lock and with one doorbell. `push` writes the descriptor of a request to
+    /// the ring. Stops at the first error. Returns the number of posted requests, and that error.
+    #[inline]
+    pub(crate) fn post<W>(
         &self,
         direction: Direction,
-        descriptors: impl Iterator<Item = Units>,
+        works: &[W],
+        push: impl Fn(&mut RingProducer, &W) -> Result<(), RingError>,
     ) -> (usize, Result<(), Error>) {
         let mut posted = 0;
         let result = self.post_with(direction, |ring| {
-            for units in descriptors {
-                ring.push(&units)?;
+            for work in works {
+                push(ring, work)?;
                 posted += 1;
             }
             Ok(())

@@ -105,7 +105,7 @@ impl SharedReceiveQueue {
         }
         let mut ring = lock(&self.0.ring);
         let refused = works.iter().enumerate().find_map(|(posted, work)| {
-            let error = ring.push(&work.encode()).err()?;
+            let error = work.encode_with(|units| ring.push(units)).err()?;
             Some(PostError { posted, error: error.into() })
         });
         let posted = refused.as_ref().map_or(works.len(), |refused| refused.posted);

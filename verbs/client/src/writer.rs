@@ -33,7 +33,7 @@ impl SendWriter<'_> {
     /// [`Error::Full`] or [`Error::Queue`].
     #[inline]
     pub fn push(&mut self, work: &SendWork) -> Result<(), Error> {
-        Ok(self.ring.push(&work.encode())?)
+        Ok(work.encode_with(|units| self.ring.push(units))?)
     }
 
     /// Writes two operations, both or none.
@@ -65,7 +65,7 @@ impl ReceiveWriter<'_> {
     /// [`Error::Full`] or [`Error::Queue`].
     #[inline]
     pub fn push(&mut self, work: &ReceiveWork) -> Result<(), Error> {
-        self.ring.push(&work.encode())?;
+        work.encode_with(|units| self.ring.push(units))?;
         self.written += 1;
         Ok(())
     }
@@ -74,7 +74,7 @@ impl ReceiveWriter<'_> {
 impl SendBatch {
     /// Adds an operation.
     pub fn push(&mut self, work: &SendWork) {
-        self.units.extend_from_slice(&work.encode());
+        work.encode_with(|units| self.units.extend_from_slice(units));
     }
 
     /// Removes all operations.

@@ -181,6 +181,7 @@ impl<'a> Consumer<'a> {
     }
 
     /// Returns the next completion and removes it; `None` if the queue is empty.
+    #[inline]
     pub fn poll(&mut self) -> Result<Option<Completion>, CompletionError> {
         let entry = self.entries.at(self.next);
         let seen = entry[GENERATION_AT].load(Ordering::Acquire);
@@ -196,6 +197,7 @@ impl<'a> Consumer<'a> {
     }
 
     /// Releases all polled entries to the worker with one store.
+    #[inline]
     pub fn release(&mut self) {
         if self.released != self.next {
             self.released = self.next;
@@ -223,6 +225,7 @@ impl<'a> Consumer<'a> {
 }
 
 /// Returns the generation of the entry of `index`: the number of the lap around the queue, from 1.
+#[inline]
 fn generation(entries: Entries<'_>, index: u64) -> u64 {
     (index >> entries.capacity().trailing_zeros()) + 1
 }

@@ -24,7 +24,7 @@
 //! [`SharedConsumer`] in memory that the program does not have. A worker copies a descriptor, and owns it once it has
 //! advanced the shared index past it. No worker waits for another.
 //!
-//! Bounds: `push` stores the given units and loads at most one index. [`Consumer::pop`] loads at most one index and
+//! Bounds: `push` stores the given units and loads at most one index. [`Consumer::pop_with`] loads at most one index and
 //! [`MAX_UNITS`] units, as does each of the at most 10,000 attempts of [`SharedConsumer::pop`].
 
 use crate::shared::{CapacityError, Entries, LINE_WORDS, Ordering, Word, checked, split};
@@ -113,6 +113,7 @@ impl<'a> Producer<'a> {
 
     /// Writes the units of one or several descriptors, all or none. They are not visible to the consumer before
     /// [`publish`](Self::publish).
+    #[inline]
     pub fn push(&mut self, units: &[Unit]) -> Result<(), RingError> {
         let needed = units.len() as u64;
         if needed > self.known_free() && needed > self.free()? {
@@ -188,8 +189,10 @@ impl<'a> Consumer<'a> {
         Ok(self.known_available())
     }
 
-    /// Returns a copy of the next descriptor and removes it from the ring; `None` if no unit is published.
-    pub fn pop(&mut self) -> Result<Option<Units>, RingError> {
+    /// Copies the next descriptor, removes it from the ring and returns the result of `take`, which is called with the
+    /// copy; `None` if no unit is published.
+    #[inline]
+    pub fn pop_with<R>(&mut self, take: impl FnOnce(&[Unit]) -> R) -> Result<Option<R>, RingError> {
         if self.known_available() == 0 && self.available()? == 0 {
             return Ok(None);
         }
@@ -203,11 +206,21 @@ impl<'a> Consumer<'a> {
         if u64::from(count) > available {
             return Err(RingError::Truncated { units: count, available: available as u8 });
         }
+        let start = self.next;
+        self.next = start.wrapping_add(count.into());
+        if count == 1 {
+            // Most descriptors have one unit.
+            return Ok(Some(take(&[first])));
+        }
         let mut units = Units::new();
         units.push(first);
-        units.extend((1..u64::from(count)).map(|n| self.copy(self.next.wrapping_add(n))));
-        self.next = self.next.wrapping_add(count.into());
-        Ok(Some(units))
+        units.extend((1..u64::from(count)).map(|n| self.copy(start.wrapping_add(n))));
+        Ok(Some(take(&units)))
+    }
+
+    /// Returns a copy of the next descriptor and removes it from the ring; `None` if no unit is published.
+    pub fn pop(&mut self) -> Result<Option<Units>, RingError> {
+        self.pop_with(|units| units.iter().copied().collect())
     }
 
     /// Releases all popped units to the producer with one store.

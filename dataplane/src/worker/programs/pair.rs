@@ -13,9 +13,12 @@ use std::collections::VecDeque;
 
 use ddp::rdmap::{self, ReceiveMode};
 use ddp::{PdId, RegionMemory, StreamId};
-use verbs_layout::Units;
+use verbs_layout::Unit;
 use verbs_layout::ring::RingError;
-use verbs_layout::work::{Carried, Completed, Completion, MAX_SGES, Opcode, SendWork, Status};
+use verbs_layout::work::{
+    Carried, Completed, Completion, DescriptorError, MAX_SGES, Opcode, ReceiveWork, SendWork,
+    Status,
+};
 
 use super::completion::CompletionQueues;
 use super::shared::SharedQueue;
@@ -79,16 +82,21 @@ impl Ring {
         Ring { ring, broken: false }
     }
 
-    /// Takes a copy of the next descriptor; `None` if the ring is empty.
-    pub(super) fn pop(&mut self) -> Result<Option<Units>, RingError> {
-        let popped = self.ring.pop();
+    /// Removes the next descriptor and returns the result of `take`, which is called with a copy of it; `None` if the
+    /// ring is empty.
+    #[inline]
+    pub(super) fn pop_with<R>(
+        &mut self,
+        take: impl FnOnce(&[Unit]) -> R,
+    ) -> Result<Option<R>, RingError> {
+        let popped = self.ring.pop_with(take);
         self.broken |= popped.is_err();
         popped
     }
 
-    /// Takes a copy of the next descriptor; `None` if the ring is empty or broken.
-    pub(super) fn pop_unless_broken(&mut self) -> Option<Units> {
-        if self.broken { None } else { self.pop().unwrap_or(None) }
+    /// Removes the next descriptor, as [`pop_with`](Self::pop_with); `None` if the ring is empty or broken.
+    pub(super) fn pop_unless_broken<R>(&mut self, take: impl FnOnce(&[Unit]) -> R) -> Option<R> {
+        if self.broken { None } else { self.pop_with(take).unwrap_or(None) }
     }
 
     /// Allows the program to reuse all units that were taken.
@@ -367,9 +375,13 @@ impl SendQueue {
 }
 
 impl ReceiveQueue {
-    /// Takes a copy of the next descriptor of the QP's own ring; `None` if the ring is empty or the QP uses an SRQ.
-    pub(super) fn pop(&mut self) -> Result<Option<Units>, RingError> {
-        self.ring.as_mut().map_or(Ok(None), Ring::pop)
+    /// Removes the next descriptor of the QP's own ring and decodes a copy of it; `None` if the ring is empty or the QP
+    /// uses an SRQ.
+    #[inline]
+    pub(super) fn pop(
+        &mut self,
+    ) -> Result<Option<Result<ReceiveWork, DescriptorError>>, RingError> {
+        self.ring.as_mut().map_or(Ok(None), |ring| ring.pop_with(ReceiveWork::decode))
     }
 
     /// Records that the stream with the SRQ as its source of receives has ended without a connection.

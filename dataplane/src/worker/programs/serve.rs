@@ -10,7 +10,7 @@ use verbs_layout::work::{Operation, ReceiveWork, SendWork, Status};
 
 use super::Program;
 use super::completion::CompletionQueues;
-use super::pair::{PostedSend, QueuePair, Ring};
+use super::pair::{PostedSend, QueuePair};
 use super::request::Regions;
 use super::shared::Notices;
 use super::source::Source;
@@ -240,12 +240,12 @@ impl<Io: PortIo> Env<Io> {
             let _ = lower.set_receive_source(Arc::new(source));
         }
         while pair.receives.has_room() && **receives_left > 0 {
-            let Some(units) = pair.receives.pop().map_err(QueuePairError::ReceiveQueue)? else {
+            let Some(work) = pair.receives.pop().map_err(QueuePairError::ReceiveQueue)? else {
                 return Ok(());
             };
             **receives_left -= 1;
             self.control.counters().programs.program_receives.add(1);
-            let work = ReceiveWork::decode(&units).map_err(QueuePairError::ReceiveDescriptor)?;
+            let work = work.map_err(QueuePairError::ReceiveDescriptor)?;
             match regions.sink(&work.buffers) {
                 Ok(spans) => match lower.post_receive(Receive { cookie: work.wr_id, spans }) {
                     Ok(()) => pair.push_receive(work.wr_id, None, completions),
@@ -279,9 +279,10 @@ impl<Io: PortIo> Env<Io> {
             let work = match pair.sends.waiting.take() {
                 Some(work) => *work,
                 None => {
-                    let popped = pair.sends.ring.pop().map_err(QueuePairError::SendQueue)?;
-                    let Some(units) = popped else { return Ok(()) };
-                    SendWork::decode(&units).map_err(QueuePairError::SendDescriptor)?
+                    let popped = pair.sends.ring.pop_with(SendWork::decode);
+                    let popped = popped.map_err(QueuePairError::SendQueue)?;
+                    let Some(work) = popped else { return Ok(()) };
+                    work.map_err(QueuePairError::SendDescriptor)?
                 }
             };
             if work.fence && pair.sends.has_requests() {
@@ -436,20 +437,21 @@ impl QueuePair {
         }
         while *quota > 0
             && self.sends.has_room()
-            && let Some(units) = self.sends.ring.pop_unless_broken()
+            && let Some(work) = self.sends.ring.pop_unless_broken(SendWork::decode)
         {
             *quota -= 1;
             // An invalid descriptor has no completion, because its `wr_id` is not known.
-            if let Ok(work) = SendWork::decode(&units) {
+            if let Ok(work) = work {
                 self.push_send(PostedSend::failed(&work, Status::Flushed), completions);
             }
         }
         while *quota > 0
             && self.receives.has_room()
-            && let Some(units) = self.receives.ring.as_mut().and_then(Ring::pop_unless_broken)
+            && let Some(ring) = &mut self.receives.ring
+            && let Some(work) = ring.pop_unless_broken(ReceiveWork::decode)
         {
             *quota -= 1;
-            if let Ok(work) = ReceiveWork::decode(&units) {
+            if let Ok(work) = work {
                 self.push_receive(work.wr_id, Some(Status::Flushed), completions);
             }
         }

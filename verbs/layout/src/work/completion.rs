@@ -113,6 +113,7 @@ impl Status {
         Status::General,
     ];
 
+    #[inline]
     fn from_bits(bits: u8) -> Result<Status, DescriptorError> {
         // The usual status needs no search.
         if bits == Status::Success as u8 {
@@ -156,6 +157,7 @@ impl Completion {
     }
 
     /// Decodes words 0 to 6 of an entry. Returns an error if they are not the encoding of a completion.
+    #[inline]
     pub fn decode(words: &[u64; Completion::WORDS]) -> Result<Completion, DescriptorError> {
         let [wr_id, second, third, immediate, rest @ ..] = *words;
         let (low, qp_number) = halves(second);

@@ -2,7 +2,7 @@
 
 use super::payload::MAX_SGES;
 use super::{DescriptorError, reserved};
-use crate::unit::{MAX_UNITS, UNIT_WORDS, Unit, Units};
+use crate::unit::{MAX_UNITS, UNIT_WORDS, Unit};
 
 const OPCODE: u32 = 8;
 const FLAGS: u32 = 16;
@@ -65,9 +65,10 @@ impl Control {
     }
 
     /// Writes this control word into `words`, with the number of units that `used` words need. Returns those units.
-    pub(super) fn finish(mut self, words: &mut [u64; MAX_WORDS], used: usize) -> Units {
+    #[inline]
+    pub(super) fn finish(mut self, words: &mut [u64], used: usize) -> &[Unit] {
         self.units = used.div_ceil(UNIT_WORDS) as u8;
         words[0] = self.pack();
-        words.as_chunks().0.iter().copied().take(self.units.into()).collect()
+        &words.as_chunks().0[..self.units.into()]
     }
 }

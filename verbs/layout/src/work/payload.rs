@@ -51,6 +51,7 @@ impl SgeList {
     }
 
     /// Decodes a list that fills `words`, which have at most the length of [`MAX_SGES`] SGEs.
+    #[inline]
     pub(super) fn decode(words: &[u64]) -> Result<SgeList, DescriptorError> {
         let mut list = SgeList::default();
         for &[address, len_and_lkey] in words.as_chunks::<SGE_WORDS>().0 {
@@ -62,6 +63,7 @@ impl SgeList {
     }
 
     /// Encodes the list at the beginning of `words`. Returns the number of words written.
+    #[inline]
     pub(super) fn encode(&self, words: &mut [u64]) -> usize {
         for (at, sge) in words.as_chunks_mut::<SGE_WORDS>().0.iter_mut().zip(&self.sges) {
             *at = [sge.address, pack(sge.len, sge.lkey)];

@@ -1,7 +1,7 @@
 //! Descriptors of the receive queue (RQ) and the shared receive queue (SRQ).
 
 use super::DescriptorError;
-use super::control::{Control, MAX_WORDS};
+use super::control::Control;
 use super::payload::{MAX_SGES, SGE_WORDS, SgeList};
 use crate::unit::{UNIT_WORDS, Unit, Units};
 
@@ -9,8 +9,10 @@ use crate::unit::{UNIT_WORDS, Unit, Units};
 pub(super) const RECEIVE: u8 = 128;
 
 const SGES_AT: usize = 2;
+/// Words of the largest descriptor.
+const MAX_WORDS: usize = 2 * UNIT_WORDS;
 
-const _: () = assert!((SGES_AT + MAX_SGES * SGE_WORDS).div_ceil(UNIT_WORDS) == 2);
+const _: () = assert!(SGES_AT + MAX_SGES * SGE_WORDS <= MAX_WORDS);
 
 /// A posted receive: memory for one untagged message (RFC 5040 §5.3, queue 0). The descriptor is one unit with 0 to 3
 /// SGEs, and two units with 4 to 6 SGEs.
@@ -28,13 +30,19 @@ pub struct ReceiveWork {
 }
 
 impl ReceiveWork {
-    /// Encodes the Receive as a descriptor of one or two units.
-    pub fn encode(&self) -> Units {
+    /// Encodes the Receive as a descriptor of one or two units, and calls `take` with these units.
+    #[inline]
+    pub fn encode_with<R>(&self, take: impl FnOnce(&[Unit]) -> R) -> R {
         let mut words = [0; MAX_WORDS];
         words[1] = self.wr_id;
         let used = SGES_AT + self.buffers.encode(&mut words[SGES_AT..]);
         let sges = self.buffers.sges().len() as u8;
-        Control { opcode: RECEIVE, sges, ..Control::default() }.finish(&mut words, used)
+        take(Control { opcode: RECEIVE, sges, ..Control::default() }.finish(&mut words, used))
+    }
+
+    /// Encodes the Receive as a descriptor of one or two units.
+    pub fn encode(&self) -> Units {
+        self.encode_with(|units| units.iter().copied().collect())
     }
 
     /// Decodes the descriptor in `units`. Returns an error if `units` are not the encoding of a Receive.

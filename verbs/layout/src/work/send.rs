@@ -308,9 +308,24 @@ macro_rules! unused {
 }
 
 impl SendWork {
+    /// Encodes the request as a descriptor of 1 to [`MAX_UNITS`] units, and calls `take` with these units.
+    #[inline]
+    pub fn encode_with<R>(&self, take: impl FnOnce(&[Unit]) -> R) -> R {
+        // Most descriptors have one unit. Their words need not be cleared to the maximum length.
+        match self.operation.payload_words() <= UNIT_WORDS - PAYLOAD_AT {
+            true => take(self.encode_in(&mut [0; UNIT_WORDS])),
+            false => take(self.encode_in(&mut [0; MAX_WORDS])),
+        }
+    }
+
     /// Encodes the request as a descriptor of 1 to [`MAX_UNITS`] units.
     pub fn encode(&self) -> Units {
-        let mut words = [0; MAX_WORDS];
+        self.encode_with(|units| units.iter().copied().collect())
+    }
+
+    /// Encodes the request at the beginning of `words`, which are zero and have room for it. Returns its units.
+    #[inline]
+    fn encode_in<'a>(&self, words: &'a mut [u64]) -> &'a [Unit] {
         let mut control = Control {
             opcode: self.operation.opcode() as u8,
             flags: flag(SIGNALLED, self.signalled)
@@ -320,11 +335,12 @@ impl SendWork {
         };
         words[1] = self.wr_id;
         words[2..PAYLOAD_AT].copy_from_slice(&self.operation.fields().pack());
-        let used = PAYLOAD_AT + self.operation.encode_payload(&mut control, &mut words);
-        control.finish(&mut words, used)
+        let used = PAYLOAD_AT + self.operation.encode_payload(&mut control, words);
+        control.finish(words, used)
     }
 
     /// Decodes the descriptor in `units`. Returns an error if `units` are not the encoding of a request.
+    #[inline]
     pub fn decode(units: &[Unit]) -> Result<SendWork, DescriptorError> {
         let control = Control::unpack(units)?;
         let opcode = Opcode::from_bits(control.opcode)?;
@@ -345,6 +361,25 @@ impl SendWork {
 }
 
 impl Operation {
+    /// Returns the number of words of the SGEs or the inline data.
+    #[inline]
+    fn payload_words(&self) -> usize {
+        match self {
+            Operation::Send { payload, .. }
+            | Operation::SendInvalidate { payload, .. }
+            | Operation::Write { payload, .. } => match payload {
+                Payload::Gather(list) => list.sges().len() * SGE_WORDS,
+                Payload::Inline(inline) => inline.bytes().len().div_ceil(8),
+            },
+            Operation::Read { sinks, .. } => sinks.sges().len() * SGE_WORDS,
+            Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => SGE_WORDS,
+            Operation::LocalInvalidate { .. }
+            | Operation::BindWindow(_)
+            | Operation::Immediate { .. } => 0,
+        }
+    }
+
+    #[inline]
     fn fields(&self) -> Fields {
         match *self {
             Operation::Send { .. } => Fields::default(),
@@ -378,7 +413,8 @@ impl Operation {
 
     /// Encodes SGEs or inline data from word 6 on, and sets their number and flag in `control`. Returns the number of
     /// words written.
-    fn encode_payload(&self, control: &mut Control, words: &mut [u64; MAX_WORDS]) -> usize {
+    #[inline]
+    fn encode_payload(&self, control: &mut Control, words: &mut [u64]) -> usize {
         let words = &mut words[PAYLOAD_AT..];
         let mut gather = |list: &SgeList| {
             control.sges = list.sges().len() as u8;

@@ -1,8 +1,10 @@
 //! Measurements of whole appliances, with control threads and API: start-up time, registration of a region, latency of
-//! a local program's requests, cost of a scrape.
+//! a local program's requests and operations, cost of a scrape.
 //!
-//! Two appliances run in this process, joined by a ring, as `ddpd` runs them with two configuration files.
+//! Two appliances run in this process, joined by a ring, as `ddpd` runs them with two configuration files. Operations of
+//! local programs are measured with one appliance.
 
+mod operations;
 mod programs;
 
 use std::io::{IoSliceMut, Write};
@@ -29,6 +31,8 @@ use serde::{Deserialize, Serialize};
 use crate::cell::check_available_memory;
 use crate::end_config;
 use crate::row::{Row, median};
+
+pub use self::operations::ProgramOperation;
 
 /// A measurement of two appliances.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -83,17 +87,21 @@ pub enum ApplianceKind {
         /// True if each QP has a connection.
         connected: bool,
     },
+    /// Operation that local programs post.
+    Operation(ProgramOperation),
 }
 
 impl Appliance {
     /// Returns the row, without a value.
     pub fn row(&self) -> Row {
         use ApplianceKind::{
-            ProgramDeath, ProgramRegister, PutToRing, Register, Scrape, SendEcho, StartUp,
+            Operation, ProgramDeath, ProgramRegister, PutToRing, Register, Scrape, SendEcho,
+            StartUp,
         };
         let unit = match self.what {
             StartUp | Register { .. } | Scrape { .. } | ProgramDeath { .. } => "ms",
             PutToRing { .. } | SendEcho { .. } | ProgramRegister { .. } => "us",
+            Operation(what) => what.unit(),
         };
         let row = Row::new(&self.group, &self.name, unit);
         match self.what {
@@ -104,6 +112,7 @@ impl Appliance {
             ProgramDeath { pairs, connected } => {
                 row.with("pairs", pairs).with("connected", connected)
             }
+            Operation(what) => what.describe(row),
         }
     }
 }
@@ -120,6 +129,11 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 pub fn measure(task: &Appliance) -> anyhow::Result<Row> {
     if let ApplianceKind::Register { len } | ApplianceKind::ProgramRegister { len } = task.what {
         check_available_memory(len)?;
+    }
+    if let ApplianceKind::Operation(what) = task.what {
+        let mut row = task.row();
+        operations::measure(what, task.seconds, task.cores, &mut row)?;
+        return Ok(row);
     }
     let directory = tempfile::tempdir()?;
     let began = Instant::now();
@@ -142,6 +156,8 @@ pub fn measure(task: &Appliance) -> anyhow::Result<Row> {
         ApplianceKind::ProgramDeath { pairs, connected } => {
             pair.death_of_program(pairs, connected, &mut row)
         }
+        // Returned above.
+        ApplianceKind::Operation(_) => Ok(()),
     };
     pair.stop();
     measured.map(|()| row)

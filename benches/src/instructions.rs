@@ -55,7 +55,7 @@ pub enum Verdict {
 pub fn check(file: &Path, bless: bool) -> anyhow::Result<Verdict> {
     let mut baseline = read_baseline(file)?;
     let (mut counts, mut engine) = (Vec::new(), String::new());
-    for program in ["hot", "hot-floods"] {
+    for program in ["hot", "hot-floods", "hot-programs"] {
         let hot = std::env::current_exe()?.with_file_name(program);
         let paths;
         (engine, paths) = list_paths(&hot)?;

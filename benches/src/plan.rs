@@ -6,6 +6,7 @@ mod bulk;
 mod floods;
 mod ipsec;
 mod latency;
+mod operations;
 mod ports;
 mod scale;
 mod slices;
@@ -116,6 +117,7 @@ pub fn groups(means: &RunOptions) -> Vec<Group> {
         plan.appliance(),
         plan.scrape(),
         plan.programs(),
+        plan.program_operations(),
         plan.many_streams(),
         plan.stags(),
         plan.stream_growth(),

@@ -82,6 +82,7 @@ pub fn targets(rows: &[Row]) -> Vec<Target> {
     list.add_messages();
     list.add_idle();
     list.add_protected();
+    list.add_programs();
     list.add_peers();
     list.add_counts();
     list.add_figures();
@@ -333,6 +334,41 @@ impl TargetList<'_> {
         let time = |name| Metric(name, Some("p50_us"));
         let name = "echo at 1 % load, idle worker sleeps − polls, p50";
         self.add_difference(name, "us", 10.0, time("adaptive-1"), time("polling-1"));
+    }
+
+    fn add_programs(&mut self) {
+        for (what, row, share) in [
+            ("64-byte Writes", "write-64", Some(0.8)),
+            ("64-byte Sends", "send-64", None),
+            ("1 MiB Writes", "write-1MiB", Some(0.95)),
+            ("1 MiB Sends", "send-1MiB", Some(0.95)),
+        ] {
+            let name = format!("rate, local program / own load of the worker, {what}");
+            self.add_row_ratio(&name, share, &format!("program-{row}"));
+        }
+        for (what, row, share) in [("64-byte", "64", None), ("16 KiB", "16KiB", Some(0.8))] {
+            let name = format!("rate, 10 000 active QPs of a program / one QP, {what} Writes");
+            self.add_row_ratio(&name, share, &format!("program-pairs-{row}"));
+        }
+        for (name, row, bound) in [
+            ("echo, two programs − inside the worker, per side, p50", "echo-64", 0.6),
+            ("echo, program sleeps − polls, p50", "event", 12.0),
+            ("echo, program and worker sleep − program polls, p50", "event-asleep", 12.0),
+        ] {
+            let found = self.values(row_value(&format!("program-{row}")), 1.0);
+            self.push(Kind::Difference, name, "us", Some(bound), true, found);
+        }
+        let (register, death) = ("program-register", "program-death-1000");
+        for (name, unit, row, bound) in [
+            ("registration of 4 KiB by a program", "us", format!("{register}-4KiB"), 10.0),
+            ("registration of 1 GiB by a program", "us", format!("{register}-1GiB"), 20_000.0),
+            ("end of a program with 1000 idle QPs", "ms", format!("{death}-idle"), 10.0),
+            ("end of a program with 1000 connected QPs", "ms", format!("{death}-connected"), 10.0),
+        ] {
+            self.add_upper_bound(name, unit, bound, row_value(&row));
+        }
+        let pair = row_value("program-idle-pair");
+        self.add_number("memory of an idle QP, with its rings", "bytes", 1.0, Some(8192.0), pair);
     }
 
     fn add_protected(&mut self) {

@@ -134,7 +134,7 @@ impl Plan<'_> {
             let kind = ApplianceKind::ProgramDeath { pairs, connected };
             tasks.push(self.appliance_task(name, &format!("program-death-{pairs}-{state}"), kind));
         }
-        Group { name, title, repetitions: self.unpaired_repetitions(), tasks }
+        Group { name, title, repetitions: self.paired_repetitions().min(5), tasks }
     }
 
     /// Returns the measurements of the control thread's CPU time for one scrape of the metrics, by number of streams.

@@ -1,0 +1,355 @@
+//! Operations that local programs post, beside the load that a worker makes itself.
+//!
+//! ```text
+//!  core B: both programs, one thread         core A: one worker, both ends of each stream
+//!    post, poll  <--- shared memory --->       A slices: connection of the two programs
+//!    request     ---- API ------------->       B slices: `ddpctl bench`, stream to an own listener
+//! ```
+//!
+//! One appliance has one worker. Every connection is to an address of the appliance itself, so one worker serves both of
+//! its ends, and no packet leaves through a port. A and B slices alternate. The row is the median over pairs of adjacent
+//! slices, in the order AB as often as BA.
+
+mod ends;
+mod many;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use api::{BenchInfo, BenchLoad, BenchPeer, BenchSpec, Client, ConnectSpec, JobInfo, JobState};
+use control::appliance::process::Process;
+use control::appliance::thread::Signal;
+use serde::{Deserialize, Serialize};
+
+use self::ends::Ends;
+use super::{Latencies, TIMEOUT};
+use crate::end_config;
+use crate::row::{Row, median};
+
+/// Port of the listener that discards Sends and accepts Writes, and of the listener that echoes Sends.
+const SINK: u16 = 4791;
+const ECHO: u16 = 4792;
+/// Port of the listener that discards short Sends, which has more receive buffers.
+const SHORT_SINK: u16 = 4793;
+/// Length of an A or B slice.
+const SLICE: Duration = Duration::from_millis(10);
+/// Pause between two requests for the state of a job. Its thread shares a core with the programs, which are idle then.
+const POLL: Duration = Duration::from_micros(500);
+
+/// An operation of local programs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProgramOperation {
+    /// Writes: rate of a program / rate of the worker's own load.
+    Write {
+        /// Length of a message, bytes.
+        len: u32,
+    },
+    /// Sends: rate of a program / rate of the worker's own load.
+    Send {
+        /// Length of a message, bytes.
+        len: u32,
+    },
+    /// Echo between two programs − echo inside the worker, per side.
+    Echo {
+        /// Length of a message, bytes.
+        len: u32,
+    },
+    /// Echo by the worker to a program that sleeps until a notification − to a program that polls. The worker is
+    /// adaptive.
+    Event {
+        /// Pause before each message of the sleeping program, microseconds. The worker sleeps, too, if it is long.
+        pause_us: u64,
+    },
+    /// Memory of an idle QP: its rings, and all other memory of appliance and library.
+    IdlePair {
+        /// Number of QPs of each of two programs.
+        pairs: u32,
+    },
+    /// Writes on all QPs of a program: their rate / the rate on one QP of another program.
+    ManyPairs {
+        /// Number of QPs.
+        pairs: u32,
+        /// Length of a message, bytes.
+        len: u32,
+        /// Messages in flight on each of the QPs. The one QP has [`many::DEPTH_OF_ONE`] in flight.
+        depth: u32,
+    },
+}
+
+impl ProgramOperation {
+    /// Returns the unit of the row's value; empty for ratios.
+    pub(super) fn unit(self) -> &'static str {
+        match self {
+            Self::Write { .. } | Self::Send { .. } | Self::ManyPairs { .. } => "",
+            Self::Echo { .. } | Self::Event { .. } => "us",
+            Self::IdlePair { .. } => "bytes",
+        }
+    }
+
+    /// Adds the parameters to a row.
+    pub(super) fn describe(self, row: Row) -> Row {
+        match self {
+            Self::Write { len } | Self::Send { len } => {
+                row.with("len", len).with("depth", depth(self))
+            }
+            Self::Echo { len } => row.with("len", len),
+            Self::Event { pause_us } => row.with("pause", format!("{pause_us} us")),
+            Self::IdlePair { pairs } => row.with("pairs", pairs),
+            Self::ManyPairs { pairs, len, depth } => {
+                row.with("pairs", pairs).with("len", len).with("depth", depth)
+            }
+        }
+    }
+}
+
+/// Returns the number of messages in flight.
+fn depth(what: ProgramOperation) -> u32 {
+    match what {
+        // As the plan's default for the worker's own load.
+        ProgramOperation::Write { len } => ((4 << 20) / len.max(1)).clamp(2, 1024),
+        ProgramOperation::Send { len } => ((4 << 20) / len.max(1)).clamp(2, 64),
+        _ => 1,
+    }
+}
+
+/// Measures an operation for about `seconds`.
+pub(super) fn measure(
+    what: ProgramOperation,
+    seconds: f64,
+    cores: [usize; 2],
+    row: &mut Row,
+) -> anyhow::Result<()> {
+    let directory = tempfile::tempdir()?;
+    let polls = !matches!(what, ProgramOperation::Event { .. });
+    let appliance = LoneAppliance::start(directory.path(), cores[0], polls)?;
+    // The programs' threads stay on this core. The appliance's threads were started before.
+    let core = core_affinity::CoreId { id: cores[1] };
+    anyhow::ensure!(core_affinity::set_for_current(core), "no core {}", cores[1]);
+    let pairs = ((seconds / (2.0 * SLICE.as_secs_f64())).ceil() as usize).max(1);
+    let measured = match what {
+        ProgramOperation::Write { len } => appliance.rate(BenchLoad::Write, what, len, pairs, row),
+        ProgramOperation::Send { len } => appliance.rate(BenchLoad::Send, what, len, pairs, row),
+        ProgramOperation::Echo { len } => appliance.echo(len, pairs, row),
+        ProgramOperation::Event { pause_us } => {
+            appliance.event(Duration::from_micros(pause_us), pairs, row)
+        }
+        ProgramOperation::IdlePair { pairs } => many::idle(&appliance, pairs, row),
+        ProgramOperation::ManyPairs { pairs: number, len, depth } => {
+            many::rate(&appliance, (number, len, depth), pairs, row)
+        }
+    };
+    appliance.stop();
+    measured
+}
+
+/// An appliance with one worker.
+struct LoneAppliance {
+    process: Process,
+    client: Client,
+    /// Socket for local programs.
+    programs: PathBuf,
+}
+
+/// Returns the configuration file. `polls`: the worker never sleeps.
+fn config_text(directory: &Path, core: usize, polls: bool) -> String {
+    let directory = directory.display();
+    let idle = if polls { "poll" } else { "adaptive" };
+    format!(
+        "name = \"lone\"\n[workers]\ncores = [{core}]\nidle = \"{idle}\"\n[limits]\nstreams = 40000\n\
+         memory = \"16 GiB\"\n\
+         [management]\nsocket = \"{directory}/lone.sock\"\nbench = true\n\
+         [[port]]\nname = \"p0\"\nkind = \"ring\"\nlink = \"unused\"\n\
+         [[port]]\nname = \"p1\"\nkind = \"ring\"\nlink = \"unused\"\n\
+         [[interface]]\nname = \"lan\"\nport = \"p0\"\naddresses = [\"10.9.0.1/24\"]\n\
+         [programs]\nsocket = \"{directory}/programs.sock\"\nmemory = \"4 GiB\"\narena = \"8 GiB\"\n\
+         queue_pairs = 16384\ncompletions = 1048576\n\
+         [[region]]\nname = \"box\"\nsize = \"16 MiB\"\naccess = \"w\"\nshared = true\n\
+         [[listener]]\nname = \"sink\"\ninterface = \"lan\"\nport = {SINK}\nulp = \"rdmap\"\nservice = \"sink\"\n\
+         regions = [\"box\"]\n[[listener.queue]]\nqn = 0\nbuffers = 32\nbuffer_size = 1048576\n\
+         [[listener]]\nname = \"short\"\ninterface = \"lan\"\nport = {SHORT_SINK}\nulp = \"rdmap\"\nservice = \"sink\"\n\
+         [[listener.queue]]\nqn = 0\nbuffers = 256\nbuffer_size = 4096\n\
+         [[listener]]\nname = \"echo\"\ninterface = \"lan\"\nport = {ECHO}\nulp = \"rdmap\"\nservice = \"echo\"\n"
+    )
+}
+
+fn local(port: u16) -> std::net::SocketAddr {
+    std::net::SocketAddr::new(std::net::Ipv4Addr::new(10, 9, 0, 1).into(), port)
+}
+
+impl LoneAppliance {
+    fn start(directory: &Path, core: usize, polls: bool) -> anyhow::Result<LoneAppliance> {
+        let config = end_config::parse_config(&config_text(directory, core, polls))?;
+        let process = Process::start(vec![config]).map_err(anyhow::Error::msg)?;
+        let client = Client::new(&directory.join("lone.sock"))?;
+        let programs = directory.join("programs.sock");
+        Ok(LoneAppliance { process, client, programs })
+    }
+
+    fn stop(self) {
+        self.process.signal(Signal::Abort);
+        self.process.join();
+    }
+
+    /// Runs the worker's own load for one slice.
+    fn own_load(&self, load: BenchLoad, len: u32, depth: u32) -> anyhow::Result<BenchInfo> {
+        let port = match load {
+            BenchLoad::Echo => ECHO,
+            BenchLoad::Send if len <= 4096 => SHORT_SINK,
+            _ => SINK,
+        };
+        let mut connect = ConnectSpec::to_remote(local(port));
+        connect.ulp = api::UlpChoice::Rdmap;
+        let spec = BenchSpec {
+            load,
+            connect,
+            target: None,
+            peer: BenchPeer::Appliance,
+            queue: 0,
+            streams: 1,
+            size: len,
+            depth,
+            time_us: SLICE.as_micros() as u64,
+            rate: None,
+        };
+        let from = Instant::now();
+        let mut job: JobInfo = self.client.post("/v1/bench", &spec)?;
+        while !job.state.is_finished() {
+            anyhow::ensure!(from.elapsed() < TIMEOUT, "the worker's own load does not end");
+            std::thread::sleep(POLL);
+            job = self.client.get(&format!("/v1/jobs/{}", job.id))?;
+        }
+        anyhow::ensure!(job.state == JobState::Done, "{}", job.error.unwrap_or_default());
+        let bench = *job.bench.context("a bench without results")?;
+        anyhow::ensure!(bench.messages > 0, "the worker's own load completed no message");
+        Ok(bench)
+    }
+
+    /// Measures the rate of a program relative to that of the worker's own load.
+    fn rate(
+        &self,
+        load: BenchLoad,
+        what: ProgramOperation,
+        len: u32,
+        pairs: usize,
+        row: &mut Row,
+    ) -> anyhow::Result<()> {
+        let depth = depth(what);
+        let mut ends = Ends::connect(&self.programs, len, depth)?;
+        let (mut ratios, mut rates) = (Vec::new(), [Vec::new(), Vec::new()]);
+        alternate(pairs, |is_measured, order| {
+            let mut now = [0.0; 2];
+            for side in order {
+                now[side] = match (side, load) {
+                    (0, BenchLoad::Write) => ends.write_for(SLICE)?,
+                    (0, _) => ends.send_for(SLICE)?,
+                    _ => self.own_load(load, len, depth)?.messages_per_s,
+                };
+            }
+            if is_measured {
+                ratios.push(now[0] / now[1]);
+                (0..2).for_each(|side| rates[side].push(now[side]));
+            }
+            Ok(())
+        })?;
+        row.set(median(&ratios));
+        row.add_extra("program_per_s", median(&rates[0]));
+        row.add_extra("own_per_s", median(&rates[1]));
+        row.add_extra("pairs", ratios.len() as f64);
+        Ok(())
+    }
+
+    /// Measures the echo between two programs, and inside the worker.
+    fn echo(&self, len: u32, pairs: usize, row: &mut Row) -> anyhow::Result<()> {
+        let mut ends = Ends::connect(&self.programs, len, 1)?;
+        let (mut differences, mut medians) = (Vec::new(), [Vec::new(), Vec::new()]);
+        alternate(pairs, |is_measured, order| {
+            let mut now = [0.0; 2];
+            for side in order {
+                now[side] = match side {
+                    0 => p50_us(&ends.echo_for(SLICE)?),
+                    _ => {
+                        let bench = self.own_load(BenchLoad::Echo, len, 1)?;
+                        bench.latency.context("no echo was timed")?.p50_ns as f64 * 1e-3
+                    }
+                };
+            }
+            if is_measured {
+                differences.push((now[0] - now[1]) / 2.0);
+                (0..2).for_each(|side| medians[side].push(now[side]));
+            }
+            Ok(())
+        })?;
+        row.set(median(&differences));
+        row.add_extra("programs_p50_us", median(&medians[0]));
+        row.add_extra("worker_p50_us", median(&medians[1]));
+        Ok(())
+    }
+
+    /// Measures the echo to a program that sleeps, and to a program that polls.
+    fn event(&self, pause: Duration, pairs: usize, row: &mut Row) -> anyhow::Result<()> {
+        let end = ends::Echoed::connect(&self.programs, local(ECHO))?;
+        let (mut differences, mut medians) = (Vec::new(), [Vec::new(), Vec::new()]);
+        alternate(pairs, |is_measured, order| {
+            let mut now = [0.0; 2];
+            for side in order {
+                now[side] = p50_us(&match side {
+                    // A slice has several messages despite the pauses.
+                    0 => end.sleep_for(SLICE.max(20 * pause), pause)?,
+                    _ => end.poll_for(SLICE)?,
+                });
+            }
+            if is_measured {
+                differences.push(now[0] - now[1]);
+                (0..2).for_each(|side| medians[side].push(now[side]));
+            }
+            Ok(())
+        })?;
+        row.set(median(&differences));
+        row.add_extra("event_p50_us", median(&medians[0]));
+        row.add_extra("poll_p50_us", median(&medians[1]));
+        Ok(())
+    }
+}
+
+fn p50_us(latencies: &Latencies) -> f64 {
+    latencies.0.value_at_quantile(0.5) as f64 * 1e-3
+}
+
+/// Calls `both` with the order of the sides for each of `pairs` pairs of slices, after a pair as warm-up. The first
+/// argument is false for the warm-up.
+fn alternate(
+    pairs: usize,
+    mut both: impl FnMut(bool, [usize; 2]) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    for pair in 0..=pairs {
+        both(pair > 0, if pair % 2 == 0 { [0, 1] } else { [1, 0] })?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn appliance_accepts_the_configuration_file() {
+        for polls in [false, true] {
+            let text = config_text(Path::new("/tmp"), 0, polls);
+            let config = end_config::parse_config(&text).unwrap();
+            assert!(config.management.bench && config.programs.is_some());
+        }
+    }
+
+    #[test]
+    fn slices_have_both_orders_after_a_warm_up() {
+        let mut orders = Vec::new();
+        alternate(2, |is_measured, order| {
+            orders.push((is_measured, order[0]));
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(orders, [(false, 0), (true, 1), (true, 0)]);
+    }
+}

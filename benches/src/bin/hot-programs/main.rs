@@ -1,0 +1,113 @@
+//! Cost of a local program's operations: in the library, and at the worker. `hot-programs NAME` performs a fixed number
+//! of operations, for callgrind as in `hot`.
+//!
+//! It is a separate program for the same reason as `hot-floods`.
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout)]
+
+mod port;
+mod sessions;
+mod stage;
+
+use std::hint::black_box;
+
+use anyhow::Context as _;
+use verbs_client::{NO_COMPLETION, post};
+
+use self::stage::{LEN, Stage};
+
+/// Number of counted operations.
+const OPERATIONS: u32 = 512;
+
+/// All paths: name, description of a unit.
+const PATHS: [(&str, &str); 6] = [
+    ("program-post", "Write posted by the library"),
+    ("program-post-64", "Write posted by the library, 64 with one doorbell"),
+    ("program-poll", "completion polled by the library"),
+    ("program-poll-empty", "poll of an empty CQ by the library"),
+    ("program-worker", "64-byte Write of a program, at both ends of the stream"),
+    ("load-worker", "64-byte Write of the worker's own load, at both ends of the stream"),
+];
+
+fn main() -> anyhow::Result<()> {
+    let name = std::env::args().nth(1).unwrap_or_default();
+    if name == "--list" {
+        let target = crc_fast::get_calculator_target(crc_fast::CrcAlgorithm::Crc32Iscsi);
+        println!("crc {target}");
+        PATHS.iter().for_each(|(name, unit)| println!("{name} {OPERATIONS} {unit}"));
+        return Ok(());
+    }
+    if !PATHS.iter().any(|(known, _)| *known == name) {
+        println!("usage: hot-programs --list | hot-programs NAME");
+        std::process::exit(2);
+    }
+    let mut stage = Stage::new(OPERATIONS)?;
+    // Warm-up: queues and records of the stream are allocated, and its congestion window is open.
+    for _ in 0..8 {
+        stage.load(OPERATIONS, &mut |work| work())?;
+        post_all(&stage, 1)?;
+        stage.perform(&mut |work| work())?;
+        poll_all(&stage)?;
+    }
+    match name.as_str() {
+        "program-post" => count(&mut || post_all(&stage, 1))?,
+        "program-post-64" => count(&mut || post_all(&stage, 64))?,
+        "program-poll" => {
+            post_all(&stage, 1)?;
+            stage.perform(&mut |work| work())?;
+            count(&mut || poll_all(&stage))?;
+        }
+        "program-poll-empty" => count(&mut || {
+            (0..OPERATIONS).try_for_each(|_| {
+                anyhow::ensure!(black_box(&stage.queue).poll_one()?.is_none(), "a completion");
+                Ok(())
+            })
+        })?,
+        "program-worker" => {
+            post_all(&stage, 1)?;
+            stage.perform(&mut measured_hot_path)?;
+        }
+        _ => stage.load(OPERATIONS, &mut measured_hot_path)?,
+    }
+    Ok(())
+}
+
+/// Posts all Writes, `batch` with one doorbell. The requests exist already, as in a program that repeats them.
+fn post_all(stage: &Stage, batch: usize) -> anyhow::Result<()> {
+    let remote = stage.remote();
+    let payload = post::gather(&[stage.memory.sge(0..LEN)?])?;
+    let works = vec![post::write(remote, payload); batch];
+    for _ in 0..OPERATIONS as usize / batch {
+        match &works[..] {
+            [work] => stage.pair.post_send(black_box(work))?,
+            works => stage.pair.post_sends(black_box(works)).map_err(|error| error.error)?,
+        }
+    }
+    Ok(())
+}
+
+/// Polls all completions, 16 at a time.
+fn poll_all(stage: &Stage) -> anyhow::Result<()> {
+    let mut completions = [NO_COMPLETION; 16];
+    let mut polled = 0;
+    while polled < OPERATIONS as usize {
+        let many = stage.queue.poll(&mut completions)?;
+        anyhow::ensure!(many > 0, "{polled} completions of {OPERATIONS}");
+        polled += many;
+        black_box(&completions);
+    }
+    Ok(())
+}
+
+/// Runs `work`, whose instructions are counted.
+fn count(work: &mut dyn FnMut() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let mut result = None;
+    measured_hot_path(&mut || result = Some(work()));
+    result.context("nothing was run")?
+}
+
+/// The function in which callgrind collects (`--toggle-collect`).
+#[inline(never)]
+fn measured_hot_path(work: &mut dyn FnMut()) {
+    work();
+}

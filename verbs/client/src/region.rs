@@ -219,7 +219,7 @@ impl ProtectionDomain {
         &self,
         address: u64,
         len: usize,
-        parts: registration::Parts,
+        parts: crate::replacements::Parts,
         access: MemoryAccess,
     ) -> Result<u32, Error> {
         let link = self.session().link();

@@ -241,7 +241,7 @@ impl Echoed {
 
     /// Sends messages for `time` and polls for each echo. Returns the round-trip times.
     pub(super) fn poll_for(&self, time: Duration) -> anyhow::Result<Latencies> {
-        self.echo_for(time, Duration::ZERO, |queue| await_message(queue))
+        self.echo_for(time, Duration::ZERO, await_message)
     }
 
     /// Sends messages for `time`, and sleeps until the notification of each echo. Returns the round-trip times.

@@ -348,7 +348,7 @@ perftests() {
 fio_row() {
     local verb=$1 bytes=$2 jobs=$3 receiver=server first=$((port + 1)) job check=''
     if [ "$verb" = read ]; then receiver=client; fi
-    if [ "$verb" = send ]; then check='verify=crc32c'; fi
+    if [ "$verb" = send ]; then check=$'verify=crc32c\nverify_state_save=0'; fi
     {
         printf '[global]\nioengine=rdma\nbs=64k\nsize=%s\nrw=read\n%s\n' "$bytes" "$check"
         for ((job = 0; job < jobs; job++)); do printf '[server%s]\nport=%s\n' $job $((first + job)); done
@@ -359,7 +359,7 @@ fio_row() {
         for ((job = 0; job < jobs; job++)); do printf '[client%s]\nport=%s\n' $job $((first + job)); done
     } >"$work/client.fio"
     port=$((port + jobs))
-    pair "ioengine=rdma verb=$verb, $jobs job(s)${check:+, $check}" $((bytes * jobs)) "$receiver" "$port" 'err= 0' \
+    pair "ioengine=rdma verb=$verb, $jobs job(s)${check:+, verify=crc32c}" $((bytes * jobs)) "$receiver" "$port" 'err= 0' \
         fio "$work/server.fio" -- fio "$work/client.fio"
 }
 

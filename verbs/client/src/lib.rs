@@ -57,7 +57,8 @@
 //! # Fork
 //!
 //! A session belongs to the process that opened it. In a forked child calls return [`Error::Forked`]. The child must
-//! not write to the registered memory, which it shares with its parent.
+//! not write to memory of the arena, which it shares with its parent. Of memory that [`ProtectionDomain::register`] has
+//! registered, it has private copies, which the `fork` makes.
 //!
 //! # Example
 //!

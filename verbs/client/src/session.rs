@@ -36,8 +36,8 @@ const MAX_NAME: usize = 64;
 /// A session with an appliance. Clones refer to the same session, which ends when the last clone and all of its objects
 /// are dropped.
 ///
-/// After `fork` the child cannot use the session: its calls return [`Error::Forked`]. It shares the parent's memory
-/// regions and must not write to them. `fork` followed by `exec` is safe.
+/// After `fork` the child cannot use the session: its calls return [`Error::Forked`]. It shares the memory
+/// of the arena with its parent and must not write to it. `fork` followed by `exec` is safe.
 #[derive(Clone, Debug)]
 pub struct Session {
     shared: Arc<Shared>,

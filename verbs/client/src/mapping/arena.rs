@@ -1,6 +1,7 @@
 //! The arena: the mapped memory that a session's buffers and regions are allocated from. Offsets and lengths are in
 //! bytes.
 
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -24,6 +25,8 @@ pub(crate) struct Arena {
 pub(crate) struct ArenaFile {
     file: OwnedFd,
     id: FileId,
+    /// Addresses of the session's mapping of the whole arena.
+    mapped: Range<usize>,
     /// True once the session has ended: the appliance no longer accesses the pages.
     ended: AtomicBool,
 }
@@ -39,6 +42,11 @@ pub(crate) struct FileId {
 impl ArenaFile {
     pub(crate) fn id(&self) -> FileId {
         self.id
+    }
+
+    /// Returns true if the session's mapping of the whole arena contains the address.
+    pub(crate) fn has_mapped(&self, address: usize) -> bool {
+        self.mapped.contains(&address)
     }
 
     pub(crate) fn end(&self) {
@@ -61,10 +69,12 @@ impl Arena {
     pub(crate) fn map(file: BorrowedFd<'_>, len: u64) -> Result<Arena, MappingError> {
         let mapping = Mapping::new(file, len..len.saturating_add(1))?;
         let found = rustix::fs::fstat(file)?;
+        let start = mapping.start.as_ptr().addr();
         let device = (rustix::fs::major(found.st_dev), rustix::fs::minor(found.st_dev));
         let file = ArenaFile {
             file: rustix::io::fcntl_dupfd_cloexec(file, 0)?,
             id: FileId { device, inode: found.st_ino },
+            mapped: start..start + mapping.len,
             ended: AtomicBool::new(false),
         };
         Ok(Arena { mapping, file: Arc::new(file) })

@@ -11,11 +11,13 @@
 //! - The kernel's list of mappings says which pages are already those of the arena. Such pages are not copied again:
 //!   overlapping and repeated registrations share them. Pages stay in place when a region is deregistered.
 //! - While pages are copied, all other threads are stopped ([`threads`]), so that no write is lost.
+//! - A forked child gets private copies ([`fork`]).
 //! - Shared mappings (`MAP_SHARED`) are refused: a replacement would separate them from the other processes.
 //! - The last page of a new range is not adjacent to the others in the arena. `mremap` in `realloc` therefore cannot
 //!   extend a registered mapping into arena pages of another range: it fails, and `realloc` copies.
 #![allow(unsafe_code)]
 
+mod fork;
 mod replace;
 mod threads;
 mod vma;
@@ -81,6 +83,21 @@ impl Process {
         let maps = maps.map_err(|e| Failure::new(e, "the list of mappings cannot be opened"))?;
         Ok(state.insert(Process { id, maps, arenas }))
     }
+
+    /// Returns the mappings of arenas in the memory of the program, without the mapping that each session has of its
+    /// whole arena. A forked child has none until it registers memory itself.
+    fn replaced_memory(&self) -> Result<Vec<Vma>, Errno> {
+        if self.id != rustix::process::getpid() {
+            return Ok(Vec::new());
+        }
+        let mut vmas = self.maps.list(0..usize::MAX)?;
+        vmas.retain(|vma| {
+            self.arenas.iter().any(|arena| {
+                vma.is_shared && vma.file == Some(arena.id()) && !arena.has_mapped(vma.range.start)
+            })
+        });
+        Ok(vmas)
+    }
 }
 
 /// Memory of the program, as pages of the arena, for one memory region.
@@ -134,6 +151,7 @@ pub(crate) unsafe fn hold(
     let end = start.checked_add(len).and_then(|end| end.checked_next_multiple_of(page));
     let end = end.ok_or(Failure::new(Errno::FAULT, "the range is not within the address space"))?;
     let range = start - start % page..end;
+    fork::install()?;
     let mut state = lock(&PROCESS);
     let process = Process::of(&mut state)?;
     let arena = link.arena.file();

@@ -1,5 +1,6 @@
 //! Replacement of memory by pages of the arena, while no other thread writes to it.
 
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::ptr;
 
@@ -41,7 +42,7 @@ pub(super) unsafe fn replace(arena: BorrowedFd<'_>, pieces: &[Piece]) -> Result<
         });
     };
     let here = &raw const masked as usize;
-    if pieces.iter().any(|piece| is_near(piece, here)) {
+    if pieces.iter().any(|piece| is_near(&(piece.address..piece.address + piece.len), here)) {
         // SAFETY: `work` needs little stack and does not unwind.
         unsafe { on_other_stack(&mut work)? };
     } else {
@@ -51,11 +52,10 @@ pub(super) unsafe fn replace(arena: BorrowedFd<'_>, pieces: &[Piece]) -> Result<
     result
 }
 
-/// Returns true if the piece may be a part of the stack in use around `here`.
-fn is_near(piece: &Piece, here: usize) -> bool {
+/// Returns true if the memory may be a part of the stack in use around `here`.
+pub(super) fn is_near(memory: &Range<usize>, here: usize) -> bool {
     const STACK: usize = 256 << 20;
-    piece.address < here.saturating_add(STACK)
-        && here.saturating_sub(STACK) < piece.address + piece.len
+    memory.start < here.saturating_add(STACK) && here.saturating_sub(STACK) < memory.end
 }
 
 /// # Safety
@@ -99,7 +99,7 @@ const STACK: usize = 256 << 10;
 ///
 /// # Safety
 /// `work` needs less than [`STACK`] bytes of stack.
-unsafe fn on_other_stack(work: &mut dyn FnMut()) -> Result<(), Failure> {
+pub(super) unsafe fn on_other_stack(work: &mut dyn FnMut()) -> Result<(), Failure> {
     extern "C" fn run(work: *mut std::ffi::c_void) -> std::ffi::c_int {
         // SAFETY: the pointer is that of the caller below, which waits until this function has returned.
         let work = unsafe { &mut *work.cast::<&mut dyn FnMut()>() };

@@ -227,3 +227,41 @@ fn buffer_on_the_own_stack_is_registered() {
         programs.check(&region);
     });
 }
+
+#[test]
+fn forked_child_has_private_memory_with_the_bytes_of_the_fork() {
+    in_own_process("forked_child_has_private_memory_with_the_bytes_of_the_fork", || {
+        let programs = Programs::new();
+        let bytes = heap(5 * PAGE, 3);
+        let before = bytes.to_vec();
+        let region = programs.register(bytes.as_ptr(), bytes.len(), ALL).unwrap();
+        let (mut reading, writing) = std::io::pipe().unwrap();
+        // SAFETY: the child calls only functions that are safe after a fork of a program with several threads.
+        #[allow(unsafe_code)]
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let same = *bytes == before[..];
+            bytes.fill(0xee);
+            // The parent has changed its bytes when it closes the pipe.
+            drop(writing);
+            let _ = std::io::Read::read(&mut reading, &mut [0]);
+            let own = bytes.iter().all(|byte| *byte == 0xee);
+            // SAFETY: ends the process without destructors.
+            #[allow(unsafe_code)]
+            unsafe {
+                libc::_exit(if same && own { 0 } else { 1 });
+            }
+        }
+        assert!(child > 0);
+        assert_eq!(programs.sent(&region, 0, 64), before[..64]);
+        bytes.fill(0x11);
+        drop(writing);
+        let mut status = 0;
+        // SAFETY: `status` is valid.
+        #[allow(unsafe_code)]
+        let ended = unsafe { libc::waitpid(child, &mut status, 0) };
+        assert_eq!((ended, status), (child, 0));
+        assert!(bytes.iter().all(|byte| *byte == 0x11), "the child writes to its own memory");
+        programs.check(&region);
+    });
+}

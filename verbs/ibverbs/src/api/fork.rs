@@ -1,5 +1,5 @@
-//! Fork support. Registered memory is shared between parent and child by the native library, which takes care of forks
-//! itself: these functions have nothing to do.
+//! Fork support. The native library gives a forked child private copies of registered memory, so these functions have
+//! nothing to do.
 
 use std::ffi::{c_int, c_void};
 

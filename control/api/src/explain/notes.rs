@@ -4,8 +4,8 @@ base::explained! {
     /// Kind of a note.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub enum NoteKind {
-        /// The check at start has found a problem with hugepages, ports or the limit of file descriptors. The note
-        /// remains until a restart.
+        /// A result of the check at start, for hugepages, ports or the limit of file descriptors: a problem, or where
+        /// the packet buffers are. The note remains until a restart.
         #[explain("at_start",
             cause = "Too few hugepages, a device that lacks an offload, or machine limits that are too low.",
             remedy = "`ddpd doctor --config FILE` has each finding with its remedy as a command. Packet buffers \

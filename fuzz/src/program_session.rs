@@ -37,6 +37,7 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
     SocketType, sendmsg,
 };
+use verbs_layout::version::{OLDEST, VERSION};
 use verbs_session::message::{Call, Message, Reply as Answered, Request as CallRequest};
 use verbs_session::socket::{SessionSocket, SocketError};
 
@@ -123,7 +124,7 @@ impl Appliance {
         let mut appliance =
             Appliance { core, waker, budget, socket, good, at_rest: 0, _directory: directory };
         let name = "good".into();
-        appliance.call(Call::Hello { oldest: 1, newest: 1, name });
+        appliance.call(Call::Hello { oldest: OLDEST, newest: VERSION, name });
         appliance.at_rest = appliance.bytes();
         appliance
     }

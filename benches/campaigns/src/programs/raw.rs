@@ -13,6 +13,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketType};
 use verbs_layout::ring;
+use verbs_layout::version::{OLDEST, VERSION};
 use verbs_layout::{LINE_WORDS, Units, session};
 use verbs_session::message::{
     Answer, Call, ConnectCall, Depths, Event, MemoryAccess, Message, Refusal, Reply, Request, Ring,
@@ -73,7 +74,7 @@ impl RawProgram {
     /// The appliance does not answer, or refuses the program.
     pub(crate) fn attach(path: &Path) -> Result<RawProgram> {
         let socket = RawProgram::connect(path)?;
-        let call = Call::Hello { oldest: 1, newest: 1, name: "hostile".into() };
+        let call = Call::Hello { oldest: OLDEST, newest: VERSION, name: "hostile".into() };
         socket.send(&Request { id: 0, call }, &[])?;
         let mut none = VecDeque::new();
         let (reply, fds) = next_reply(&socket, &mut none)?.context("no answer to the hello")?;

@@ -37,9 +37,9 @@ fn sessions_that_may_not_begin_are_refused_and_closed() {
     assert_eq!(client.refused(&mut rig, hello()), RefusalKind::NotAllowed);
     let mut client = Client::new(&rig, 2);
     for (oldest, newest, name, kind) in [
-        (3, 9, "x".to_owned(), RefusalKind::Version),
-        (1, 1, "x".repeat(65), RefusalKind::Invalid),
-        (1, 1, "a\nb".to_owned(), RefusalKind::Invalid),
+        (VERSION + 1, 9, "x".to_owned(), RefusalKind::Version),
+        (OLDEST, VERSION, "x".repeat(65), RefusalKind::Invalid),
+        (OLDEST, VERSION, "a\nb".to_owned(), RefusalKind::Invalid),
     ] {
         let call = Call::Hello { oldest, newest, name };
         assert_eq!(client.refused(&mut rig, call), kind);

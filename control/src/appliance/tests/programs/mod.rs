@@ -16,6 +16,7 @@ use std::os::fd::OwnedFd;
 use api::AttachedProcess;
 use dataplane::ProgramId;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use verbs_layout::version::{OLDEST, VERSION};
 use verbs_session::message::{
     Answer, Call, ConnectCall, Depths, Event as ProgramEvent, MemoryAccess, Message, PeerKind,
     Refusal, RefusalKind, Reply, Request as ProgramRequest, StartUp, Transport, Welcome,
@@ -203,7 +204,7 @@ impl Client {
 }
 
 fn hello() -> Call {
-    Call::Hello { oldest: 1, newest: 2, name: "test".into() }
+    Call::Hello { oldest: OLDEST, newest: VERSION, name: "test".into() }
 }
 
 fn completion_queue() -> Call {

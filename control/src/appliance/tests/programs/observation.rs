@@ -33,7 +33,7 @@ fn every_refusal_of_a_program_is_an_event() {
     let mut client = Client::of_process(&rig, 1, other_user);
     assert_eq!(client.refused(&mut rig, hello()), RefusalKind::NotAllowed);
     let mut old = Client::new(&rig, 2);
-    let call = Call::Hello { oldest: 3, newest: 9, name: "x".into() };
+    let call = Call::Hello { oldest: VERSION + 1, newest: 9, name: "x".into() };
     assert_eq!(old.refused(&mut rig, call), RefusalKind::Version);
     let events = rig.bench.logged_events(|kind| matches!(kind, EventKind::ProgramRefused { .. }));
     let [EventKind::ProgramRefused { uid: 12, pid: 77, reason }, EventKind::ProgramRefused { .. }] =

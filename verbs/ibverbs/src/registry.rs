@@ -71,6 +71,19 @@ pub trait Object: Send + Sync + Sized + 'static {
     }
 }
 
+/// Waits until no other thread refers to an object that [`Object::unregister`] has removed, and returns it. The objects
+/// that it uses may be destroyed once it is dropped. Other threads, like the dispatcher's, refer to it for the length of
+/// one call. The caller must not have a second reference.
+pub(crate) fn sole<T: Object>(mut object: Arc<T>) -> T {
+    loop {
+        match Arc::try_unwrap(object) {
+            Ok(object) => return object,
+            Err(shared) => object = shared,
+        }
+        std::thread::yield_now();
+    }
+}
+
 impl<T> Registry<T> {
     /// Creates an empty registry.
     pub const fn new() -> Registry<T> {

@@ -17,7 +17,7 @@ use crate::objects::context::Context;
 use crate::objects::counts::Counts;
 use crate::objects::events::{EventSource, Source, Unacknowledged};
 use crate::objects::instance::Target;
-use crate::registry::{Object, Use, Users, object};
+use crate::registry::{Object, Use, Users, object, sole};
 
 /// Empty polls in a row after which a poll yields the CPU: a program that polls may share its core with the worker that
 /// it waits for.
@@ -124,9 +124,11 @@ impl CompletionQueue {
         context.events().remove(&queue.source());
         queue.notifications.wait();
         queue.async_events.wait();
+        lock(&context.instance().objects).completion_queues.remove(&queue.native.number());
+        // The dispatcher, or a thread that waits at the channel, may handle an event of the CQ.
+        let queue = sole(queue);
         // The lock keeps the dispatcher from finding another CQ with this number.
-        let mut objects = lock(&context.instance().objects);
-        objects.completion_queues.remove(&queue.native.number());
+        let _objects = lock(&context.instance().objects);
         drop(queue);
         Ok(())
     }

@@ -23,7 +23,7 @@ use crate::objects::domain::Domain;
 use crate::objects::events::{EventSource, Source, Unacknowledged};
 use crate::objects::instance::{Instance, Target};
 use crate::objects::shared_receives::SharedReceiveQueue;
-use crate::registry::{Object, Use, Users, object};
+use crate::registry::{Object, Use, Users, object, sole};
 use crate::report;
 
 /// Receiver of the events of QPs, on the dispatcher's thread.
@@ -195,14 +195,18 @@ impl QueuePair {
         let context = pair.context().clone();
         context.events().remove(&pair.source());
         pair.events.wait();
-        // The owner may refer to the QP.
-        drop(lock(&pair.owner).take());
+        // The owner's drop takes other locks.
+        let owner = lock(&pair.owner).take();
+        drop(owner);
         let number = pair.number();
         let queues = [pair.send_queue.object().clone(), pair.receive_queue.object().clone()];
+        lock(&context.instance().objects).pairs.remove(&number);
+        // The dispatcher may handle an event of the QP. Until it has, the QP uses its CQs, SRQ and PD, which the program
+        // may destroy next.
+        let pair = sole(pair);
         {
             // The lock keeps the dispatcher from finding another QP with this number.
-            let mut objects = lock(&context.instance().objects);
-            objects.pairs.remove(&number);
+            let _objects = lock(&context.instance().objects);
             drop(pair);
         }
         // Another QP may have the number by now. It has no completions yet, unless it is connected already.

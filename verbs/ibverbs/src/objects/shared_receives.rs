@@ -13,7 +13,7 @@ use crate::objects::device::MAX_SGES;
 use crate::objects::domain::Domain;
 use crate::objects::events::{EventSource, Source, Unacknowledged};
 use crate::objects::instance::Target;
-use crate::registry::{Object, Use, Users, object};
+use crate::registry::{Object, Use, Users, object, sole};
 
 /// A shared receive queue (SRQ).
 #[derive(Debug)]
@@ -81,9 +81,11 @@ impl SharedReceiveQueue {
         let context = queue.context().clone();
         context.events().remove(&queue.source());
         queue.events.wait();
+        lock(&context.instance().objects).shared_receives.remove(&queue.native.number());
+        // The dispatcher may handle an event of the SRQ.
+        let queue = sole(queue);
         // The lock keeps the dispatcher from finding another SRQ with this number.
-        let mut objects = lock(&context.instance().objects);
-        objects.shared_receives.remove(&queue.native.number());
+        let _objects = lock(&context.instance().objects);
         drop(queue);
         Ok(())
     }

@@ -2,6 +2,8 @@
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use ibverbs::api::completion::{
     ibv_ack_cq_events, ibv_create_cq, ibv_destroy_cq, ibv_get_cq_event,
@@ -10,8 +12,11 @@ use ibverbs::api::event::{ibv_ack_async_event, ibv_get_async_event};
 use ibverbs::api::queue_pair::ibv_destroy_qp;
 use ibverbs::api::shared_receives::{ibv_create_srq, ibv_destroy_srq, ibv_modify_srq};
 use ibverbs::bindings::*;
+use ibverbs::queue_pair::QueuePair;
 
-use crate::world::{World, connect, next, post_recv, post_send, receive, request};
+use crate::world::{
+    LONG, World, connect, hook_next_event, next, post_recv, post_send, receive, request, wait,
+};
 
 fn arm(queue: *mut ibv_cq, solicited: bool) {
     // SAFETY: the queue exists.
@@ -107,6 +112,29 @@ fn shared_receives_serve_a_pair_and_report_their_limit() {
     let (kind, element) = next_event(world.context);
     assert_eq!((kind, element), (IBV_EVENT_QP_LAST_WQE_REACHED, b.cast()));
     assert_eq!((ibv_destroy_qp(b), ibv_destroy_srq(shared)), (0, 0));
+}
+
+#[test]
+#[ignore = "needs an appliance"]
+fn queue_is_unused_after_its_pair_is_destroyed_during_an_event() {
+    let world = World::new();
+    let queue = ibv_create_cq(world.context, 8, null_mut(), null_mut(), 0);
+    let (a, b) = (world.create_pair(), world.create_pair_with(queue, null_mut()));
+    connect(a, b);
+    let ((entered, is_entered), (leave, may_leave)) = (channel::<()>(), channel::<()>());
+    let pointer = b.expose_provenance();
+    let hook = move || {
+        entered.send(()).unwrap();
+        let pointer = std::ptr::with_exposed_provenance_mut(pointer);
+        wait("removed", || QueuePair::find(pointer).is_err());
+        // A destruction that does not wait for this function returns now.
+        let _ = may_leave.recv_timeout(Duration::from_millis(200));
+    };
+    hook_next_event(b, Box::new(hook));
+    assert_eq!(ibv_destroy_qp(a), 0);
+    is_entered.recv_timeout(LONG).unwrap();
+    assert_eq!((ibv_destroy_qp(b), ibv_destroy_cq(queue)), (0, 0));
+    drop(leave);
 }
 
 #[test]

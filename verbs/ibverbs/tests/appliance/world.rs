@@ -32,7 +32,11 @@ pub(crate) const ALL_RIGHTS: c_int = (IBV_ACCESS_LOCAL_WRITE
 struct Requests {
     sender: Mutex<Sender<ConnectionRequest>>,
     receiver: Mutex<Receiver<ConnectionRequest>>,
+    hook: Mutex<Option<(u32, Hook)>>,
 }
+
+/// Called on the dispatcher's thread with an event of a QP.
+pub(crate) type Hook = Box<dyn FnOnce() + Send>;
 
 static REQUESTS: OnceLock<Requests> = OnceLock::new();
 
@@ -41,7 +45,12 @@ impl ConnectionEvents for Requests {
         let _ = self.sender.lock().unwrap().send(request);
     }
 
-    fn pair(&self, _pair: &Arc<QueuePair>, _event: PairEvent) {}
+    fn pair(&self, pair: &Arc<QueuePair>, _event: PairEvent) {
+        let mut hook = self.hook.lock().unwrap();
+        if let Some((_, hook)) = hook.take_if(|(number, _)| *number == pair.number()) {
+            hook();
+        }
+    }
 
     fn ended(&self, _instance: &Arc<Instance>) {}
 }
@@ -49,7 +58,11 @@ impl ConnectionEvents for Requests {
 fn requests() -> &'static Requests {
     let requests = REQUESTS.get_or_init(|| {
         let (sender, receiver) = channel();
-        Requests { sender: Mutex::new(sender), receiver: Mutex::new(receiver) }
+        Requests {
+            sender: Mutex::new(sender),
+            receiver: Mutex::new(receiver),
+            hook: Mutex::default(),
+        }
     });
     set_connection_events(requests);
     requests
@@ -175,6 +188,12 @@ pub(crate) fn connect(from: *mut ibv_qp, to: *mut ibv_qp) {
     for pair in [&from, &to] {
         wait("established", || pair.state() == IBV_QPS_RTS);
     }
+}
+
+/// Calls `hook` with the next event of a QP, while the dispatcher refers to the QP. One test may use it at a time.
+pub(crate) fn hook_next_event(pair: *mut ibv_qp, hook: Hook) {
+    let number = QueuePair::find(pair).unwrap().number();
+    *requests().hook.lock().unwrap() = Some((number, hook));
 }
 
 /// Waits until a condition holds.

@@ -2,6 +2,7 @@
 """Error paths of librdmacm between two appliances: asserts the events of both sides.
 
 usage: verbs-connections.py server ADDRESS | client ADDRESS
+       verbs-connections.py early ADDRESS      one program, both sides at its own ADDRESS: a connect before rdma_listen
 
 ADDRESS is the server's; its ports 5000 and 5999 are used, and a neighbour ADDRESS + 75 must not exist. Both sides run with
 DDPD_PROGRAMS_SOCKET and the libraries of scripts/verbs-library, for example by `ddpctl run`. Start the server first.
@@ -11,6 +12,7 @@ import ctypes
 import errno
 import ipaddress
 import os
+import select
 import socket
 import struct
 import sys
@@ -187,7 +189,35 @@ def use(address):
     library.rdma_destroy_event_channel(side.channel)
 
 
-if len(sys.argv) != 3 or sys.argv[1] not in ("server", "client"):
+def connect_early(address):
+    """A request between rdma_bind_addr and rdma_listen waits for the latter."""
+    passive, active = Side(), Side()
+    listener = passive.create()
+    call("rdma_bind_addr", listener, sockaddr(address, 0))
+    made = active.resolve(address, source_port(listener))
+    call("rdma_connect", made, parameters(b"", 4, 4)[0])
+    # The descriptor of the channel is its first member. A rejection would arrive at once.
+    descriptor = ctypes.cast(active.channel, ctypes.POINTER(ctypes.c_int)).contents.value
+    assert select.select([descriptor], [], [], 0.5)[0] == [], "the connect has ended before rdma_listen"
+    call("rdma_listen", listener, 1)
+    request, _ = passive.expect(CONNECT_REQUEST)
+    create_qp(request)
+    call("rdma_accept", request, parameters(b"", 2, 1)[0])
+    passive.expect(ESTABLISHED)
+    active.expect(ESTABLISHED)
+    library.rdma_destroy_qp(made)
+    passive.expect(DISCONNECTED)
+    library.rdma_destroy_qp(request)
+    for each in (made, request, listener):
+        call("rdma_destroy_id", each)
+
+
+def source_port(made):
+    return socket.ntohs(library.rdma_get_src_port(made))
+
+
+modes = {"server": serve, "client": use, "early": connect_early}
+if len(sys.argv) != 3 or sys.argv[1] not in modes:
     sys.exit(__doc__)
-(serve if sys.argv[1] == "server" else use)(sys.argv[2])
+modes[sys.argv[1]](sys.argv[2])
 print("done")

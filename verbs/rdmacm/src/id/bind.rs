@@ -113,6 +113,7 @@ impl Id {
             self.bind_device(state, &context)?;
         }
         // The reserved port is not needed: the appliance chooses the port of a connect.
+        state.early.clear();
         let listeners = std::mem::take(&mut state.listeners);
         crate::id::listen::forget(&listeners, self);
         let port = bound.map_or(0, |bound| bound.port());

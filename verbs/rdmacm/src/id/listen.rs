@@ -177,17 +177,30 @@ impl Id {
         let most = MAX_BACKLOG as usize;
         state.backlog = if backlog == 0 { most } else { backlog.min(most) };
         state.phase = Phase::Listening;
+        for request in std::mem::take(&mut state.early) {
+            self.accept_later(&state, request);
+        }
         Ok(())
     }
 
     /// Creates the id of a connection request and queues its event. Rejects the request if the id does not listen, its
-    /// backlog is full, or its device is not one of the program's.
+    /// backlog is full, or its device is not one of the program's. A request that arrives between `rdma_bind_addr` and
+    /// `rdma_listen` waits for the latter: the appliance listens from the bind on.
     pub(super) fn incoming(self: &Arc<Self>, request: ConnectionRequest) {
+        let mut state = self.lock();
+        match state.phase {
+            // The backlog of the native listener bounds them.
+            Phase::Bound => state.early.push(request),
+            Phase::Listening => self.accept_later(&state, request),
+            _ => {}
+        }
+    }
+
+    fn accept_later(self: &Arc<Self>, state: &State, request: ConnectionRequest) {
         let local = request.local();
         let device = Device::with_address(local.ip()).ok().flatten();
         let Some(context) = device.and_then(|device| shared(device).ok()) else { return };
-        let state = self.lock();
-        if state.phase != Phase::Listening || state.channel.requests(self) >= state.backlog {
+        if state.channel.requests(self) >= state.backlog {
             return;
         }
         let channel = (!state.is_synchronous).then(|| state.channel.clone());

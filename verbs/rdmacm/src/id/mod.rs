@@ -85,6 +85,8 @@ pub(crate) struct State {
     pub(crate) listeners: Vec<Listener>,
     /// Requests that the program has not taken may be at most this many.
     pub(crate) backlog: usize,
+    /// Connection requests that arrived before the id listens.
+    pub(crate) early: Vec<ConnectionRequest>,
     /// The unanswered connection request of a child.
     pub(crate) request: Option<ConnectionRequest>,
     /// QP of the connection.
@@ -181,6 +183,7 @@ impl Id {
             is_one_family: false,
             listeners: Vec::new(),
             backlog: 0,
+            early: Vec::new(),
             request: None,
             pair: Weak::new(),
             requested: None,
@@ -218,6 +221,7 @@ impl Id {
         let phase = std::mem::replace(&mut state.phase, Phase::Destroyed);
         let events = state.channel.remove(self);
         let (request, listeners) = (state.request.take(), std::mem::take(&mut state.listeners));
+        let early = std::mem::take(&mut state.early);
         let pair = std::mem::take(&mut state.pair).upgrade();
         if state.is_synchronous {
             // An error means that the program has destroyed the channel of its id.
@@ -229,8 +233,8 @@ impl Id {
             connect::abandon(&pair, phase);
         }
         listen::forget(&listeners, self);
-        // Rejects the request, and only then drops its listener, which would reset the request.
-        drop(request);
+        // Rejects the requests, and only then drops their listener, which would reset them.
+        drop((request, early));
         drop(listeners);
         events.into_iter().filter_map(NewEvent::into_child).for_each(|child| child.discard());
     }

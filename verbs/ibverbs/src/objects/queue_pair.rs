@@ -391,8 +391,8 @@ impl QueuePair {
                 );
                 return Err(EOPNOTSUPP);
             }
-            // The connection manager was faster.
-            (IBV_QPS_RTS, IBV_QPS_RTR | IBV_QPS_RTS) => return Ok(()),
+            // The connection manager was faster. Programs that create the QP themselves begin at INIT.
+            (IBV_QPS_RTS, IBV_QPS_INIT | IBV_QPS_RTR | IBV_QPS_RTS) => return Ok(()),
             (IBV_QPS_RESET, IBV_QPS_RESET | IBV_QPS_INIT)
             | (IBV_QPS_INIT, IBV_QPS_RESET | IBV_QPS_INIT | IBV_QPS_RTR | IBV_QPS_RTS)
             | (IBV_QPS_RTR, IBV_QPS_RESET | IBV_QPS_RTS) => {}

@@ -15,7 +15,8 @@ use ibverbs::bindings::*;
 use ibverbs::queue_pair::QueuePair;
 
 use crate::world::{
-    LONG, World, connect, hook_next_event, next, post_recv, post_send, receive, request, wait,
+    LONG, World, connect, hook_next_event, modify, next, post_recv, post_send, receive, request,
+    wait,
 };
 
 fn arm(queue: *mut ibv_cq, solicited: bool) {
@@ -135,6 +136,18 @@ fn queue_is_unused_after_its_pair_is_destroyed_during_an_event() {
     is_entered.recv_timeout(LONG).unwrap();
     assert_eq!((ibv_destroy_qp(b), ibv_destroy_cq(queue)), (0, 0));
     drop(leave);
+}
+
+#[test]
+#[ignore = "needs an appliance"]
+fn transitions_of_a_program_that_is_later_than_the_connection_manager_keep_the_pair_connected() {
+    let world = World::new();
+    let (a, _) = world.connected();
+    for state in [IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS] {
+        assert_eq!(modify(a, state), 0);
+        assert_eq!(QueuePair::find(a).unwrap().state(), IBV_QPS_RTS);
+    }
+    assert_eq!(modify(a, IBV_QPS_RESET), libc::EOPNOTSUPP);
 }
 
 #[test]

@@ -141,7 +141,7 @@ fn memory_of_a_program_is_freed_on_thread_whatever_its_size() {
     let whole = 0..page;
     let view = arena.view(std::slice::from_ref(&whole), options, &Maps::default(), &mut |_| true);
     let view = view.unwrap().with_charge(Charge(dropped));
-    let (area, _) = QueueArea::create("area", page, &Maps::default()).unwrap();
+    let (area, _) = QueueArea::create("area", 2 * page, &Maps::default()).unwrap();
     let doorbells = area.doorbells(128).unwrap();
     take_calls();
     drop((view, area));

@@ -20,7 +20,7 @@ fn welcome_has_arena_doorbells_limits_and_devices() {
     let mut client = Client::new(&rig, 7);
     let (welcome, fds) = welcome(&mut client, &mut rig);
     assert_eq!(fds.len(), 1 + 2 * WORKERS);
-    assert_eq!((welcome.version, welcome.program, welcome.arena), (2, 7, 1 << 20));
+    assert_eq!((welcome.version, welcome.program, welcome.arena), (VERSION, 7, 1 << 20));
     assert_eq!((welcome.workers, welcome.limits.queue_pairs, welcome.limits.posts), (2, 3, 64));
     assert_eq!(rustix::fs::fstat(&fds[0]).unwrap().st_size, 1 << 20);
     let [device] = &welcome.devices[..] else { panic!("{welcome:?}") };

@@ -58,7 +58,13 @@ impl Session {
             return Err(Error::Argument("a buffer has at least 1 byte"));
         }
         let whole = requested.checked_next_multiple_of(page_size());
-        let range = whole.and_then(|len| lock(&link.ranges).take(len));
+        let range = whole.and_then(|len| {
+            let range = lock(&link.ranges).take(len);
+            range.or_else(|| {
+                registration::reclaim(link).ok()?;
+                lock(&link.ranges).take(len)
+            })
+        });
         let range = range.ok_or(Error::ArenaFull(requested))?;
         Ok(Buffer(Arc::new(Pages {
             session: self.clone(),

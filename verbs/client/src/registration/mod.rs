@@ -11,6 +11,7 @@
 //! - The kernel's list of mappings says which pages are already those of the arena. Such pages are not copied again:
 //!   overlapping and repeated registrations share them. Pages stay in place when a region is deregistered.
 //! - While pages are copied, all other threads are stopped ([`threads`]), so that no write is lost.
+//! - Pages of the arena that the program has unmapped, and that no region holds, are freed later ([`mod@reclaim`]).
 //! - A forked child gets private copies ([`fork`]).
 //! - Shared mappings (`MAP_SHARED`) are refused: a replacement would separate them from the other processes.
 //! - The last page of a new range is not adjacent to the others in the arena. `mremap` in `realloc` therefore cannot
@@ -18,6 +19,7 @@
 #![allow(unsafe_code)]
 
 mod fork;
+mod reclaim;
 mod replace;
 mod threads;
 mod vma;
@@ -158,32 +160,118 @@ pub(crate) unsafe fn hold(
     if !process.arenas.iter().any(|other| Arc::ptr_eq(other, arena)) {
         process.arenas.push(arena.clone());
     }
-    let vmas = process.maps.list(range.clone());
-    let vmas = vmas.map_err(|e| Failure::new(e, "the list of mappings cannot be read"))?;
-    let found = classify(process, arena, &vmas, &range, writable)?;
-    let mut pieces = Vec::new();
-    let mut parts = Parts::new();
-    for found in found {
-        match found {
-            Found::Arena(start, end) => add(&mut parts, start, end),
-            Found::Other(memory, rights) => {
-                let first = pieces.len();
-                allocate(link, &memory, rights, &mut pieces)?;
-                for piece in &pieces[first..] {
-                    let from = range.start.max(piece.address);
-                    let to = range.end.min(piece.address + piece.len);
-                    if from < to {
-                        let offset = |address| piece.offset + (address - piece.address) as u64;
-                        add(&mut parts, offset(from), offset(to));
+    if lock(&link.replacements).is_reclaim_due() {
+        // After an error the next one is due later.
+        let _ = reclaim::reclaim(link, process);
+    }
+    let mut plan = Plan::new(link, process, &range, writable);
+    if matches!(plan, Err(Error::ArenaFull(_))) && reclaim::reclaim(link, process).is_ok() {
+        plan = Plan::new(link, process, &range, writable);
+    }
+    let mut plan = plan?;
+    // SAFETY: the pieces are private mappings of the program, found by `Plan`, and their arena pages are new.
+    unsafe { replace::replace(arena.as_fd(), &plan.pieces, &mut plan.replaced) }?;
+    let parts = std::mem::take(&mut plan.parts);
+    let key = lock(&link.replacements).hold(parts.clone());
+    Ok((Held { address, key }, parts))
+}
+
+/// Gives back the ranges of the session's arena that neither the program has mapped nor a region holds.
+///
+/// # Errors
+/// The other threads of the process cannot be stopped, or its mappings cannot be listed.
+pub(crate) fn reclaim(link: &Link) -> Result<(), Error> {
+    let mut state = lock(&PROCESS);
+    let process = Process::of(&mut state)?;
+    Ok(reclaim::reclaim(link, process)?)
+}
+
+/// Frees the pages of a range of the arena, which nothing uses any more, and the range.
+fn give_back(link: &Link, range: Range<u64>) {
+    let (at, len) = (range.start as usize, (range.end - range.start) as usize);
+    // The next buffer must read as zeros. After an error the next reclaim tries again.
+    match link.arena.discard(at, len) {
+        Ok(()) => lock(&link.ranges).put(range),
+        Err(_) => lock(&link.replacements).add_taken(&range),
+    }
+}
+
+/// Arena ranges of a registration, and the memory to replace for it. On drop, allocated ranges without a replaced piece
+/// are given back.
+struct Plan<'a> {
+    link: &'a Link,
+    /// Arena ranges of the region.
+    parts: Parts,
+    /// Memory to replace, in the order of its addresses.
+    pieces: Vec<Piece>,
+    /// Number of replaced pieces: the first ones.
+    replaced: usize,
+    /// Allocated ranges, each with the index of its first piece.
+    allocated: Vec<(Range<u64>, usize)>,
+}
+
+impl<'a> Plan<'a> {
+    /// Finds the memory to replace, and allocates arena ranges for it.
+    fn new(
+        link: &'a Link,
+        process: &Process,
+        range: &Range<usize>,
+        writable: bool,
+    ) -> Result<Plan<'a>, Error> {
+        let vmas = process.maps.list(range.clone());
+        let vmas = vmas.map_err(|e| Failure::new(e, "the list of mappings cannot be read"))?;
+        let found = classify(process, link.arena.file(), &vmas, range, writable)?;
+        let (parts, pieces, allocated) = (Parts::new(), Vec::new(), Vec::new());
+        let mut plan = Plan { link, parts, pieces, replaced: 0, allocated };
+        for found in found {
+            match found {
+                Found::Arena(start, end) => add(&mut plan.parts, start, end),
+                Found::Other(memory, rights) => {
+                    let first = plan.pieces.len();
+                    plan.allocate(&memory, rights)?;
+                    for piece in &plan.pieces[first..] {
+                        let from = range.start.max(piece.address);
+                        let to = range.end.min(piece.address + piece.len);
+                        if from < to {
+                            let offset = |address| piece.offset + (address - piece.address) as u64;
+                            add(&mut plan.parts, offset(from), offset(to));
+                        }
                     }
                 }
             }
         }
+        Ok(plan)
     }
-    // SAFETY: the pieces are private mappings of the program, found above, and their arena pages are new.
-    unsafe { replace::replace(arena.as_fd(), &pieces) }?;
-    let key = lock(&link.replacements).hold(parts.clone());
-    Ok((Held { address, key }, parts))
+
+    /// Allocates pages of the arena for memory to replace, in one or two pieces.
+    fn allocate(&mut self, memory: &Range<usize>, rights: ProtFlags) -> Result<(), Error> {
+        let page = rustix::param::page_size();
+        let len = memory.end - memory.start;
+        // The last page is not adjacent to the others: see the module's documentation.
+        let gap = if len > page { page } else { 0 };
+        let taken = lock(&self.link.ranges).take((len + gap) as u64);
+        let taken = taken.ok_or(Error::ArenaFull(len as u64))?;
+        self.allocated.push((taken.clone(), self.pieces.len()));
+        let main = len - gap;
+        self.pieces.push(Piece { address: memory.start, len: main, offset: taken.start, rights });
+        if gap > 0 {
+            let (address, offset) = (memory.start + main, taken.end - page as u64);
+            self.pieces.push(Piece { address, len: page, offset, rights });
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Plan<'_> {
+    fn drop(&mut self) {
+        for (range, first) in self.allocated.drain(..) {
+            if first < self.replaced {
+                lock(&self.link.replacements).add_taken(&range);
+            } else {
+                give_back(self.link, range);
+            }
+        }
+    }
 }
 
 /// A part of a range.
@@ -248,29 +336,6 @@ fn classify(
         return Err(Failure::new(Errno::FAULT, "a part of the memory is not mapped"));
     }
     Ok(found)
-}
-
-/// Allocates pages of the arena for memory to replace, in one or two pieces.
-fn allocate(
-    link: &Link,
-    memory: &Range<usize>,
-    rights: ProtFlags,
-    pieces: &mut Vec<Piece>,
-) -> Result<(), Error> {
-    let page = rustix::param::page_size();
-    let len = memory.end - memory.start;
-    // The last page is not adjacent to the others: see the module's documentation.
-    let gap = if len > page { page } else { 0 };
-    let taken = lock(&link.ranges).take((len + gap) as u64);
-    let taken = taken.ok_or(Error::ArenaFull(len as u64))?;
-    lock(&link.replacements).add_taken(&taken);
-    let main = len - gap;
-    pieces.push(Piece { address: memory.start, len: main, offset: taken.start, rights });
-    if gap > 0 {
-        let (address, offset) = (memory.start + main, taken.end - page as u64);
-        pieces.push(Piece { address, len: page, offset, rights });
-    }
-    Ok(())
 }
 
 /// Adds an arena range, and merges it with the previous one if they are adjacent.

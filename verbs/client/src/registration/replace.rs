@@ -22,11 +22,16 @@ pub(super) struct Piece {
     pub(super) rights: ProtFlags,
 }
 
-/// Copies the pieces to the arena and maps its pages in their place, while all other threads are stopped.
+/// Copies the pieces to the arena and maps its pages in their place, while all other threads are stopped. Counts the
+/// replaced pieces, also if a later one fails.
 ///
 /// # Safety
 /// The pieces are mappings of the program, private, and the offsets are whole pages of the arena that nothing else uses.
-pub(super) unsafe fn replace(arena: BorrowedFd<'_>, pieces: &[Piece]) -> Result<(), Failure> {
+pub(super) unsafe fn replace(
+    arena: BorrowedFd<'_>,
+    pieces: &[Piece],
+    replaced: &mut usize,
+) -> Result<(), Failure> {
     if pieces.is_empty() {
         return Ok(());
     }
@@ -38,7 +43,13 @@ pub(super) unsafe fn replace(arena: BorrowedFd<'_>, pieces: &[Piece]) -> Result<
         result = threads::stop(caller).and_then(|_stopped| {
             // SAFETY: the requirements are those of this function. No other thread writes to the memory, and the stack of this
             // code is not among it, as checked below.
-            pieces.iter().try_for_each(|piece| unsafe { replace_piece(arena, piece) })
+            pieces.iter().try_for_each(|piece| unsafe { copy(arena, piece) })?;
+            for piece in pieces {
+                // SAFETY: as above. The bytes have been copied.
+                unsafe { map(arena, piece)? };
+                *replaced += 1;
+            }
+            Ok(())
         });
     };
     let here = &raw const masked as usize;
@@ -58,13 +69,11 @@ pub(super) fn is_near(memory: &Range<usize>, here: usize) -> bool {
     memory.start < here.saturating_add(STACK) && here.saturating_sub(STACK) < memory.end
 }
 
+/// Copies the bytes of a piece to its pages of the arena.
+///
 /// # Safety
 /// The requirements of [`replace`]. No other thread writes to the piece, and the stack of the caller is not in it.
-unsafe fn replace_piece(arena: BorrowedFd<'_>, piece: &Piece) -> Result<(), Failure> {
-    let failed = |error| match error {
-        Errno::FAULT => Failure::new(error, "the memory cannot be read"),
-        error => Failure::new(error, "the memory cannot be replaced"),
-    };
+unsafe fn copy(arena: BorrowedFd<'_>, piece: &Piece) -> Result<(), Failure> {
     let mut done = 0;
     while done < piece.len {
         // SAFETY: the bytes are those of a mapping. Only the kernel reads them, and reports missing pages as EFAULT. No other
@@ -82,6 +91,14 @@ unsafe fn replace_piece(arena: BorrowedFd<'_>, piece: &Piece) -> Result<(), Fail
             Err(error) => return Err(failed(error)),
         }
     }
+    Ok(())
+}
+
+/// Maps the pages of the arena in the place of a piece.
+///
+/// # Safety
+/// The requirements of [`replace`], and the pages have the bytes of the piece.
+unsafe fn map(arena: BorrowedFd<'_>, piece: &Piece) -> Result<(), Failure> {
     let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE;
     // SAFETY: the new pages have the bytes and the rights of the old ones.
     let mapped = unsafe {
@@ -89,6 +106,13 @@ unsafe fn replace_piece(arena: BorrowedFd<'_>, piece: &Piece) -> Result<(), Fail
         rustix::mm::mmap(address, piece.len, piece.rights, flags, arena, piece.offset)
     };
     mapped.map(drop).map_err(failed)
+}
+
+fn failed(error: Errno) -> Failure {
+    match error {
+        Errno::FAULT => Failure::new(error, "the memory cannot be read"),
+        error => Failure::new(error, "the memory cannot be replaced"),
+    }
 }
 
 /// Stack for [`on_other_stack`], bytes.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use rustix::ioctl::{Updater, opcode};
 use rustix::mm::ProtFlags;
@@ -56,6 +56,56 @@ impl Maps {
         Ok(found)
     }
 
+    /// Allocates space for a list of all shared mappings of files, twice as much as it needs now.
+    pub(super) fn prepare_list(&self) -> Result<List, Errno> {
+        let mut list = List { vmas: Vec::new(), text: Vec::new() };
+        match self.visit_shared_files(|_| Ok(())) {
+            Ok(count) => list.vmas.reserve_exact(2 * count + 64),
+            // Kernels before 6.11 do not have the call.
+            Err(Errno::NOTTY) => list.text.reserve_exact(2 * read_text()?.len() + (64 << 10)),
+            Err(error) => return Err(error),
+        }
+        Ok(list)
+    }
+
+    /// Fills a list. Allocates nothing: fails with ENOMEM if the list is too short.
+    pub(super) fn fill(&self, list: &mut List) -> Result<(), Errno> {
+        let List { vmas, text } = list;
+        if text.capacity() == 0 {
+            let add = |vma| {
+                if vmas.len() == vmas.capacity() {
+                    return Err(Errno::NOMEM);
+                }
+                vmas.push(vma);
+                Ok(())
+            };
+            return self.visit_shared_files(add).map(drop);
+        }
+        rustix::fs::seek(&self.0, SeekFrom::Start(0))?;
+        while text.len() < text.capacity() {
+            match rustix::io::read(&self.0, rustix::buffer::spare_capacity(text)) {
+                Ok(0) => return Ok(()),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Errno::NOMEM)
+    }
+
+    /// Calls `visit` with each shared mapping of a file, and returns their number.
+    fn visit_shared_files(
+        &self,
+        mut visit: impl FnMut(Vma) -> Result<(), Errno>,
+    ) -> Result<usize, Errno> {
+        let (mut at, mut count) = (0, 0);
+        while let Some(vma) = self.query(at, COVERING_OR_NEXT | SHARED | FILE_BACKED)? {
+            at = vma.range.end;
+            count += 1;
+            visit(vma)?;
+        }
+        Ok(count)
+    }
+
     /// Returns the mapping at `address`, or the next one.
     fn query(&self, address: usize, flags: u64) -> Result<Option<Vma>, Errno> {
         const QUERY: u32 = opcode::read_write::<ProcmapQuery>(b'f', 17);
@@ -78,8 +128,33 @@ impl Maps {
     }
 }
 
+/// A list of all shared mappings of files, with space for more.
+#[derive(Debug)]
+pub(super) struct List {
+    vmas: Vec<Vma>,
+    /// The whole list of the process as text, for kernels without the query.
+    text: Vec<u8>,
+}
+
+impl List {
+    pub(super) fn into_vmas(self) -> Result<Vec<Vma>, Errno> {
+        let List { mut vmas, text } = self;
+        for line in String::from_utf8_lossy(&text).lines() {
+            let vma = parse(line).ok_or(Errno::IO)?;
+            if vma.is_shared && vma.file.is_some() {
+                vmas.push(vma);
+            }
+        }
+        Ok(vmas)
+    }
+}
+
 /// Flag of a query: the mapping at the address, or the next one.
 const COVERING_OR_NEXT: u64 = 0x10;
+/// Flag of a query: shared mappings only.
+const SHARED: u64 = 0x08;
+/// Flag of a query: mappings of files only.
+const FILE_BACKED: u64 = 0x20;
 
 /// `struct procmap_query` of `linux/fs.h`.
 #[repr(C)]
@@ -121,13 +196,17 @@ impl ProcmapQuery {
 
 /// Reads the whole list as text. Returns the mappings that overlap `range`.
 fn list_by_text(range: &Range<usize>) -> Result<Vec<Vma>, Errno> {
-    let text = std::fs::read_to_string("/proc/self/maps")
-        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    let text = read_text()?;
     let vmas = text.lines().map(|line| parse(line).ok_or(Errno::IO));
     vmas.filter(|vma| {
         vma.as_ref().map_or(true, |vma| vma.range.start < range.end && range.start < vma.range.end)
     })
     .collect()
+}
+
+fn read_text() -> Result<String, Errno> {
+    std::fs::read_to_string("/proc/self/maps")
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
 /// Parses a line of `/proc/PID/maps`: `start-end rwxp offset major:minor inode path`.
@@ -182,5 +261,34 @@ mod tests {
             let [vma] = &list[..] else { panic!("{list:?}") };
             assert_eq!(format!("{vma:?}"), format!("{by_text:?}"));
         }
+    }
+
+    #[test]
+    fn lists_of_shared_files_by_query_and_by_text_are_equal() {
+        let file = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, 8192).unwrap();
+        let flags = rustix::mm::MapFlags::SHARED;
+        // SAFETY: no address is requested, so no existing mapping is replaced. The mapping stays.
+        let start = unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), 4096, ProtFlags::READ, flags, &file, 4096)
+        };
+        let start = start.unwrap().addr();
+        let maps = Maps::open().unwrap();
+        let found = |mut list: List| {
+            maps.fill(&mut list).unwrap();
+            let vmas = list.into_vmas().unwrap();
+            let vma = vmas.into_iter().find(|vma| vma.range.start == start).unwrap();
+            assert_eq!((vma.offset, vma.range.len(), vma.is_shared), (4096, 4096, true));
+            format!("{vma:?}")
+        };
+        let by_text = List { vmas: Vec::new(), text: Vec::with_capacity(1 << 20) };
+        assert_eq!(found(maps.prepare_list().unwrap()), found(by_text));
+    }
+
+    #[test]
+    fn list_without_space_is_an_error() {
+        let maps = Maps::open().unwrap();
+        let mut list = List { vmas: Vec::new(), text: Vec::with_capacity(64) };
+        assert_eq!(maps.fill(&mut list), Err(Errno::NOMEM));
     }
 }

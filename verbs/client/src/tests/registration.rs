@@ -2,10 +2,14 @@
 //! stop all other threads of the process.
 
 use std::alloc::{Layout, alloc};
+use std::os::fd::AsFd;
 use std::process::Command;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
 
 use super::world::Appliance;
 use super::{ALL, LONG, Side, connect};
@@ -124,6 +128,109 @@ fn heap(len: usize, seed: u8) -> &'static mut [u8] {
 
 fn pattern(at: usize, seed: u8) -> u8 {
     (at as u8).wrapping_mul(7).wrapping_add((at >> 8) as u8).wrapping_add(seed)
+}
+
+/// Maps private anonymous memory, filled with a pattern.
+fn map(len: usize, seed: u8) -> &'static mut [u8] {
+    let rights = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: no address is requested, so no existing mapping is replaced. The memory is new.
+    #[allow(unsafe_code)]
+    let bytes = unsafe {
+        let start =
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, rights, MapFlags::PRIVATE);
+        std::slice::from_raw_parts_mut(start.unwrap().cast::<u8>(), len)
+    };
+    bytes.iter_mut().enumerate().for_each(|(at, byte)| *byte = pattern(at, seed));
+    bytes
+}
+
+fn unmap(bytes: &'static mut [u8]) {
+    // SAFETY: the caller gives up the memory, which `map` has mapped.
+    #[allow(unsafe_code)]
+    unsafe { rustix::mm::munmap(bytes.as_mut_ptr().cast(), bytes.len()) }.unwrap();
+}
+
+/// Returns the number of bytes of the arena that have memory.
+fn allocated(programs: &Programs) -> usize {
+    let link = programs.client.session.link();
+    rustix::fs::fstat(link.arena.file().as_fd()).unwrap().st_blocks as usize * 512
+}
+
+#[test]
+fn pages_that_were_unmapped_are_taken_again_and_others_keep_their_bytes() {
+    let name = "pages_that_were_unmapped_are_taken_again_and_others_keep_their_bytes";
+    in_own_process(name, || {
+        const MIB: usize = 1 << 20;
+        let programs = Programs::new();
+        let mapped = map(4 * MIB, 1);
+        drop(programs.register(mapped.as_ptr(), mapped.len(), ALL).unwrap());
+        let held = map(4 * MIB, 2);
+        let region = programs.register(held.as_ptr(), held.len(), ALL).unwrap();
+        let expected = held.to_vec();
+        for round in 0..100 {
+            let seed = round as u8;
+            let bytes = map(MIB, seed);
+            let region = programs.register(bytes.as_ptr(), MIB, ALL).unwrap();
+            assert!(bytes.iter().enumerate().all(|(at, byte)| *byte == pattern(at, seed)));
+            assert_eq!(programs.sent(&region, MIB - 64, 64), bytes[MIB - 64..]);
+            drop(region);
+            unmap(bytes);
+            let allocated = allocated(&programs);
+            assert!(allocated < 32 * MIB, "round {round}: {allocated} bytes");
+        }
+        assert_eq!(held, expected);
+        assert!(mapped.iter().enumerate().all(|(at, byte)| *byte == pattern(at, 1)));
+        programs.check(&region);
+    });
+}
+
+#[test]
+fn memory_that_is_unmapped_while_it_is_registered_stays_with_its_region() {
+    let name = "memory_that_is_unmapped_while_it_is_registered_stays_with_its_region";
+    in_own_process(name, || {
+        let programs = Programs::new();
+        let bytes = map(16 << 20, 5);
+        let expected = bytes[..64].to_vec();
+        let region = programs.register(bytes.as_ptr(), bytes.len(), ALL).unwrap();
+        unmap(bytes);
+        // Does not fit beside the region.
+        programs.client.session.allocate(50 << 20).unwrap_err();
+        assert_eq!(programs.sent(&region, 0, 64), expected);
+        drop(region);
+        let buffer = programs.client.session.allocate(50 << 20).unwrap();
+        let region = programs.client.domain.register_buffer(&buffer, 0..50 << 20, ALL).unwrap();
+        assert!(region.bytes().iter().all(|byte| byte.load(Ordering::Relaxed) == 0));
+    });
+}
+
+#[test]
+fn failed_registration_gives_back_its_arena_pages() {
+    in_own_process("failed_registration_gives_back_its_arena_pages", || {
+        const MIB: usize = 1 << 20;
+        let programs = Programs::new();
+        let first = map(MIB, 4);
+        let before = allocated(&programs);
+        // The file ends before the mapping: the last page cannot be read.
+        let file = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, 40 * MIB as u64 - PAGE as u64).unwrap();
+        // SAFETY: the range is that of a new mapping, whose first part is replaced.
+        #[allow(unsafe_code)]
+        let start = unsafe {
+            let rights = ProtFlags::READ | ProtFlags::WRITE;
+            let none = std::ptr::null_mut();
+            let start = rustix::mm::mmap_anonymous(none, 40 * MIB, rights, MapFlags::PRIVATE);
+            let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+            rustix::mm::mmap(start.unwrap(), 40 * MIB, rights, flags, &file, 0).unwrap()
+        };
+        for _ in 0..3 {
+            let error = programs.register(start.cast(), 40 * MIB, ALL).unwrap_err();
+            assert!(matches!(error, Error::Memory { error: Errno::FAULT, .. }), "{error}");
+            assert!(programs.client.session.link().replacements.lock().unwrap().is_empty());
+            assert_eq!(allocated(&programs), before);
+        }
+        let region = programs.register(first.as_ptr(), MIB, ALL).unwrap();
+        programs.check(&region);
+    });
 }
 
 #[test]

@@ -141,8 +141,8 @@ fn build_key(engine: &str) -> String {
 
 type PathUnits = Vec<(String, (u64, String))>;
 
-/// Runs `hot` under valgrind, also to list its paths. The list names the CRC engine, which is selected by the CPU
-/// features that valgrind reports.
+/// Runs `hot` under valgrind, for a count or for the list of its paths. The list needs valgrind, too: it begins with the
+/// CRC engine, which depends on the CPU features that valgrind reports.
 fn valgrind(hot: &Path, tool: &[&str], argument: &str) -> anyhow::Result<std::process::Output> {
     let output = Command::new("valgrind")
         .args(tool)

@@ -75,7 +75,7 @@ pub(crate) fn shortage() -> Option<&'static str> {
     SHORTAGE.get().map(String::as_str)
 }
 
-/// Returns the warning if `limit` is below `needed`. `None` means no limit.
+/// Returns a warning if `limit` is below `needed`. Without a `limit`, the number is unlimited.
 fn shortage_sentence(limit: Option<u64>, needed: u64) -> Option<String> {
     let limit = limit.filter(|limit| *limit < needed)?;
     Some(format!(

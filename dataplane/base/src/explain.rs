@@ -1,4 +1,4 @@
-//! Explanations, for operators, of the names of counters, events and notes: meaning, usual cause and remedy. `ddpctl
+//! Explanations, for operators, of the names of drop reasons, refusals, notes and events: meaning, usual cause and remedy. `ddpctl
 //! explain` and `docs/reasons.md` are generated from them.
 
 /// Explanation of one name.

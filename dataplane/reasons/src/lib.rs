@@ -215,13 +215,13 @@ base::explained! {
         RateLimited,
         /// A segment without a stream. Answered with a reset if the rate limit allows.
         #[explain("no_stream",
-            cause = "The peer continues a stream that this end has closed or lost by a restart, or a scanner.",
+            cause = "A scan, or a peer that continues a stream which this end has closed or lost by a restart.",
             remedy = "None if streams were closed: the reset ends them at the peer. `ddpctl why PEER` shows why a \
                       stream ended.")]
         NoStream,
         /// A SYN to a port without a listener. Answered with a reset if the rate limit allows.
         #[explain("no_listener",
-            cause = "The peer uses a wrong port, address or transport, or a scanner.",
+            cause = "A wrong port, address or transport at the peer, or a port scan.",
             remedy = "Compare with `ddpctl listeners`; the event `handshake_failed` has the port that the peer used.")]
         NoListener,
         /// A first packet (SYN, returned cookie, INIT, COOKIE ECHO), or one without a stream, to a listener whose

@@ -126,7 +126,7 @@ impl Connection {
         } else {
             self.send.on_timeout(now, &mut self.stats);
             self.update_path_after_timeout(now);
-            // The recorded RTO is the next RTO. A change of the path MTU may have reset the backoff.
+            // Recorded last: the record has the next RTO, and a change of the path MTU may have reset its backoff.
             self.note_timeout(now);
         }
         self.restart_rto(now);

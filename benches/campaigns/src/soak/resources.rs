@@ -1,5 +1,5 @@
-//! Resources of an appliance: memory, buffers, descriptors, tables. After a soak they must be back at their initial
-//! values.
+//! Resources of an appliance: memory, buffers, descriptors, tables. After a soak none may exceed its initial value by
+//! more than its allowance.
 
 use std::collections::BTreeMap;
 

@@ -400,8 +400,8 @@ explained_events! {
         #[explain("ipsec_dropped",
             cause = "One end has restarted or lost an SA, the policies of the two ends differ, or packets are \
                      replayed.",
-            remedy = "`ddpctl explain` explains each `why` as a drop reason `ipsec_...` or `esp_...`; `too_old` and \
-                      `duplicate` are `esp_replay`. Compare `ddpctl ipsec sas` with the peer's SAs.")]
+            remedy = "`ddpctl explain ipsec_WHY` or `esp_WHY` explains a `why`; for `too_old` and `duplicate` it is \
+                      `esp_replay`. Compare `ddpctl ipsec sas` with the peer's SAs.")]
         IpsecDropped {
             /// Reason: `unprotected`, `wrong_protection`, `policy_discarded`, `no_policy`, `unknown_spi`, `too_old`,
             /// `duplicate`, `integrity`, `fragment`.

@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json};
 
 use crate::show;
 
-/// Name of the sort order by load instead of by a column: busiest row first.
+/// Sort order by load, busiest row first. All other sort orders are names of columns.
 pub(super) const SORT_BUSIEST: &str = "busiest";
 
 /// Maximum width of a column, characters.

@@ -1,4 +1,4 @@
-//! Address conflicts and unfinished checksums that workers report.
+//! Address conflicts and partial checksums that workers report.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::appliance::ports::mac;
 /// address.
 const CONFLICT_LIFETIME: Duration = Duration::from_secs(35);
 
-/// Lifetime of a note about unfinished checksums. Workers repeat the report every 10 s while a host's packets lack
+/// Lifetime of a note about partial checksums. Workers repeat the report every 10 s while a host's packets lack
 /// checksums.
 const CHECKSUM_FAULT_LIFETIME: Duration = Duration::from_secs(35);
 

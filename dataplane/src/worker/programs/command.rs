@@ -143,7 +143,7 @@ impl<Io: PortIo> Core<Io> {
     /// Configures RDMAP for a QP's stream: receives that the program posts, and the limits of the QP.
     ///
     /// # Errors
-    /// The QP does not exist, has ended, or has a stream.
+    /// The program or the QP does not exist, the QP has ended or has a stream, or the ULP is not RDMAP.
     pub(in crate::worker) fn configure_pair(
         &self,
         id: QueuePairId,

@@ -24,7 +24,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Creates the source of receives for the stream of a QP; `None` if the stream has it already.
+    /// Creates the source of receives for the stream of a QP. Returns `None` if the stream already has one.
     pub(super) fn new(
         queue: &mut SharedQueue,
         stream: StreamId,

@@ -8,8 +8,9 @@ use base::Instant;
 use ipsec::guard::Protection;
 use ipsec::strength::Strength;
 
-/// Maximum number of waiting frames per worker. The next constant is the maximum per protection.
+/// Maximum number of waiting frames per worker.
 const MAX_FRAMES: usize = 64;
+/// Maximum number of waiting frames per protection.
 const MAX_FRAMES_PER_PROTECTION: usize = 16;
 /// Maximum time for which a frame waits. IKE needs a few round trips to create an SA.
 pub(super) const MAX_WAIT: Duration = Duration::from_secs(2);

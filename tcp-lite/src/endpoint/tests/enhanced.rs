@@ -241,7 +241,7 @@ fn request_with_too_few_reads_is_rejected() {
     net.b.assert_no_state_left();
 }
 
-/// siw resets a connection with FPDUs directly after a start-up frame.
+/// siw resets the connection if an FPDU directly follows a start-up frame.
 #[test]
 fn no_fpdu_is_sent_right_behind_a_startup_frame() {
     let b = Node::responder_with_ulp(revision_two_config(None, Peer::Siw), rdmap(1, 1));

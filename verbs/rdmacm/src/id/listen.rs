@@ -265,8 +265,8 @@ impl Id {
     }
 }
 
-/// Returns the depths of the recipient that a peer requests: its ORD is this side's IRD. A peer that sends none gets
-/// those of the device.
+/// Returns this side's depths for a connection request: IRD is the peer's ORD, and ORD is the peer's IRD, both at most
+/// those of the device. Without depths in the request, these are the depths of the device.
 fn requested_depths(request: &ConnectionRequest, limits: Depths) -> Depths {
     match request.depths() {
         Some(peer) => Depths { ird: peer.ord.min(limits.ird), ord: peer.ird.min(limits.ord) },

@@ -5,7 +5,7 @@
 //! ```text
 //!  addresses of the program    | anonymous |  arena   |  anonymous  |      before
 //!                              | anon. |        arena        | anon. |     after a registration in the middle
-//!  arena (memory file)         | ... | earlier pages | ... | new pages | last new page | ...
+//!  arena (memory file)         | ... | earlier pages | ... | other new pages | unused | first new page | unused | ...
 //! ```
 //!
 //! - The kernel's list of mappings says which pages are already those of the arena. Such pages are not copied again:
@@ -14,8 +14,10 @@
 //! - Pages of the arena that the program has unmapped, and that no region holds, are freed later ([`mod@reclaim`]).
 //! - A forked child gets private copies ([`fork`]).
 //! - Shared mappings (`MAP_SHARED`) are refused: a replacement would separate them from the other processes.
-//! - The last page of a new range is not adjacent to the others in the arena. `mremap` in `realloc` therefore cannot
-//!   extend a registered mapping into arena pages of another range: it fails, and `realloc` copies.
+//! - The first page of a new range is a mapping of its own, which precedes the others by address and follows them in the
+//!   arena. `mremap` in `realloc` therefore cannot extend registered memory into arena pages of another range: it fails,
+//!   and `realloc` copies. A mapping that has shrunk to one page, and a range of one page, can be extended: the next
+//!   page of the arena is unused. An extension by more pages is not prevented.
 #![allow(unsafe_code)]
 
 mod fork;
@@ -226,9 +228,9 @@ impl<'a> Plan<'a> {
         for found in found {
             match found {
                 Found::Arena(start, end) => add(&mut plan.parts, start, end),
-                Found::Other(memory, rights) => {
+                Found::Other(memory, rights, page) => {
                     let first = plan.pieces.len();
-                    plan.allocate(&memory, rights)?;
+                    plan.allocate(&memory, rights, page)?;
                     for piece in &plan.pieces[first..] {
                         let from = range.start.max(piece.address);
                         let to = range.end.min(piece.address + piece.len);
@@ -243,20 +245,27 @@ impl<'a> Plan<'a> {
         Ok(plan)
     }
 
-    /// Allocates pages of the arena for memory to replace, in one or two pieces.
-    fn allocate(&mut self, memory: &Range<usize>, rights: ProtFlags) -> Result<(), Error> {
-        let page = rustix::param::page_size();
+    /// Allocates pages of the arena for memory to replace, in one or two pieces. Pages of the memory have `page` bytes.
+    fn allocate(
+        &mut self,
+        memory: &Range<usize>,
+        rights: ProtFlags,
+        page: usize,
+    ) -> Result<(), Error> {
+        // The first page is behind the others, with an unused page before and behind it: see the module's documentation.
+        let unused = rustix::param::page_size();
         let len = memory.end - memory.start;
-        // The last page is not adjacent to the others: see the module's documentation.
-        let gap = if len > page { page } else { 0 };
-        let taken = lock(&self.link.ranges).take((len + gap) as u64);
+        let first = page.min(len);
+        let others = len - first;
+        let before = if others > 0 { others + unused } else { 0 };
+        let taken = lock(&self.link.ranges).take((before + first + unused) as u64);
         let taken = taken.ok_or(Error::ArenaFull(len as u64))?;
         self.allocated.push((taken.clone(), self.pieces.len()));
-        let main = len - gap;
-        self.pieces.push(Piece { address: memory.start, len: main, offset: taken.start, rights });
-        if gap > 0 {
-            let (address, offset) = (memory.start + main, taken.end - page as u64);
-            self.pieces.push(Piece { address, len: page, offset, rights });
+        let offset = taken.start + before as u64;
+        self.pieces.push(Piece { address: memory.start, len: first, offset, rights });
+        if others > 0 {
+            let (address, offset) = (memory.start + first, taken.start);
+            self.pieces.push(Piece { address, len: others, offset, rights });
         }
         Ok(())
     }
@@ -278,8 +287,8 @@ impl Drop for Plan<'_> {
 enum Found {
     /// Pages of the arena: start and end in it.
     Arena(u64, u64),
-    /// Pages to replace: addresses and rights.
-    Other(Range<usize>, ProtFlags),
+    /// Pages to replace: addresses, rights, and size of a page.
+    Other(Range<usize>, ProtFlags, usize),
 }
 
 /// Splits a range into pages of the arena and pages to replace.
@@ -330,7 +339,7 @@ fn classify(
         let page = vma.page.max(rustix::param::page_size());
         let from = (from - from % page).max(vma.range.start);
         let to = to.next_multiple_of(page).min(vma.range.end);
-        found.push(Found::Other(from..to, vma.rights));
+        found.push(Found::Other(from..to, vma.rights, page));
     }
     if at < range.end {
         return Err(Failure::new(Errno::FAULT, "a part of the memory is not mapped"));

@@ -204,6 +204,79 @@ fn memory_that_is_unmapped_while_it_is_registered_stays_with_its_region() {
 }
 
 #[test]
+fn registered_memory_that_shrinks_and_grows_does_not_extend_into_other_memory() {
+    let name = "registered_memory_that_shrinks_and_grows_does_not_extend_into_other_memory";
+    in_own_process(name, || {
+        const MIB: usize = 1 << 20;
+        let programs = Programs::new();
+        // SAFETY: the memory has the accessed length, and nothing else uses it.
+        #[allow(unsafe_code)]
+        let (start, other) = unsafe {
+            let start = libc::malloc(MIB).cast::<u8>();
+            start.write_bytes(1, MIB);
+            drop(programs.register(start, MIB, ALL).unwrap());
+            let start = libc::realloc(start.cast(), MIB / 2);
+            let other = map(4 * MIB, 7);
+            let region = programs.register(other.as_ptr(), other.len(), ALL).unwrap();
+            let start = libc::realloc(start, 8 * MIB).cast::<u8>();
+            start.add(MIB / 2).write_bytes(2, 8 * MIB - MIB / 2);
+            programs.receive(&region, 0, &[9; 64]);
+            (std::slice::from_raw_parts(start, 8 * MIB), other)
+        };
+        assert!(start[..MIB / 2].iter().all(|byte| *byte == 1));
+        assert!(start[MIB / 2..].iter().all(|byte| *byte == 2));
+        assert!((64..other.len()).all(|at| other[at] == pattern(at, 7)));
+    });
+}
+
+#[test]
+fn registered_page_that_grows_by_a_page_does_not_extend_into_other_memory() {
+    let name = "registered_page_that_grows_by_a_page_does_not_extend_into_other_memory";
+    in_own_process(name, || {
+        let programs = Programs::new();
+        let (page, other) = (map(PAGE, 1), map(PAGE, 2));
+        drop(programs.register(page.as_ptr(), PAGE, ALL).unwrap());
+        let region = programs.register(other.as_ptr(), PAGE, ALL).unwrap();
+        // SAFETY: the memory is that of `page`, which is not used any more.
+        #[allow(unsafe_code)]
+        unsafe {
+            let start = page.as_mut_ptr().cast();
+            let flags = rustix::mm::MremapFlags::MAYMOVE;
+            let start = rustix::mm::mremap(start, PAGE, 2 * PAGE, flags).unwrap();
+            start.cast::<u8>().write_bytes(3, 2 * PAGE);
+        }
+        assert!((0..PAGE).all(|at| other[at] == pattern(at, 2)));
+        programs.check(&region);
+    });
+}
+
+#[test]
+fn private_huge_pages_are_registered() {
+    in_own_process("private_huge_pages_are_registered", || {
+        const HUGE: usize = 2 << 20;
+        let programs = Programs::new();
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB | MapFlags::POPULATE;
+        // SAFETY: no address is requested, so no existing mapping is replaced. The memory is new.
+        #[allow(unsafe_code)]
+        let bytes = unsafe {
+            let start = rustix::mm::mmap_anonymous(std::ptr::null_mut(), 3 * HUGE, rights, flags);
+            let Ok(start) = start else {
+                eprintln!("skipped: the host has no free huge pages");
+                return;
+            };
+            std::slice::from_raw_parts_mut(start.cast::<u8>(), 3 * HUGE)
+        };
+        bytes.iter_mut().enumerate().for_each(|(at, byte)| *byte = pattern(at, 3));
+        let part = programs.register(bytes[HUGE / 2..].as_ptr(), 100, ALL).unwrap();
+        let region = programs.register(bytes.as_ptr(), bytes.len(), ALL).unwrap();
+        assert!(bytes.iter().enumerate().all(|(at, byte)| *byte == pattern(at, 3)));
+        programs.check(&part);
+        programs.check(&region);
+    });
+}
+
+#[test]
 fn failed_registration_gives_back_its_arena_pages() {
     in_own_process("failed_registration_gives_back_its_arena_pages", || {
         const MIB: usize = 1 << 20;

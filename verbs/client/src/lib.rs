@@ -112,6 +112,8 @@ mod registration;
 mod replacements;
 mod session;
 mod shared_receives;
+#[doc(hidden)]
+pub mod signals;
 #[cfg(test)]
 mod tests;
 mod window;

@@ -20,6 +20,7 @@ use crate::error::Error;
 use crate::link::{Link, Opened, send, wait};
 use crate::mapping::{Area, Arena};
 use crate::queues::WorkerBells;
+use crate::signals::with_blocked;
 
 /// Default path of the appliance's socket for programs.
 pub const DEFAULT_SOCKET: &str = "/run/ddpd/programs.sock";
@@ -89,7 +90,8 @@ impl Session {
         let link = Arc::new(Link::new(opened)?);
         let shared = Arc::new(Shared { link: link.clone(), thread: OnceLock::new() });
         let thread = std::thread::Builder::new().name("ddpd-session".into());
-        let thread = thread.spawn(move || link.receive_all()).map_err(|error| Error::System {
+        let thread = with_blocked(|| thread.spawn(move || link.receive_all()));
+        let thread = thread.map_err(|error| Error::System {
             call: "starting a thread",
             error: rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN),
         })?;

@@ -31,7 +31,6 @@ mod lock;
 pub mod objects;
 pub mod registry;
 pub mod report;
-mod signals;
 
 pub use objects::{
     channel, completion_queue, context, device, domain, events, instance, memory, queue_pair,

@@ -35,6 +35,7 @@ pub(super) unsafe fn replace(
     if pieces.is_empty() {
         return Ok(());
     }
+    check_limit(pieces)?;
     threads::prepare()?;
     let caller = rustix::thread::gettid().as_raw_nonzero().get() as u32;
     let masked = threads::Masked::new();
@@ -61,6 +62,17 @@ pub(super) unsafe fn replace(
     }
     drop(masked);
     result
+}
+
+/// Fails if the process may not write to these offsets of a file: the kernel would end it by the signal SIGXFSZ.
+fn check_limit(pieces: &[Piece]) -> Result<(), Failure> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    let end = pieces.iter().map(|piece| piece.offset + piece.len as u64).max();
+    if limit.is_some_and(|limit| end > Some(limit)) {
+        let reason = "the limit of file sizes (ulimit -f) is less than the arena needs";
+        return Err(Failure::new(Errno::FBIG, reason));
+    }
+    Ok(())
 }
 
 /// Returns true if the memory may be a part of the stack in use around `here`.

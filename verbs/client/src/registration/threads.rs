@@ -42,26 +42,35 @@ static ARRIVED: [AtomicU32; MAX_THREADS] = [const { AtomicU32::new(0) }; MAX_THR
 /// The signal; 0: none is chosen.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
 
-/// Blocks all signals of the calling thread until drop. Its handlers could write to memory that is being copied.
-pub(super) struct Masked(libc::sigset_t);
+/// Bytes of the kernel's signal set.
+const SET: usize = 8;
+
+/// Blocks all signals of the calling thread until drop. Its handlers could write to memory that is being copied. The
+/// system call is used because `pthread_sigmask` leaves out the signals of glibc for `pthread_cancel` and `setuid`.
+pub(super) struct Masked(u64);
 
 impl Masked {
     pub(super) fn new() -> Masked {
-        let (mut all, mut old) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-        // SAFETY: `sigfillset` initialises `all`, and `pthread_sigmask` with valid pointers initialises `old`.
-        unsafe {
-            libc::sigfillset(all.as_mut_ptr());
-            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr());
-            Masked(old.assume_init())
-        }
+        Masked(set_mask(u64::MAX))
     }
 }
 
 impl Drop for Masked {
     fn drop(&mut self) {
-        // SAFETY: the set is the one that `pthread_sigmask` has returned.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, ptr::null_mut()) };
+        set_mask(self.0);
     }
+}
+
+/// Sets the blocked signals of the calling thread, and returns the earlier ones.
+fn set_mask(mask: u64) -> u64 {
+    let mut old = 0u64;
+    // SAFETY: both sets are valid and have the length that is passed.
+    let result = unsafe {
+        let (new, old) = (&raw const mask, &raw mut old);
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, new, old, SET)
+    };
+    debug_assert_eq!(result, 0);
+    old
 }
 
 /// All other threads are stopped until drop.
@@ -94,7 +103,8 @@ pub(super) fn prepare() -> Result<(), Failure> {
         // SAFETY: both pointers are valid or NULL. `on_signal` has the signature for `SA_SIGINFO` and makes only calls that are
         // safe in handlers. All signals are blocked while it runs.
         let result = unsafe {
-            libc::sigfillset(&mut action.sa_mask);
+            // `sigfillset` leaves out the signals of glibc.
+            ptr::write_bytes(&raw mut action.sa_mask, 0xff, 1);
             libc::sigaction(signal, &action, ptr::null_mut())
         };
         if result == 0 {
@@ -313,5 +323,20 @@ fn arrive(arrived: &AtomicU32, episode: u32) {
             in("x3") ptr::null::<libc::timespec>(),
             options(nostack),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_signals_but_kill_and_stop_are_blocked_while_masked() {
+        let masked = Masked::new();
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        drop(masked);
+        assert!(status.contains("SigBlk:\tfffffffffffbfeff"), "{status}");
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        assert!(!status.contains("SigBlk:\tfffffffffffbfeff"), "{status}");
     }
 }

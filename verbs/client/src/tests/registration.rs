@@ -13,7 +13,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use super::world::Appliance;
 use super::{ALL, LONG, Side, connect};
-use crate::{Error, MemoryAccess, MemoryRegion, Sge, Status, post};
+use crate::{Error, MemoryAccess, MemoryRegion, Session, Sge, Status, post};
 
 const PAGE: usize = 4096;
 /// Time-out of a test's process.
@@ -262,7 +262,7 @@ fn private_huge_pages_are_registered() {
         let bytes = unsafe {
             let start = rustix::mm::mmap_anonymous(std::ptr::null_mut(), 3 * HUGE, rights, flags);
             let Ok(start) = start else {
-                eprintln!("skipped: the host has no free huge pages");
+                // The host has no free huge pages.
                 return;
             };
             std::slice::from_raw_parts_mut(start.cast::<u8>(), 3 * HUGE)
@@ -272,6 +272,45 @@ fn private_huge_pages_are_registered() {
         let region = programs.register(bytes.as_ptr(), bytes.len(), ALL).unwrap();
         assert!(bytes.iter().enumerate().all(|(at, byte)| *byte == pattern(at, 3)));
         programs.check(&part);
+        programs.check(&region);
+    });
+}
+
+#[test]
+fn program_that_blocks_all_signals_before_it_opens_a_session_registers_memory() {
+    let name = "program_that_blocks_all_signals_before_it_opens_a_session_registers_memory";
+    in_own_process(name, || {
+        let appliance = Appliance::start();
+        let socket = appliance.socket();
+        // SAFETY: the set is initialised by `sigfillset`.
+        #[allow(unsafe_code)]
+        unsafe {
+            let mut all = std::mem::MaybeUninit::uninit();
+            libc::sigfillset(all.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), std::ptr::null_mut());
+        }
+        let side = Side::new(Session::from_socket(socket).unwrap(), 4);
+        let bytes = map(PAGE, 1);
+        let address = NonNull::new(bytes.as_mut_ptr()).unwrap();
+        // SAFETY: the memory stays mapped, and nothing else uses it.
+        #[allow(unsafe_code)]
+        let region = unsafe { side.domain.register(address, PAGE, ALL) }.unwrap();
+        assert!((0..PAGE).all(|at| bytes[at] == pattern(at, 1)));
+        drop(region);
+    });
+}
+
+#[test]
+fn registration_beyond_the_limit_of_file_sizes_is_an_error() {
+    in_own_process("registration_beyond_the_limit_of_file_sizes_is_an_error", || {
+        let programs = Programs::new();
+        let mut limit = rustix::process::getrlimit(rustix::process::Resource::Fsize);
+        limit.current = Some(1 << 20);
+        rustix::process::setrlimit(rustix::process::Resource::Fsize, limit).unwrap();
+        let bytes = map(2 << 20, 1);
+        let error = programs.register(bytes.as_ptr(), bytes.len(), ALL).unwrap_err();
+        assert!(matches!(error, Error::Memory { error: Errno::FBIG, .. }), "{error}");
+        let region = programs.register(bytes.as_ptr(), PAGE, ALL).unwrap();
         programs.check(&region);
     });
 }

@@ -9,7 +9,7 @@ use verbs_client::{ConnectionRequest, Event, PairEvent, SharedReceivesEvent};
 use super::{Instance, Target};
 use crate::errno::{EAGAIN, Result};
 use crate::lock::lock;
-use crate::signals::with_blocked;
+use verbs_client::signals::with_blocked;
 
 /// Receiver of the events of sessions. The functions run on the dispatcher's thread.
 pub(crate) trait SessionEvents: Send + Sync {

@@ -15,7 +15,7 @@ use crate::lock::lock;
 use crate::objects::counts::Counts;
 use crate::objects::events::Events;
 use crate::report;
-use crate::signals::with_blocked;
+use verbs_client::signals::with_blocked;
 
 static CURRENT: Mutex<Option<Arc<Instance>>> = Mutex::new(None);
 

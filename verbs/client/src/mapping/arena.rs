@@ -17,13 +17,13 @@ const WORD: usize = size_of::<u64>();
 #[derive(Debug)]
 pub(crate) struct Arena {
     mapping: Mapping,
+    descriptor: OwnedFd,
     file: Arc<ArenaFile>,
 }
 
-/// The memory file of an arena, whose pages the program may have at any address.
+/// The memory file of an arena, whose pages the program may have at any address, also after the end of the session.
 #[derive(Debug)]
 pub(crate) struct ArenaFile {
-    file: OwnedFd,
     id: FileId,
     /// Addresses of the session's mapping of the whole arena.
     mapped: Range<usize>,
@@ -58,9 +58,9 @@ impl ArenaFile {
     }
 }
 
-impl AsFd for ArenaFile {
+impl AsFd for Arena {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+        self.descriptor.as_fd()
     }
 }
 
@@ -71,13 +71,13 @@ impl Arena {
         let found = rustix::fs::fstat(file)?;
         let start = mapping.start.as_ptr().addr();
         let device = (rustix::fs::major(found.st_dev), rustix::fs::minor(found.st_dev));
+        let descriptor = rustix::io::fcntl_dupfd_cloexec(file, 0)?;
         let file = ArenaFile {
-            file: rustix::io::fcntl_dupfd_cloexec(file, 0)?,
             id: FileId { device, inode: found.st_ino },
             mapped: start..start + mapping.len,
             ended: AtomicBool::new(false),
         };
-        Ok(Arena { mapping, file: Arc::new(file) })
+        Ok(Arena { mapping, descriptor, file: Arc::new(file) })
     }
 
     pub(crate) fn file(&self) -> &Arc<ArenaFile> {

@@ -172,7 +172,7 @@ pub(crate) unsafe fn hold(
     }
     let mut plan = plan?;
     // SAFETY: the pieces are private mappings of the program, found by `Plan`, and their arena pages are new.
-    unsafe { replace::replace(arena.as_fd(), &plan.pieces, &mut plan.replaced) }?;
+    unsafe { replace::replace(link.arena.as_fd(), &plan.pieces, &mut plan.replaced) }?;
     let parts = std::mem::take(&mut plan.parts);
     let key = lock(&link.replacements).hold(parts.clone());
     Ok((Held { address, key }, parts))

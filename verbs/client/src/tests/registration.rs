@@ -153,7 +153,7 @@ fn unmap(bytes: &'static mut [u8]) {
 /// Returns the number of bytes of the arena that have memory.
 fn allocated(programs: &Programs) -> usize {
     let link = programs.client.session.link();
-    rustix::fs::fstat(link.arena.file().as_fd()).unwrap().st_blocks as usize * 512
+    rustix::fs::fstat(link.arena.as_fd()).unwrap().st_blocks as usize * 512
 }
 
 #[test]
@@ -312,6 +312,30 @@ fn registration_beyond_the_limit_of_file_sizes_is_an_error() {
         assert!(matches!(error, Error::Memory { error: Errno::FBIG, .. }), "{error}");
         let region = programs.register(bytes.as_ptr(), PAGE, ALL).unwrap();
         programs.check(&region);
+    });
+}
+
+#[test]
+fn sessions_that_have_ended_keep_no_descriptors() {
+    in_own_process("sessions_that_have_ended_keep_no_descriptors", || {
+        const SESSIONS: usize = 20;
+        let appliance = Appliance::start();
+        let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+        let before = descriptors();
+        for _ in 0..SESSIONS {
+            let side = Side::new(appliance.session(), 4);
+            let bytes = heap(PAGE, 1);
+            let address = NonNull::new(bytes.as_mut_ptr()).unwrap();
+            // SAFETY: the memory stays mapped, and nothing else uses it.
+            #[allow(unsafe_code)]
+            drop(unsafe { side.domain.register(address, PAGE, ALL) }.unwrap());
+        }
+        // The appliance of this process keeps one descriptor of each arena. It closes the others a little later.
+        let start = Instant::now();
+        while descriptors() > before + SESSIONS + SESSIONS / 2 {
+            assert!(start.elapsed() < PATIENCE / 4, "{} of {before}", descriptors());
+            std::thread::yield_now();
+        }
     });
 }
 

@@ -83,7 +83,7 @@ row() {
     case $result in ok) ;; no) refused=$((refused + 1)) ;; known) faults=$((faults + 1)) ;; *) failed=$((failed + 1)) ;; esac
     [ -n "${versions[$program]:-}" ] || versions[$program]=$(version "$program")
     printf '%-13s %-15s %-44s %-6s %-7s %s\n' "$program" "${versions[$program]}" "$2" "$place" "$result" "$detail"
-    printf '%s\t%s\t%s\t%s\t%s\t%s\n' "$program" "${versions[$program]}" "$2" "$place" "$result" "$detail" >>"$results.new"
+    printf '%s\t%s\t%s\t%s\t%s\t%s\n' "$program" "${versions[$program]}" "$2" "$place" "$result" "$detail" >>"$work/results.tsv"
 }
 
 start() { # SIDE
@@ -458,7 +458,7 @@ lab_life() {
 }
 
 mkdir -p "$target"
-: >"$results.new"
+: >"$work/results.tsv"
 printf '%-13s %-15s %-44s %-6s %-7s %s\n' PROGRAM VERSION CASE PLACE RESULT ''
 start a
 start b
@@ -472,6 +472,6 @@ for where in ${VERBS_PLACES:-memif lab}; do
     for part in ${VERBS_PARTS:-devices rdma_cm run_options perftests storage with_kernel_sockets impossible}; do "$part"; done
 done
 [ -n "${VERBS_PARTS:-}" ] || lab_life
-[ -n "$short${VERBS_PARTS:-}${VERBS_PLACES:-}" ] || mv "$results.new" "$results"
+[ -n "$short${VERBS_PARTS:-}${VERBS_PLACES:-}" ] || mv "$work/results.tsv" "$results"
 if [ "$failed" -ne 0 ]; then die "$failed of $rows rows failed after $SECONDS s"; fi
 say "$((rows - refused - faults)) rows are good, $refused programs that cannot run say so, $faults have known faults, after $SECONDS s"

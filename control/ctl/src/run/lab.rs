@@ -57,6 +57,8 @@ const GATE_TIMEOUT: Duration = Duration::from_secs(90);
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum silence of the appliance.
 const SILENCE: Duration = Duration::from_secs(2);
+/// Number of consecutive queries without an answer after which the appliance hangs.
+const MAX_SILENCES: u32 = 30;
 /// User id of all users that the user namespace does not map (user_namespaces(7)). The appliance gives it no rights.
 const OVERFLOW_UID: u32 = 65534;
 /// Interval of the serving process's checks, and of retries for a lock.
@@ -392,16 +394,32 @@ fn announce_ready() -> io::Result<()> {
 /// Returns when no process has joined and no program has a session, or when the appliance has ended. In the first case
 /// `members` is locked exclusively.
 fn wait_for_last_program(members: &File, appliance: &mut Child, client: &Client) {
+    let mut silences = 0;
     while matches!(appliance.try_wait(), Ok(None)) {
         if flock(members, FlockOperation::NonBlockingLockExclusive).is_ok() {
             // A child of a program may have closed the inherited descriptor, and still has its session.
             let is_used =
-                client.get::<Vec<ProgramInfo>>("/v1/programs").is_ok_and(|list| !list.is_empty());
+                is_used(client.get::<Vec<ProgramInfo>>("/v1/programs").ok(), &mut silences);
             if !is_used || flock(members, FlockOperation::Unlock).is_err() {
                 return;
             }
         }
         std::thread::sleep(INTERVAL);
+    }
+}
+
+/// Returns true if a program may have a session. An appliance without an answer may be stalled with its host: it has ended
+/// for its programs only after [`MAX_SILENCES`] queries.
+fn is_used(programs: Option<Vec<ProgramInfo>>, silences: &mut u32) -> bool {
+    match programs {
+        Some(list) => {
+            *silences = 0;
+            !list.is_empty()
+        }
+        None => {
+            *silences += 1;
+            *silences < MAX_SILENCES
+        }
     }
 }
 
@@ -455,6 +473,17 @@ fn configuration(directory: &Path, size: u8) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn silent_appliance_is_in_use_until_it_hangs() {
+        let mut silences = 0;
+        for _ in 1..MAX_SILENCES {
+            assert!(is_used(None, &mut silences));
+        }
+        assert!(!is_used(None, &mut silences));
+        assert!(!is_used(Some(Vec::new()), &mut silences));
+        assert!(is_used(None, &mut silences), "an answer begins a new count");
+    }
 
     #[test]
     fn configuration_of_each_size_is_valid() {

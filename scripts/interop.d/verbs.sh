@@ -73,12 +73,16 @@ version() {
 }
 
 # row PROGRAM CASE RESULT [DETAIL]: prints a row. RESULT: ok, no (refused as expected) or FAILED.
-# With known=REASON, FAILED becomes `known`: a fault of the libraries that docs/verbs.md lists.
+# With known=REASON, FAILED becomes `known`: a fault that docs/verbs.md lists. With known_if=PATTERN, only if the client's
+# output contains this extended regular expression.
 declare -A versions=()
 row() {
     local program=$1
     local result=$3 detail=${4:-}
-    if [ "$result" = FAILED ] && [ -n "${known:-}" ]; then result=known detail=$known; fi
+    if [ "$result" = FAILED ] && [ -n "${known:-}" ] &&
+        { [ -z "${known_if:-}" ] || grep -qE -- "$known_if" "$work/client.out"; }; then
+        result=known detail=$known
+    fi
     rows=$((rows + 1))
     case $result in ok) ;; no) refused=$((refused + 1)) ;; known) faults=$((faults + 1)) ;; *) failed=$((failed + 1)) ;; esac
     [ -n "${versions[$program]:-}" ] || versions[$program]=$(version "$program")
@@ -260,7 +264,7 @@ rdma_cm() {
     pair "-V: 50 rounds of 64 KiB, compared" $((50 * 65535)) server $port 'ping data: rdma-ping-49' \
         rping -s -a "$address" -p $port -C 50 -S 65535 -V -- rping -c -a "$address" -p $port -C 50 -S 65535 -V -v
     next_port
-    [ -n "$short" ] || known="the client stalls after the error 22 of connect" pair "-q: QP made by the program" 1000 server $port . \
+    [ -n "$short" ] || pair "-q: QP made by the program" 1000 server $port . \
         rping -s -a "$address" -p $port -C 10 -V -q -- rping -c -a "$address" -p $port -C 10 -V -q
     next_port
     pair "1 connection, 10 messages of 4 KiB each way" 40960 server $port 'return status 0' \
@@ -272,10 +276,11 @@ rdma_cm() {
     pair "synchronous, static buffers" 16 server $port 'rdma_client: end 0' \
         rdma_server -s "$address" -p $port -- rdma_client -s "$address" -p $port
     next_port
+    label="librdmacm" alone "a connect between bind and listen" '^done$' python3 "$repo/scripts/interop.d/verbs-connections.py" early "$other"
     pair "-c r: SRQ" 16 server $port 'rdma_xclient: end 0' rdma_xserver -p $port -c r -- rdma_xclient -s "$address" -p $port -c r
     [ -z "$short" ] || return 0
     next_port
-    known="the client stalls" pair "20 connections" 2000 server $port 'disconnect' cmtime -b "$address" -p $port -c 20 -- cmtime -s "$address" -p $port -c 20
+    pair "20 connections" 2000 server $port 'disconnect' cmtime -b "$address" -p $port -c 20 -- cmtime -s "$address" -p $port -c 20
 }
 
 # perftest PROGRAM SIZE ITERATIONS RECEIVER [OPTION...]: a row for a program of perftest with -R.
@@ -283,9 +288,12 @@ perftest() {
     local program=$1 size=$2 count=$3 receiver=$4
     shift 4
     next_port
-    # About one run in ten on a busy host; `known` of the caller is more precise.
-    local known=${known:-"now and then it does not create its connection or does not destroy its resources"}
-    local options=(-R -F -p $port -n "$count" "$@")
+    # The client connects while the server starts to listen. After a refusal it retries with ids that it has freed.
+    local known_if=''
+    if [ -z "${known:-}" ]; then
+        local known="its client connected before its server listened" known_if='RDMA_CM_EVENT_REJECTED'
+    fi
+    local options=(-R -F -p "$port" -n "$count" "$@")
     if [ "$size" -gt 0 ]; then options+=(-s "$size"); fi
     pair "-R -s $size -n $count${*:+ $*}" $((size * count)) "$receiver" $port "^ *[0-9]+ +[0-9]+" \
         "$program" "${options[@]}" -- "$program" "${options[@]}" "$address"
@@ -317,7 +325,8 @@ perftests() {
     perftest ib_send_bw 4096 1000 server -e
     perftest ib_write_bw 4096 1000 server -b
     [ -z "$short" ] || return 0
-    known="the client stalls" perftest ib_send_bw 4096 1000 server -q 4 --use-srq
+    # Its credits count the receives of the SRQ by the QP that posted them. The difference wraps for a QP that is behind.
+    known="perftest's credits of iWARP do not support an SRQ of several QPs" perftest ib_send_bw 4096 1000 server -q 4 --use-srq
     perftest ib_atomic_bw 8 1000 client
     perftest ib_atomic_lat 8 1000 client
     perftest ib_write_bw 4096 1000 server -e

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Maximum number of QPs of a session, which bounds their numbers: a power of two.
-const PAIRS: usize = 8192;
+const PAIRS: usize = 16384;
 
 /// Counts of a QP. Both wrap.
 #[derive(Debug, Default)]

@@ -101,7 +101,8 @@ mod futures;
 mod inbox;
 mod link;
 mod listener;
-mod lock;
+#[doc(hidden)]
+pub mod lock;
 mod mapping;
 pub mod post;
 mod queue_pair;

@@ -7,7 +7,7 @@ use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::errno::{EINVAL, EIO, Result, fail, fail_null};
+use crate::errno::{EINVAL, EIO, ENOMEM, Result, fail, fail_null};
 
 /// Runs the body of a function that returns 0 or a positive error number, the convention of verbs. Sets `errno`, too,
 /// for programs that print it.
@@ -98,6 +98,22 @@ pub unsafe fn elements<'a, T>(first: *const T, count: c_int) -> Result<&'a [T]> 
     }
 }
 
+/// Returns a copy of pointers as a NULL-terminated array of `malloc`, which the program frees through this library.
+///
+/// # Errors
+/// `ENOMEM`.
+pub fn null_terminated<T>(pointers: &[*mut T]) -> Result<*mut *mut T> {
+    // SAFETY: `calloc` has no requirement. The result is checked, has room for the pointers and one more, and is zeroed.
+    unsafe {
+        let copy = libc::calloc(pointers.len() + 1, size_of::<*mut T>()).cast::<*mut T>();
+        if copy.is_null() {
+            return Err(ENOMEM);
+        }
+        copy.copy_from_nonoverlapping(pointers.as_ptr(), pointers.len());
+        Ok(copy)
+    }
+}
+
 /// A C structure that the program may read and write at any time, in an object of this crate.
 #[derive(Default)]
 #[repr(transparent)]
@@ -147,24 +163,25 @@ impl<T> Shared<T> {
     }
 }
 
+/// Defines functions that return the address of a field, for [`Shared::read`](boundary::Shared::read) and
+/// [`Shared::write`](boundary::Shared::write). The type is that of the field, or one that it begins with.
+#[macro_export]
+macro_rules! fields {
+    ($($(#[$doc:meta])* $name:ident: $structure:ty, $($field:ident).+, $type:ty;)*) => {
+        $($(#[$doc])* #[inline]
+        pub fn $name(structure: *mut $structure) -> *mut $type {
+            structure.wrapping_byte_add(std::mem::offset_of!($structure, $($field).+)).cast()
+        })*
+    };
+}
+
 /// Fields for [`Shared::read`] and [`Shared::write`].
 pub mod fields {
     use std::ffi::{c_int, c_void};
-    use std::mem::offset_of;
 
     use crate::bindings::*;
 
-    /// Defines functions that return the address of a field.
-    macro_rules! fields {
-        ($($(#[$doc:meta])* $name:ident: $structure:ty, $($field:ident).+, $type:ty;)*) => {
-            $($(#[$doc])* #[inline]
-            pub fn $name(structure: *mut $structure) -> *mut $type {
-                structure.wrapping_byte_add(offset_of!($structure, $($field).+)).cast()
-            })*
-        };
-    }
-
-    fields! {
+    crate::fields! {
         /// Number of CQs of a channel.
         refcnt: ibv_comp_channel, refcnt, c_int;
         /// State of a QP.

@@ -2,7 +2,7 @@
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-use crate::lock::lock;
+use verbs_client::lock::lock;
 
 /// A lock without a guard.
 #[derive(Debug, Default)]

@@ -27,7 +27,6 @@ pub mod boundary;
 pub mod dispatcher;
 pub mod errno;
 mod gate;
-mod lock;
 pub mod objects;
 pub mod registry;
 pub mod report;

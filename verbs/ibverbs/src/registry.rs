@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::errno::{EBUSY, EINVAL, Result};
-use crate::lock::lock;
+use verbs_client::lock::lock;
 
 /// Objects by address.
 #[derive(Debug)]
@@ -133,7 +133,8 @@ impl<T: Object> Drop for Use<T> {
     }
 }
 
-/// Implements [`Object`] for a type with the field `users`.
+/// Implements [`Object`](registry::Object) for a type with the field `users`.
+#[macro_export]
 macro_rules! object {
     ($type:ty, $c:ty) => {
         impl $crate::registry::Object for $type {
@@ -151,4 +152,3 @@ macro_rules! object {
         }
     };
 }
-pub(crate) use object;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io::Write;
 use std::sync::Mutex;
 
-use crate::lock::lock;
+use verbs_client::lock::lock;
 
 /// Keys of the messages that were printed.
 static PRINTED: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);

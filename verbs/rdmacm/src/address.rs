@@ -1,8 +1,7 @@
 //! Socket addresses of C: `sockaddr_in` and `sockaddr_in6`.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
-use ibverbs::bindings::ibv_gid;
 use ibverbs::errno::Result;
 use libc::{AF_INET, AF_INET6, EAFNOSUPPORT};
 
@@ -68,15 +67,6 @@ pub(crate) fn decode(raw: &RawAddress) -> Result<SocketAddr> {
         }
         _ => Err(EAFNOSUPPORT),
     }
-}
-
-/// Returns the GID of an address: IPv6, or IPv4 in its mapped form.
-pub(crate) fn gid(ip: IpAddr) -> ibv_gid {
-    let raw = match ip {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
-        IpAddr::V6(ip) => ip.octets(),
-    };
-    ibv_gid { raw }
 }
 
 #[cfg(test)]

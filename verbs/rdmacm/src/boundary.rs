@@ -1,12 +1,4 @@
-//! Fields of the C structures, and locks.
-#![allow(unsafe_code)]
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Locks a mutex, also after a panic of another thread.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+//! Fields of the C structures.
 
 /// Fields of `rdma_cm_id` for `Shared::read` and `Shared::write`.
 pub(crate) mod fields {
@@ -19,49 +11,25 @@ pub(crate) mod fields {
     use crate::address::{LEN, RawAddress};
     use crate::bindings::{rdma_cm_event, rdma_cm_id, rdma_event_channel};
 
-    macro_rules! field {
-        ($($name:ident: $type:ty;)*) => {
-            $(pub(crate) fn $name(id: *mut rdma_cm_id) -> *mut $type {
-                // SAFETY: `Shared` passes a valid pointer, of which an address within the structure is computed.
-                unsafe { &raw mut (*id).$name }
-            })*
-        };
+    ibverbs::fields! {
+        verbs: rdma_cm_id, verbs, *mut ibv_context;
+        channel: rdma_cm_id, channel, *mut rdma_event_channel;
+        context: rdma_cm_id, context, *mut c_void;
+        qp: rdma_cm_id, qp, *mut ibv_qp;
+        port_num: rdma_cm_id, port_num, u8;
+        event: rdma_cm_id, event, *mut rdma_cm_event;
+        send_cq_channel: rdma_cm_id, send_cq_channel, *mut ibv_comp_channel;
+        send_cq: rdma_cm_id, send_cq, *mut ibv_cq;
+        recv_cq_channel: rdma_cm_id, recv_cq_channel, *mut ibv_comp_channel;
+        recv_cq: rdma_cm_id, recv_cq, *mut ibv_cq;
+        srq: rdma_cm_id, srq, *mut ibv_srq;
+        pd: rdma_cm_id, pd, *mut ibv_pd;
+        source: rdma_cm_id, route.addr.__bindgen_anon_1, RawAddress;
+        destination: rdma_cm_id, route.addr.__bindgen_anon_2, RawAddress;
+        source_gid: rdma_cm_id, route.addr.addr.ibaddr.sgid, ibv_gid;
+        destination_gid: rdma_cm_id, route.addr.addr.ibaddr.dgid, ibv_gid;
     }
 
-    field! {
-        verbs: *mut ibv_context;
-        channel: *mut rdma_event_channel;
-        context: *mut c_void;
-        qp: *mut ibv_qp;
-        port_num: u8;
-        event: *mut rdma_cm_event;
-        send_cq_channel: *mut ibv_comp_channel;
-        send_cq: *mut ibv_cq;
-        recv_cq_channel: *mut ibv_comp_channel;
-        recv_cq: *mut ibv_cq;
-        srq: *mut ibv_srq;
-        pd: *mut ibv_pd;
-    }
-
-    pub(crate) fn source(id: *mut rdma_cm_id) -> *mut RawAddress {
-        // SAFETY: as in `field`. The union has the size of `sockaddr_storage`, which is more than `LEN`.
-        unsafe { (&raw mut (*id).route.addr.__bindgen_anon_1).cast() }
-    }
-
-    pub(crate) fn destination(id: *mut rdma_cm_id) -> *mut RawAddress {
-        // SAFETY: as in `source`.
-        unsafe { (&raw mut (*id).route.addr.__bindgen_anon_2).cast() }
-    }
-
-    pub(crate) fn source_gid(id: *mut rdma_cm_id) -> *mut ibv_gid {
-        // SAFETY: as in `field`.
-        unsafe { &raw mut (*id).route.addr.addr.ibaddr.sgid }
-    }
-
-    pub(crate) fn destination_gid(id: *mut rdma_cm_id) -> *mut ibv_gid {
-        // SAFETY: as in `field`.
-        unsafe { &raw mut (*id).route.addr.addr.ibaddr.dgid }
-    }
-
+    // The unions of the addresses have the size of `sockaddr_storage`.
     const _: () = assert!(LEN <= size_of::<crate::bindings::sockaddr_storage>());
 }

@@ -15,23 +15,13 @@ pub unsafe extern "C" fn ibv_get_device_list(number: *mut c_int) -> *mut *mut ib
             // SAFETY: not NULL, and valid by the contract of C callers.
             unsafe { number.write(0) };
         }
-        let devices = Device::all()?;
-        let count = devices.len();
-        let mut list: Vec<_> = devices.into_iter().map(Device::as_ptr).collect();
-        list.push(std::ptr::null_mut());
+        let devices: Vec<_> = Device::all()?.into_iter().map(Device::as_ptr).collect();
+        let list = boundary::null_terminated(&devices)?;
         if !number.is_null() {
             // SAFETY: as above.
-            unsafe { number.write(count as c_int) };
+            unsafe { number.write(devices.len() as c_int) };
         }
-        // SAFETY: `malloc` has no requirement. The result is checked, and has room for the list.
-        unsafe {
-            let copy = libc::malloc(size_of_val(&*list)).cast::<*mut ibv_device>();
-            if copy.is_null() {
-                return Err(libc::ENOMEM);
-            }
-            copy.copy_from_nonoverlapping(list.as_ptr(), list.len());
-            Ok(copy)
-        }
+        Ok(list)
     })
 }
 

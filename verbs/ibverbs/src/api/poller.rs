@@ -2,13 +2,10 @@
 
 use std::ffi::{c_int, c_uint};
 
-use verbs_client::{Carried, Completed, Completion};
-
-use super::post::{opcode, split_immediate};
+use super::post::convert;
 use crate::bindings::*;
 use crate::boundary::{self, fields};
 use crate::errno::{EINVAL, EIO, ENOENT, EOPNOTSUPP};
-use crate::lock::lock;
 use crate::objects::channel::CompletionChannel;
 use crate::objects::completion_queue::CompletionQueue;
 use crate::objects::context::Context;
@@ -100,39 +97,28 @@ unsafe extern "C" fn end_poll(queue: *mut ibv_cq_ex) {
 
 unsafe extern "C" fn read_opcode(queue: *mut ibv_cq_ex) -> ibv_wc_opcode {
     // SAFETY: a CQ of this library by the contract of C callers.
-    current(unsafe { object(queue) }).map_or(0, |completion| opcode(&completion))
+    current(unsafe { object(queue) }).opcode
 }
 
 unsafe extern "C" fn read_byte_len(queue: *mut ibv_cq_ex) -> u32 {
     // SAFETY: a CQ of this library by the contract of C callers.
-    current(unsafe { object(queue) }).map_or(0, |completion| match completion.completed {
-        Completed::Received { carried: Carried::Immediate(data), .. } => split_immediate(data).1,
-        _ => completion.byte_len,
-    })
+    current(unsafe { object(queue) }).byte_len
 }
 
 /// Returns the immediate data, or the invalidated STag.
 unsafe extern "C" fn read_imm_data(queue: *mut ibv_cq_ex) -> __be32 {
-    // SAFETY: a CQ of this library by the contract of C callers.
-    current(unsafe { object(queue) }).map_or(0, |completion| match completion.completed {
-        Completed::Received { carried: Carried::Immediate(data), .. } => split_immediate(data).0,
-        Completed::Received { carried: Carried::Invalidated(stag), .. } => stag,
-        _ => 0,
-    })
+    // SAFETY: a CQ of this library by the contract of C callers. Both members of the union are 4 bytes.
+    unsafe { current(object(queue)).__bindgen_anon_1.imm_data }
 }
 
 unsafe extern "C" fn read_qp_num(queue: *mut ibv_cq_ex) -> u32 {
     // SAFETY: a CQ of this library by the contract of C callers.
-    current(unsafe { object(queue) }).map_or(0, |completion| completion.qp_number)
+    current(unsafe { object(queue) }).qp_num
 }
 
 unsafe extern "C" fn read_wc_flags(queue: *mut ibv_cq_ex) -> c_uint {
     // SAFETY: a CQ of this library by the contract of C callers.
-    current(unsafe { object(queue) }).map_or(0, |completion| match completion.completed {
-        Completed::Received { carried: Carried::Immediate(_), .. } => IBV_WC_WITH_IMM,
-        Completed::Received { carried: Carried::Invalidated(_), .. } => IBV_WC_WITH_INV,
-        _ => 0,
-    })
+    current(unsafe { object(queue) }).wc_flags
 }
 
 unsafe extern "C" fn read_zero(_queue: *mut ibv_cq_ex) -> u32 {
@@ -152,20 +138,20 @@ unsafe fn object<'a>(queue: *mut ibv_cq_ex) -> &'a CompletionQueue {
     unsafe { &*queue.cast::<CompletionQueue>() }
 }
 
-fn current(queue: &CompletionQueue) -> Option<Completion> {
-    *lock(&queue.current)
+fn current(queue: &CompletionQueue) -> ibv_wc {
+    queue.current.read(|current| current)
 }
 
 /// Takes a completion. Returns `ENOENT` if there is none.
 fn take(queue: &CompletionQueue) -> c_int {
     let mut taken = None;
-    let polled = queue.poll(1, |completion| taken = Some(*completion));
+    let polled = queue.poll(1, |completion| taken = Some(convert(completion)));
     let (Ok(_), Some(completion)) = (polled, taken) else {
         return if polled.is_err() { EIO } else { ENOENT };
     };
     let c = queue.c();
     c.write(fields::polled_wr_id, completion.wr_id);
-    c.write(fields::polled_status, completion.status as c_uint);
-    *lock(&queue.current) = Some(completion);
+    c.write(fields::polled_status, completion.status);
+    queue.current.write(|current| current, completion);
     0
 }

@@ -281,7 +281,7 @@ fn post_errno(error: &Error) -> c_int {
 
 /// Returns the C form of a completion.
 #[inline]
-fn convert(completion: &Completion) -> ibv_wc {
+pub(crate) fn convert(completion: &Completion) -> ibv_wc {
     let mut to = ibv_wc {
         wr_id: completion.wr_id,
         status: completion.status as c_uint,
@@ -317,7 +317,7 @@ fn convert(completion: &Completion) -> ibv_wc {
 
 /// Returns the opcode of a completion.
 #[inline]
-pub(crate) fn opcode(completion: &Completion) -> ibv_wc_opcode {
+fn opcode(completion: &Completion) -> ibv_wc_opcode {
     match completion.completed {
         Completed::Sent(opcode) => match opcode {
             Opcode::Send | Opcode::SendInvalidate => IBV_WC_SEND,
@@ -334,7 +334,7 @@ pub(crate) fn opcode(completion: &Completion) -> ibv_wc_opcode {
 }
 
 /// Returns the immediate data of the program in network byte order, and the length of the Write.
-pub(crate) fn split_immediate(data: [u8; 8]) -> (__be32, u32) {
+fn split_immediate(data: [u8; 8]) -> (__be32, u32) {
     let [a, b, c, d, e, f, g, h] = data;
     (u32::from_ne_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]))
 }

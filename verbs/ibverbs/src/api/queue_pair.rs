@@ -20,20 +20,25 @@ pub unsafe extern "C" fn ibv_create_qp(
         let domain = Domain::from_ptr(domain)?;
         // SAFETY: NULL or valid by the contract of C callers.
         let attr = unsafe { boundary::borrow_mut(attr) }?;
-        let mut extended = ibv_qp_init_attr_ex {
-            qp_context: attr.qp_context,
-            send_cq: attr.send_cq,
-            recv_cq: attr.recv_cq,
-            srq: attr.srq,
-            cap: attr.cap,
-            qp_type: attr.qp_type,
-            sq_sig_all: attr.sq_sig_all,
-            ..ibv_qp_init_attr_ex::default()
-        };
+        let mut extended = extended(attr);
         let pair = QueuePair::create(&domain, &mut extended)?;
         attr.cap = extended.cap;
         Ok(pair.pointer())
     })
+}
+
+/// Returns attributes in their extended form.
+pub fn extended(attr: &ibv_qp_init_attr) -> ibv_qp_init_attr_ex {
+    ibv_qp_init_attr_ex {
+        qp_context: attr.qp_context,
+        send_cq: attr.send_cq,
+        recv_cq: attr.recv_cq,
+        srq: attr.srq,
+        cap: attr.cap,
+        qp_type: attr.qp_type,
+        sq_sig_all: attr.sq_sig_all,
+        ..ibv_qp_init_attr_ex::default()
+    }
 }
 
 /// Creates a queue pair with extended attributes.

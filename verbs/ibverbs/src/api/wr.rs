@@ -11,9 +11,9 @@ use super::post::{gather, inline};
 use crate::bindings::*;
 use crate::boundary::{elements, fields};
 use crate::errno::{EINVAL, ENOMEM, EOPNOTSUPP, OrErrno, Result};
-use crate::lock::lock;
 use crate::objects::batch::Batch;
 use crate::objects::queue_pair::QueuePair;
+use verbs_client::lock::lock;
 
 /// Operations of the interface.
 pub(crate) const SUPPORTED: u32 = IBV_QP_EX_WITH_RDMA_WRITE

@@ -12,9 +12,10 @@ use rustix::io::Errno;
 use crate::bindings::{ibv_comp_channel, ibv_cq};
 use crate::boundary::{Shared, fields};
 use crate::errno::{EIO, OrErrno, Result};
-use crate::lock::lock;
+use crate::object;
 use crate::objects::context::Context;
-use crate::registry::{Object, Use, Users, object};
+use crate::registry::{Object, Use, Users};
+use verbs_client::lock::lock;
 
 /// A CQ of a channel.
 pub(crate) trait Notified: Send + Sync {
@@ -106,8 +107,8 @@ impl CompletionChannel {
         }
     }
 
-    pub(crate) fn add(&self, queue: &Arc<dyn Notified>) {
-        lock(&self.queues).all.push(Arc::downgrade(queue));
+    pub(crate) fn add(&self, queue: Weak<dyn Notified>) {
+        lock(&self.queues).all.push(queue);
         self.c.write(fields::refcnt, self.c.read(fields::refcnt) + 1);
     }
 

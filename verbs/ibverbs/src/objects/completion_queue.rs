@@ -7,17 +7,18 @@ use std::sync::{Arc, Mutex};
 
 use verbs_client::{Completed, Completion, Opcode, Request, Status};
 
-use crate::bindings::{IBV_EVENT_CQ_ERR, ibv_async_event__bindgen_ty_1, ibv_cq, ibv_cq_ex};
+use crate::bindings::{IBV_EVENT_CQ_ERR, ibv_async_event__bindgen_ty_1, ibv_cq, ibv_cq_ex, ibv_wc};
 use crate::boundary::{Shared, fields};
 use crate::errno::{EINVAL, OrErrno, Result};
 use crate::gate::Gate;
-use crate::lock::lock;
+use crate::object;
 use crate::objects::channel::{CompletionChannel, Notified};
 use crate::objects::context::Context;
 use crate::objects::counts::Counts;
 use crate::objects::events::{EventSource, Source, Unacknowledged};
 use crate::objects::instance::Target;
-use crate::registry::{Object, Use, Users, object, sole};
+use crate::registry::{Object, Use, Users, sole};
+use verbs_client::lock::lock;
 
 /// Empty polls in a row after which a poll yields the CPU: a program that polls may share its core with the worker that
 /// it waits for.
@@ -47,8 +48,8 @@ pub struct CompletionQueue {
     pub(crate) async_events: Unacknowledged,
     /// Held from `ibv_start_poll` to `ibv_end_poll`.
     pub(crate) gate: Gate,
-    /// The completion that the extended poller has taken.
-    pub(crate) current: Mutex<Option<Completion>>,
+    /// The completion that the extended poller has taken. `gate` guards it.
+    pub(crate) current: Shared<ibv_wc>,
 }
 
 object!(CompletionQueue, ibv_cq_ex);
@@ -98,15 +99,13 @@ impl CompletionQueue {
             notifications: Unacknowledged::default(),
             async_events: Unacknowledged::default(),
             gate: Gate::default(),
-            current: Mutex::default(),
+            current: Shared::default(),
         }
         .register();
-        let target: Arc<dyn Target<String>> = queue.clone();
-        let objects = &context.instance().objects;
-        lock(objects).completion_queues.insert(number, Arc::downgrade(&target));
+        let target = Arc::downgrade(&queue);
+        lock(&context.instance().objects).completion_queues.insert(number, target.clone());
         if let Some(channel) = channel {
-            let notified: Arc<dyn Notified> = queue.clone();
-            channel.add(&notified);
+            channel.add(target);
         }
         Ok(queue)
     }
@@ -162,8 +161,7 @@ impl CompletionQueue {
     }
 
     fn source(self: &Arc<Self>) -> Source {
-        let source: Arc<dyn EventSource> = self.clone();
-        Some(Arc::downgrade(&source))
+        Some(Arc::<Self>::downgrade(self))
     }
 
     pub(crate) fn set_entries(&self, entries: i32) {

@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex};
 use crate::bindings::{ibv_context, ibv_qp_ex, verbs_context};
 use crate::boundary::Shared;
 use crate::errno::Result;
-use crate::lock::lock;
+use crate::object;
 use crate::objects::device::Device;
 use crate::objects::events::Events;
 use crate::objects::instance::Instance;
-use crate::registry::{Object, Registry, Users};
+use crate::registry::{Object, Users};
+use verbs_client::lock::lock;
 
 /// An opened device. The program's pointer is that of `ibv_context`, the last field of `verbs_context`.
 #[derive(Debug)]
@@ -123,18 +124,7 @@ impl Context {
     }
 }
 
-impl Object for Context {
-    type C = verbs_context;
-
-    fn registry() -> &'static Registry<Context> {
-        static REGISTRY: Registry<Context> = Registry::new();
-        &REGISTRY
-    }
-
-    fn users(&self) -> &Users {
-        &self.users
-    }
-}
+object!(Context, verbs_context);
 
 /// Offset of the program's pointer in `verbs_context`.
 const CONTEXT_AT: usize = std::mem::offset_of!(verbs_context, context);

@@ -7,9 +7,9 @@ use std::sync::Mutex;
 use crate::bindings::*;
 use crate::boundary::Shared;
 use crate::errno::Result;
-use crate::lock::lock;
 use crate::objects::instance::Instance;
 use crate::report;
+use verbs_client::lock::lock;
 
 /// Environment variable with the name of the only device that programs see.
 pub const DEVICE_VARIABLE: &str = "DDPD_DEVICE";
@@ -110,14 +110,9 @@ impl Device {
         u64::from_ne_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
     }
 
-    /// Returns the GIDs: an IPv6 address, or an IPv4 address in its mapped form.
+    /// Returns the GIDs of the addresses.
     pub fn gids(&self) -> Vec<ibv_gid> {
-        let info = self.info();
-        let raw = |address: &IpAddr| match address {
-            IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-            IpAddr::V6(address) => address.octets(),
-        };
-        info.addresses.iter().map(|address| ibv_gid { raw: raw(address) }).collect()
+        self.info().addresses.into_iter().map(gid).collect()
     }
 
     /// Returns the largest MTU of InfiniBand that is not above that of the interface.
@@ -158,6 +153,15 @@ impl Device {
         devices.push(device);
         device
     }
+}
+
+/// Returns the GID of an address: IPv6, or IPv4 in its mapped form.
+pub fn gid(ip: IpAddr) -> ibv_gid {
+    let raw = match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    };
+    ibv_gid { raw }
 }
 
 /// Copies a text to `to`, cut to `to.len() - 1` bytes. The rest is zero already.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use crate::bindings::ibv_pd;
 use crate::boundary::Shared;
 use crate::errno::{OrErrno, Result};
+use crate::object;
 use crate::objects::context::Context;
-use crate::registry::{Object, Use, Users, object};
+use crate::registry::{Object, Use, Users};
 
 /// A protection domain (PD).
 #[derive(Debug)]

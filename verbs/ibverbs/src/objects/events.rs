@@ -10,7 +10,7 @@ use rustix::io::ReadWriteFlags;
 
 use crate::bindings::{IBV_EVENT_DEVICE_FATAL, ibv_async_event__bindgen_ty_1, ibv_event_type};
 use crate::errno::Result;
-use crate::lock::lock;
+use verbs_client::lock::lock;
 
 /// An object with asynchronous events.
 pub(crate) trait EventSource: Send + Sync {

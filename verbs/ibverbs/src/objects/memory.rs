@@ -12,11 +12,12 @@ use crate::bindings::{
 };
 use crate::boundary::{Shared, fields};
 use crate::errno::{EINVAL, EOPNOTSUPP, OrErrno, Result};
-use crate::lock::lock;
+use crate::object;
 use crate::objects::context::Context;
 use crate::objects::domain::Domain;
-use crate::registry::{Object, Use, Users, object};
+use crate::registry::{Object, Use, Users};
 use crate::report;
+use verbs_client::lock::lock;
 
 /// Rights that a device may ignore (`IBV_ACCESS_OPTIONAL_RANGE`).
 const OPTIONAL: c_uint = 0x3ff0_0000;

@@ -13,7 +13,7 @@ use crate::bindings::*;
 use crate::boundary::{Shared, fields};
 use crate::errno::{EINVAL, EOPNOTSUPP, OrErrno, Result};
 use crate::gate::Gate;
-use crate::lock::lock;
+use crate::object;
 use crate::objects::batch::Batch;
 use crate::objects::completion_queue::CompletionQueue;
 use crate::objects::context::Context;
@@ -21,21 +21,22 @@ use crate::objects::counts::Counts;
 use crate::objects::device::{MAX_INLINE, MAX_SGES};
 use crate::objects::domain::Domain;
 use crate::objects::events::{EventSource, Source, Unacknowledged};
-use crate::objects::instance::{Instance, Target};
+use crate::objects::instance::{Instance, SessionEvents, Target};
 use crate::objects::shared_receives::SharedReceiveQueue;
-use crate::registry::{Object, Use, Users, object, sole};
+use crate::registry::{Object, Use, Users, sole};
 use crate::report;
+use verbs_client::lock::lock;
 
-/// Receiver of the events of QPs, on the dispatcher's thread.
-pub(crate) trait PairEvents: Send + Sync {
+/// Receiver of the events of connections: those of sessions, and those of QPs.
+pub trait ConnectionEvents: SessionEvents {
     /// The connection of a QP has changed. The state of the QP is already updated.
     fn pair(&self, pair: &Arc<QueuePair>, event: PairEvent);
 }
 
-static HANDLER: OnceLock<Box<dyn PairEvents>> = OnceLock::new();
+static HANDLER: OnceLock<&dyn ConnectionEvents> = OnceLock::new();
 
 /// Sets the receiver of the events of QPs. Only the first call has an effect.
-pub(crate) fn set_pair_events(handler: Box<dyn PairEvents>) {
+pub(crate) fn set_pair_events(handler: &'static dyn ConnectionEvents) {
     // An error means that the handler is set already.
     let _ = HANDLER.set(handler);
 }
@@ -180,8 +181,8 @@ impl QueuePair {
             batch: Mutex::default(),
         }
         .register();
-        let target: Arc<dyn Target<PairEvent>> = pair.clone();
-        lock(&context.instance().objects).pairs.insert(number, Arc::downgrade(&target));
+        let target = Arc::downgrade(&pair);
+        lock(&context.instance().objects).pairs.insert(number, target);
         Ok(pair)
     }
 
@@ -316,8 +317,7 @@ impl QueuePair {
     }
 
     fn source(self: &Arc<Self>) -> Source {
-        let source: Arc<dyn EventSource> = self.clone();
-        Some(Arc::downgrade(&source))
+        Some(Arc::<Self>::downgrade(self))
     }
 
     /// Applies an event to the state.

@@ -7,13 +7,14 @@ use verbs_client::SharedReceivesEvent;
 use crate::bindings::*;
 use crate::boundary::Shared;
 use crate::errno::{EINVAL, OrErrno, Result};
-use crate::lock::lock;
+use crate::object;
 use crate::objects::context::Context;
 use crate::objects::device::MAX_SGES;
 use crate::objects::domain::Domain;
 use crate::objects::events::{EventSource, Source, Unacknowledged};
 use crate::objects::instance::Target;
-use crate::registry::{Object, Use, Users, object, sole};
+use crate::registry::{Object, Use, Users, sole};
+use verbs_client::lock::lock;
 
 /// A shared receive queue (SRQ).
 #[derive(Debug)]
@@ -66,9 +67,8 @@ impl SharedReceiveQueue {
             events: Unacknowledged::default(),
         }
         .register();
-        let target: Arc<dyn Target<SharedReceivesEvent>> = queue.clone();
-        let objects = &context.instance().objects;
-        lock(objects).shared_receives.insert(number, Arc::downgrade(&target));
+        let target = Arc::downgrade(&queue);
+        lock(&context.instance().objects).shared_receives.insert(number, target);
         Ok(queue)
     }
 
@@ -110,8 +110,7 @@ impl SharedReceiveQueue {
     }
 
     fn source(self: &Arc<Self>) -> Source {
-        let source: Arc<dyn EventSource> = self.clone();
-        Some(Arc::downgrade(&source))
+        Some(Arc::<Self>::downgrade(self))
     }
 
     /// Returns the context.

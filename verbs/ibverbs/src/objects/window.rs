@@ -7,8 +7,9 @@ use verbs_client::WindowKind;
 use crate::bindings::{IBV_MW_TYPE_1, IBV_MW_TYPE_2, ibv_mw, ibv_mw_type};
 use crate::boundary::{Shared, fields};
 use crate::errno::{EINVAL, OrErrno, Result};
+use crate::object;
 use crate::objects::domain::Domain;
-use crate::registry::{Object, Use, Users, object};
+use crate::registry::{Object, Use, Users};
 
 /// A memory window (MW).
 #[derive(Debug)]

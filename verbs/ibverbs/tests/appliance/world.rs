@@ -14,7 +14,7 @@ use ibverbs::api::domain::ibv_alloc_pd;
 use ibverbs::api::memory::ibv_reg_mr;
 use ibverbs::api::queue_pair::{ibv_create_qp, ibv_modify_qp};
 use ibverbs::bindings::*;
-use ibverbs::dispatcher::{ConnectionEvents, set_connection_events};
+use ibverbs::dispatcher::{ConnectionEvents, SessionEvents, set_connection_events};
 use ibverbs::instance::Instance;
 use ibverbs::queue_pair::QueuePair;
 use verbs_client::{AcceptOptions, ConnectOptions, ConnectionRequest, PairEvent, Transport};
@@ -40,19 +40,21 @@ pub(crate) type Hook = Box<dyn FnOnce() + Send>;
 
 static REQUESTS: OnceLock<Requests> = OnceLock::new();
 
-impl ConnectionEvents for Requests {
+impl SessionEvents for Requests {
     fn incoming(&self, request: ConnectionRequest) {
         let _ = self.sender.lock().unwrap().send(request);
     }
 
+    fn ended(&self, _instance: &Arc<Instance>) {}
+}
+
+impl ConnectionEvents for Requests {
     fn pair(&self, pair: &Arc<QueuePair>, _event: PairEvent) {
         let mut hook = self.hook.lock().unwrap();
         if let Some((_, hook)) = hook.take_if(|(number, _)| *number == pair.number()) {
             hook();
         }
     }
-
-    fn ended(&self, _instance: &Arc<Instance>) {}
 }
 
 fn requests() -> &'static Requests {

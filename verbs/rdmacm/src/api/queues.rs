@@ -2,9 +2,10 @@
 
 use std::ffi::c_int;
 
+use ibverbs::api::queue_pair::extended;
 use ibverbs::bindings::{
-    IBV_QP_INIT_ATTR_PD, IBV_QPT_RC, IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQT_BASIC,
-    ibv_pd, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq_init_attr, ibv_srq_init_attr_ex,
+    IBV_QP_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQT_BASIC, ibv_pd,
+    ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq_init_attr, ibv_srq_init_attr_ex,
 };
 use ibverbs::boundary::{borrow_mut, minus_one, value};
 use ibverbs::errno::{EOPNOTSUPP, Result};
@@ -39,10 +40,6 @@ pub unsafe extern "C" fn rdma_create_qp_ex(
         let id = Id::from_ptr(id)?;
         // SAFETY: NULL or valid by the contract of C callers.
         let attributes = unsafe { borrow_mut(qp_init_attr) }?;
-        // The type of the id is the default: programs of `rdma_create_ep` leave it at 0.
-        if attributes.qp_type == 0 {
-            attributes.qp_type = IBV_QPT_RC;
-        }
         id.create_pair(attributes).map(|()| 0)
     })
 }
@@ -114,17 +111,7 @@ pub(super) fn create_pair(
     pd: *mut ibv_pd,
     attributes: &mut ibv_qp_init_attr,
 ) -> Result<()> {
-    let mut extended = ibv_qp_init_attr_ex {
-        qp_context: attributes.qp_context,
-        send_cq: attributes.send_cq,
-        recv_cq: attributes.recv_cq,
-        srq: attributes.srq,
-        cap: attributes.cap,
-        // The type of the id is the default: programs of `rdma_create_ep` leave it at 0.
-        qp_type: if attributes.qp_type == 0 { IBV_QPT_RC } else { attributes.qp_type },
-        sq_sig_all: attributes.sq_sig_all,
-        ..ibv_qp_init_attr_ex::default()
-    };
+    let mut extended = extended(attributes);
     if !pd.is_null() {
         extended.comp_mask = IBV_QP_INIT_ATTR_PD;
         extended.pd = pd;

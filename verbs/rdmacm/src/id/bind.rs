@@ -89,10 +89,7 @@ impl Id {
     }
 
     fn find_route(self: &Arc<Self>, state: &mut State, remote: SocketAddr) -> Result<()> {
-        let instance = match &state.context {
-            Some(context) => context.instance().clone(),
-            None => Instance::current()?,
-        };
+        let instance = state.instance()?;
         let bound = self.source().filter(|local| !local.ip().is_unspecified());
         let wanted = match bound {
             Some(bound) => Some(bound.ip()),

@@ -13,16 +13,16 @@ use std::sync::{Arc, Mutex};
 
 use ibverbs::boundary::Shared;
 use ibverbs::errno::{EAGAIN, Result};
-use ibverbs::registry::{Object, Registry, Users};
+use ibverbs::registry::{Object, Users};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::thread::futex;
 
 use crate::bindings::rdma_event_channel;
-use crate::boundary::lock;
 use crate::id::Id;
 use crate::id::event::{Event, NewEvent};
+use verbs_client::lock::lock;
 
 /// An event channel.
 #[derive(Debug)]
@@ -43,18 +43,7 @@ struct Queue {
     is_readable: bool,
 }
 
-impl Object for Channel {
-    type C = rdma_event_channel;
-
-    fn registry() -> &'static Registry<Channel> {
-        static REGISTRY: Registry<Channel> = Registry::new();
-        &REGISTRY
-    }
-
-    fn users(&self) -> &Users {
-        &self.users
-    }
-}
+ibverbs::object!(Channel, rdma_event_channel);
 
 impl Channel {
     /// Creates a channel. Its descriptor blocks until the program sets `O_NONBLOCK`.

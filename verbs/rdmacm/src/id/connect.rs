@@ -5,9 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ibverbs::bindings::{IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET, ibv_qp_state};
-use ibverbs::errno::{
-    ECONNREFUSED, ECONNRESET, EINVAL, ENOTCONN, ETIMEDOUT, OrErrno, Result, errno,
-};
+use ibverbs::errno::{ECONNREFUSED, ECONNRESET, EINVAL, ETIMEDOUT, OrErrno, Result, errno};
 use ibverbs::queue_pair::QueuePair;
 use verbs_client::{
     AcceptOptions, ConnectOptions, Connection, Depths, Error, PairEvent, RefusalKind, StartUp,
@@ -78,7 +76,7 @@ impl Id {
             };
             super::receive_events();
             self.own(&mut state, &pair);
-            pair.native().start_connect(remote, &options).map_err(|error| connect_error(&error))?;
+            pair.native().start_connect(remote, &options).or_errno()?;
             state.phase = Phase::Connecting;
         }
         self.complete()
@@ -289,13 +287,6 @@ fn depths(parameters: Option<&Parameters>, limits: Depths, default: Depths) -> R
         ird: choose(ird, RDMA_MAX_RESP_RES, limits.ird, default.ird)?,
         ord: choose(ord, RDMA_MAX_INIT_DEPTH, limits.ord, default.ord)?,
     })
-}
-
-fn connect_error(error: &Error) -> i32 {
-    match error {
-        Error::Ended(_) => ENOTCONN,
-        error => errno(error),
-    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ibverbs::boundary::Shared;
 use ibverbs::errno::Result;
-use ibverbs::registry::{Object, Registry, Users};
+use ibverbs::registry::{Object, Users};
 use verbs_client::Depths;
 
 use crate::bindings::{
@@ -38,18 +38,7 @@ pub struct Event {
     new: NewEvent,
 }
 
-impl Object for Event {
-    type C = rdma_cm_event;
-
-    fn registry() -> &'static Registry<Event> {
-        static REGISTRY: Registry<Event> = Registry::new();
-        &REGISTRY
-    }
-
-    fn users(&self) -> &Users {
-        &self.users
-    }
-}
+ibverbs::object!(Event, rdma_cm_event);
 
 impl NewEvent {
     /// Returns an event of an id with a status: 0 or a negative error number.

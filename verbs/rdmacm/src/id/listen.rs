@@ -5,17 +5,18 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, Weak};
 
 use ibverbs::api::context::shared;
-use ibverbs::device::Device;
+use ibverbs::device::{Device, gid};
 use ibverbs::errno::{EADDRINUSE, EADDRNOTAVAIL, EINVAL, Result, errno};
 use ibverbs::instance::Instance;
 use verbs_client::{ConnectionRequest, Depths, Error, Listener, RefusalKind, Transport};
 
 use crate::address;
 use crate::bindings::RDMA_PS_TCP;
-use crate::boundary::{fields, lock};
+use crate::boundary::fields;
 use crate::id::environment::transport;
 use crate::id::event::NewEvent;
 use crate::id::{Id, Phase, State};
+use verbs_client::lock::lock;
 
 /// Maximum number of connection requests of a listener that the program has not answered. `rdma_listen` limits those
 /// that the program has not taken.
@@ -233,12 +234,12 @@ impl Id {
 
     pub(crate) fn set_source(&self, local: SocketAddr) {
         self.c().write(fields::source, address::encode(local).0);
-        self.c().write(fields::source_gid, address::gid(local.ip()));
+        self.c().write(fields::source_gid, gid(local.ip()));
     }
 
     pub(crate) fn set_destination(&self, remote: SocketAddr) {
         self.c().write(fields::destination, address::encode(remote).0);
-        self.c().write(fields::destination_gid, address::gid(remote.ip()));
+        self.c().write(fields::destination_gid, gid(remote.ip()));
     }
 
     /// Returns the local address; `None` if the id has none.
@@ -254,10 +255,7 @@ impl Id {
     /// Listens at the local address without accepting requests, which reserves the port.
     pub(crate) fn reserve(self: &Arc<Self>, state: &mut State) -> Result<()> {
         let local = self.source().ok_or(EINVAL)?;
-        let instance = match &state.context {
-            Some(context) => context.instance().clone(),
-            None => Instance::current()?,
-        };
+        let instance = state.instance()?;
         state.listeners = start(self, &instance, local, state.is_one_family)?;
         let port = state.listeners.first().map_or(0, |listener| listener.local().port());
         self.set_source(SocketAddr::new(local.ip(), port));

@@ -14,13 +14,13 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use ibverbs::bindings::{IBV_QPT_RC, ibv_qp_init_attr};
 use ibverbs::boundary::Shared;
 use ibverbs::context::Context;
-use ibverbs::dispatcher::{ConnectionEvents, set_connection_events};
+use ibverbs::dispatcher::{ConnectionEvents, SessionEvents, set_connection_events};
 use ibverbs::domain::Domain;
 use ibverbs::errno::{ECONNREFUSED, EINVAL, ENODEV, EPROTONOSUPPORT, Result};
 use ibverbs::events::Unacknowledged;
 use ibverbs::instance::Instance;
 use ibverbs::queue_pair::QueuePair;
-use ibverbs::registry::{Object, Registry, Users};
+use ibverbs::registry::{Object, Users};
 use ibverbs::report;
 use verbs_client::{ConnectionRequest, Depths, Listener, PairEvent};
 
@@ -28,14 +28,15 @@ use crate::bindings::{
     RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_DEVICE_REMOVAL, RDMA_CM_EVENT_DISCONNECTED,
     RDMA_CM_EVENT_REJECTED, RDMA_PS_TCP, rdma_cm_event_type, rdma_cm_id, rdma_port_space,
 };
-use crate::boundary::{fields, lock};
+use crate::boundary::fields;
 use crate::id::channel::Channel;
 use crate::id::event::{Event, NewEvent};
+use verbs_client::lock::lock;
 
 /// Receiver of the session's events.
 struct Handler;
 
-impl ConnectionEvents for Handler {
+impl SessionEvents for Handler {
     fn incoming(&self, request: ConnectionRequest) {
         // Without a listener or without its consent, the drop of the request rejects it.
         if let Some(id) = listen::find(&request) {
@@ -43,13 +44,15 @@ impl ConnectionEvents for Handler {
         }
     }
 
-    fn pair(&self, pair: &Arc<QueuePair>, event: PairEvent) {
-        connect::on_event(pair, event);
-    }
-
     fn ended(&self, instance: &Arc<Instance>) {
         Id::registry().all().iter().for_each(|id| id.remove(instance));
         listen::forget_all(instance);
+    }
+}
+
+impl ConnectionEvents for Handler {
+    fn pair(&self, pair: &Arc<QueuePair>, event: PairEvent) {
+        connect::on_event(pair, event);
     }
 }
 
@@ -99,6 +102,16 @@ pub(crate) struct State {
     pub(crate) private_data: Vec<u8>,
 }
 
+impl State {
+    /// Returns the session of the id's device, or the current one.
+    pub(crate) fn instance(&self) -> Result<Arc<Instance>> {
+        match &self.context {
+            Some(context) => Ok(context.instance().clone()),
+            None => Instance::current(),
+        }
+    }
+}
+
 /// PD and attributes of the QPs of connection requests, from `rdma_create_ep`.
 #[derive(Clone, Debug)]
 pub(crate) struct Template {
@@ -133,18 +146,7 @@ pub(crate) enum Phase {
     Destroyed,
 }
 
-impl Object for Id {
-    type C = rdma_cm_id;
-
-    fn registry() -> &'static Registry<Id> {
-        static REGISTRY: Registry<Id> = Registry::new();
-        &REGISTRY
-    }
-
-    fn users(&self) -> &Users {
-        &self.users
-    }
-}
+ibverbs::object!(Id, rdma_cm_id);
 
 impl Id {
     /// Creates an id. Without a channel its calls are synchronous.

@@ -4,8 +4,8 @@ use std::ffi::c_void;
 use std::sync::{Arc, Mutex};
 
 use ibverbs::bindings::{
-    IBV_QP_INIT_ATTR_PD, IBV_QPS_INIT, ibv_comp_channel, ibv_cq, ibv_pd, ibv_qp_init_attr_ex,
-    ibv_srq_init_attr,
+    IBV_QP_INIT_ATTR_PD, IBV_QPS_INIT, IBV_QPT_RC, ibv_comp_channel, ibv_cq, ibv_pd,
+    ibv_qp_init_attr_ex, ibv_srq_init_attr,
 };
 use ibverbs::channel::CompletionChannel;
 use ibverbs::completion_queue::CompletionQueue;
@@ -17,8 +17,9 @@ use ibverbs::registry::Object;
 use ibverbs::shared_receives::SharedReceiveQueue;
 
 use crate::bindings::rdma_cm_id;
-use crate::boundary::{fields, lock};
+use crate::boundary::fields;
 use crate::id::Id;
+use verbs_client::lock::lock;
 
 /// Default PDs, one for each context. They are never deallocated.
 static DOMAINS: Mutex<Vec<Arc<Domain>>> = Mutex::new(Vec::new());
@@ -87,6 +88,10 @@ impl Id {
             return Err(EINVAL);
         }
         let context = self.context()?;
+        // The type of the id is the default: programs of `rdma_create_ep` leave it at 0.
+        if attributes.qp_type == 0 {
+            attributes.qp_type = IBV_QPT_RC;
+        }
         let has_domain = attributes.comp_mask & IBV_QP_INIT_ATTR_PD != 0;
         let domain = match has_domain && !attributes.pd.is_null() {
             true => Domain::from_ptr(attributes.pd)?,

@@ -8,22 +8,22 @@ use verbs_client::{ConnectionRequest, Event, PairEvent, SharedReceivesEvent};
 
 use super::{Instance, Target};
 use crate::errno::{EAGAIN, Result};
-use crate::lock::lock;
+use verbs_client::lock::lock;
 use verbs_client::signals::with_blocked;
 
-/// Receiver of the events of sessions. The functions run on the dispatcher's thread.
-pub(crate) trait SessionEvents: Send + Sync {
-    /// A peer requests a connection.
+/// Receiver of the events of sessions. The functions run on the dispatcher's thread and must not wait for another event.
+pub trait SessionEvents: Send + Sync {
+    /// A peer requests a connection. The request may arrive before `Session::listen` has returned its listener.
     fn incoming(&self, request: ConnectionRequest);
 
     /// The session has ended.
     fn ended(&self, instance: &Arc<Instance>);
 }
 
-static HANDLER: OnceLock<Box<dyn SessionEvents>> = OnceLock::new();
+static HANDLER: OnceLock<&dyn SessionEvents> = OnceLock::new();
 
 /// Sets the receiver of the events of sessions. Only the first call has an effect.
-pub(crate) fn set_session_events(handler: Box<dyn SessionEvents>) {
+pub(crate) fn set_session_events(handler: &'static dyn SessionEvents) {
     // An error means that the handler is set already.
     let _ = HANDLER.set(handler);
 }

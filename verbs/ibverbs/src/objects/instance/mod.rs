@@ -2,7 +2,8 @@
 
 mod dispatcher;
 
-pub(crate) use dispatcher::{SessionEvents, set_session_events};
+pub use dispatcher::SessionEvents;
+pub(crate) use dispatcher::set_session_events;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -11,10 +12,10 @@ use rustix::process::{Pid, getpid};
 use verbs_client::{Error, PairEvent, Session, SharedReceivesEvent};
 
 use crate::errno::{EACCES, ENODEV, ENOSYS, EPERM, Result};
-use crate::lock::lock;
 use crate::objects::counts::Counts;
 use crate::objects::events::Events;
 use crate::report;
+use verbs_client::lock::lock;
 use verbs_client::signals::with_blocked;
 
 static CURRENT: Mutex<Option<Arc<Instance>>> = Mutex::new(None);

@@ -10,6 +10,9 @@
 
 # Size of the file of an interrupted transfer, which must last until the kill, MiB.
 kill_mib=$((mib < 256 ? 256 : mib))
+# shellcheck source=scripts/lib-memif.sh
+. "$repo/scripts/lib-memif.sh"
+
 # Seconds in which a loss must be reported and all resources freed; seconds without progress after which a transfer has stalled.
 loss_limit=5 stall_limit=30
 
@@ -40,19 +43,10 @@ seconds_since() { # MICROSECONDS
     printf '%d.%02d s' $(((${EPOCHREALTIME/./} - $1) / 1000000)) $(((${EPOCHREALTIME/./} - $1) / 10000 % 100))
 }
 
-# config SIDE: prints the configuration of configs/ with paths in the work directory and regions large enough for the files.
-config() {
-    sed -e "s#\"memif.sock\"#\"$work/memif.sock\"#" \
-        -e "s#\"memif-$1.sock\"#\"$work/$1.sock\"#" \
-        -e "s#\"memif-inbox-$1.bin\"#\"$work/inbox-$1.bin\"#" \
-        -e "s#^size = .*#size = \"$kill_mib MiB\"#" "$repo/configs/memif-$1.toml"
-}
-
 start() { # SIDE
-    config "$1" >"$work/$1.toml"
-    launch "$work/$1" "$ddpd" --config "$work/$1.toml"
-    pid[$1]=$launched
-    started "$stall_limit" "$work/$1" '^ready' || die "ddpd $1 did not start"
+    # Regions large enough for the files.
+    memif_config "$1" "$kill_mib" >"$work/$1.toml"
+    start_side "$1"
 }
 
 # links_are_up: succeeds if both links stay up for half a second. A client that connects to a server during its start reconnects.

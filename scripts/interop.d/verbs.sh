@@ -17,6 +17,9 @@
 
 # VERBS_PLACES=NAMES, VERBS_PARTS=NAMES: runs only the rows of these places (memif, lab) and functions of this file.
 
+# shellcheck source=scripts/lib-memif.sh
+. "$repo/scripts/lib-memif.sh"
+
 # Seconds after which a row has stalled.
 stall_limit=30
 results=$target/interop-verbs.tsv
@@ -91,15 +94,8 @@ row() {
 }
 
 start() { # SIDE
-    {
-        sed -e "s#\"memif.sock\"#\"$work/memif.sock\"#" -e "s#\"memif-$1.sock\"#\"$work/$1.sock\"#" \
-            -e "s#\"memif-inbox-$1.bin\"#\"$work/inbox-$1.bin\"#" -e 's#^size = .*#size = "1 MiB"#' \
-            "$repo/configs/memif-$1.toml"
-        printf '\n[programs]\nsocket = "%s"\n' "$work/programs-$1.sock"
-    } >"$work/$1.toml"
-    launch "$work/$1" "$ddpd" --config "$work/$1.toml"
-    pid[$1]=$launched
-    started "$stall_limit" "$work/$1" '^ready' || die "ddpd $1 did not start"
+    memif_config_with_programs "$1" >"$work/$1.toml"
+    start_side "$1"
 }
 
 # place memif|lab [OPTION...]: selects the appliances of the following rows, and options of ddpctl run. Sets the commands that

@@ -33,10 +33,7 @@ use control::waker::Waker;
 use dataplane::{Command, ConnectError, Event, Ticket, WorkerId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketType, sendmsg,
-};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use verbs_layout::version::{OLDEST, VERSION};
 use verbs_session::message::{Call, Message, Reply as Answered, Request as CallRequest};
 use verbs_session::socket::{SessionSocket, SocketError};
@@ -225,11 +222,8 @@ impl Appliance {
 
 impl Session {
     fn open(path: &std::path::Path) -> Session {
-        let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None);
-        let socket = socket.expect("a socket");
-        let address = SocketAddrUnix::new(path).expect("a short path");
-        rustix::net::connect(&socket, &address).expect("the appliance listens");
-        Session { socket: SessionSocket::new(socket), unanswered: 0, is_closed: false }
+        let socket = SessionSocket::connect(path).expect("the appliance listens");
+        Session { socket, unanswered: 0, is_closed: false }
     }
 
     /// Sends a packet with copies of its own socket.

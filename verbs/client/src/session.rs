@@ -8,7 +8,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFlags, Timespec};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use verbs_layout::session::{HEADER_WORDS, MAX_BYTES};
 use verbs_layout::version::VERSIONS;
 use verbs_session::message::{
@@ -69,13 +68,8 @@ impl Session {
     /// version of the shared-memory layout in common.
     pub fn connect(path: impl AsRef<Path>) -> Result<Session, Error> {
         let path = path.as_ref();
-        let failed = |error| Error::Connect { path: path.to_owned(), error };
-        let (type_, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
-        let address = SocketAddrUnix::new(path).map_err(failed)?;
-        let socket = rustix::net::socket_with(AddressFamily::UNIX, type_, flags, None);
-        let socket = socket.map_err(failed)?;
-        rustix::net::connect(&socket, &address).map_err(failed)?;
-        Session::from_socket(socket)
+        let socket = SessionSocket::connect(path);
+        Session::start(socket.map_err(|error| Error::Connect { path: path.to_owned(), error })?)
     }
 
     /// Opens a session on a connected Unix socket of type `SOCK_SEQPACKET`, for a program that may not connect to the
@@ -84,7 +78,10 @@ impl Session {
     /// # Errors
     /// The errors of [`connect`](Self::connect).
     pub fn from_socket(socket: OwnedFd) -> Result<Session, Error> {
-        let socket = SessionSocket::new(socket);
+        Session::start(SessionSocket::new(socket))
+    }
+
+    fn start(socket: SessionSocket) -> Result<Session, Error> {
         let (welcome, descriptors) = greet(&socket)?;
         let opened = check(socket, welcome, descriptors)?;
         let link = Arc::new(Link::new(opened)?);

@@ -6,11 +6,13 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    recvmsg, sendmsg,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -45,6 +47,18 @@ pub enum SocketError {
 }
 
 impl SessionSocket {
+    /// Connects to the appliance's socket at `path`.
+    ///
+    /// # Errors
+    /// No appliance listens at `path`, this user may not connect, or the path is too long.
+    pub fn connect(path: &Path) -> Result<SessionSocket, Errno> {
+        let address = SocketAddrUnix::new(path)?;
+        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
+        rustix::net::connect(&socket, &address)?;
+        Ok(SessionSocket(socket))
+    }
+
     /// Wraps a connected socket of type `SOCK_SEQPACKET`.
     pub fn new(socket: OwnedFd) -> SessionSocket {
         SessionSocket(socket)

@@ -15,6 +15,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use verbs_layout::Units;
 use verbs_layout::work::{Operation, Payload, ReceiveWork, SendWork, Sge, SgeList};
 use verbs_session::message::{Call, Event, RefusalKind, Request, Transport};
+use verbs_session::socket::SessionSocket;
 
 use super::Arguments;
 use super::raw::{ADDRESS, BELLS_AT, RawPair, RawProgram};
@@ -307,7 +308,7 @@ impl Hostile<'_> {
         let null = File::open("/dev/null")?;
         while !self.is_over() || attempts == 0 {
             let program = self.attach()?;
-            let silent = RawProgram::connect(&self.arguments.socket)?;
+            let silent = SessionSocket::connect(&self.arguments.socket)?;
             for socket in [&program.socket, &silent] {
                 let len = [0, 1, 100, 60_000, 70_000][self.random.usize(..5)];
                 let mut bytes: Vec<u8> = br#"{"id":1,"call":"create_pd"}"#.to_vec();

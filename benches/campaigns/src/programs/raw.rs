@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketType};
+use rustix::net::SendFlags;
 use verbs_layout::ring;
 use verbs_layout::version::{OLDEST, VERSION};
 use verbs_layout::{LINE_WORDS, Units, session};
@@ -61,19 +61,12 @@ pub(crate) struct RawQueue {
 }
 
 impl RawProgram {
-    /// Connects to a socket without sending a message.
-    pub(crate) fn connect(path: &Path) -> Result<SessionSocket> {
-        let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None)?;
-        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-        Ok(SessionSocket::new(socket))
-    }
-
     /// Attaches to the appliance.
     ///
     /// # Errors
     /// The appliance does not answer, or refuses the program.
     pub(crate) fn attach(path: &Path) -> Result<RawProgram> {
-        let socket = RawProgram::connect(path)?;
+        let socket = SessionSocket::connect(path)?;
         let call = Call::Hello { oldest: OLDEST, newest: VERSION, name: "hostile".into() };
         socket.send(&Request { id: 0, call }, &[])?;
         let mut none = VecDeque::new();

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use verbs_layout::version::VERSIONS;
 use verbs_session::message::{Answer, Call, Message, RefusalKind, Reply, Request};
 use verbs_session::socket::{SessionSocket, SocketError};
@@ -18,7 +17,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Returns the names of the devices that the appliance offers to this user's programs; `None` if the answer is of
 /// another version of `ddpd`, which the program's library then reports.
 pub(super) fn devices(socket: &Path) -> Result<Option<Vec<String>>, Failure> {
-    let session = SessionSocket::new(connect(socket).map_err(|error| unreachable(socket, error))?);
+    let session = SessionSocket::connect(socket).map_err(|error| unreachable(socket, error))?;
     let (oldest, newest) = (VERSIONS.oldest, VERSIONS.newest);
     let call = Call::Hello { oldest, newest, name: "ddpctl run".into() };
     let deadline = Instant::now() + ANSWER_TIMEOUT;
@@ -52,14 +51,6 @@ pub(super) fn devices(socket: &Path) -> Result<Option<Vec<String>>, Failure> {
             Err(Failure::new(Exit::Failed, message))
         }
     }
-}
-
-fn connect(socket: &Path) -> Result<rustix::fd::OwnedFd, Errno> {
-    let address = SocketAddrUnix::new(socket)?;
-    let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
-    let connection = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
-    rustix::net::connect(&connection, &address)?;
-    Ok(connection)
 }
 
 /// Waits for a message, at most until the deadline of [`devices`].

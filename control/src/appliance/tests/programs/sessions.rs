@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::net::{SendFlags, SocketAddrUnix};
+use rustix::net::SendFlags;
 
 use super::super::super::programs::server::BoundSocket;
 use super::*;
@@ -35,9 +35,7 @@ fn serve() -> Served {
 
 impl Served {
     fn connect(&self) -> SessionSocket {
-        let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
-        rustix::net::connect(&socket, &SocketAddrUnix::new(&self.path).unwrap()).unwrap();
-        SessionSocket::new(socket)
+        SessionSocket::connect(&self.path).unwrap()
     }
 
     /// Runs the control thread until a message arrives or the session is closed.

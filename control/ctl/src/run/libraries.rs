@@ -1,7 +1,7 @@
 //! The directory of the verbs libraries, and the check that the dynamic loader will use them for a program.
 
 use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,8 +12,6 @@ use crate::exit::{Exit, Failure};
 const DIRECTORY_VARIABLE: &str = "DDPD_VERBS_LIBRARY";
 /// The libraries, by SONAME.
 const LIBRARIES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
-/// Library of functions that the program calls instead of the C library's, if the directory has it.
-const PRELOADED: &str = "libddpd-preload.so";
 /// Directories relative to that of `ddpctl`: of the packages, and of the project's build.
 const DIRECTORIES: [&str; 3] = ["../lib/ddpd-verbs", "../verbs-library", "../verbs-library-debug"];
 /// Prefix of the symbol version that connects libibverbs with the drivers of one release of rdma-core.
@@ -59,13 +57,15 @@ impl Libraries {
             .map(|directory| Libraries { directory })
     }
 
-    /// Sets the variables of the dynamic loader.
+    /// Puts the directory in front of the others of the dynamic loader.
     pub(super) fn set_environment(&self, command: &mut Command) {
-        command.env("LD_LIBRARY_PATH", in_front(&self.directory, "LD_LIBRARY_PATH"));
-        let preloaded = self.directory.join(PRELOADED);
-        if preloaded.is_file() {
-            command.env("LD_PRELOAD", in_front(&preloaded, "LD_PRELOAD"));
+        let variable = "LD_LIBRARY_PATH";
+        let mut path = self.directory.clone().into_os_string();
+        if let Some(old) = env::var_os(variable).filter(|old| !old.is_empty()) {
+            path.push(":");
+            path.push(old);
         }
+        command.env(variable, path);
     }
 
     /// Checks that the program can be loaded with the libraries. The check is left to the dynamic loader (ldd), which
@@ -121,16 +121,6 @@ fn judge(ldd: &str, program: &Path, directory: &Path) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-/// Returns the path in front of a variable's value, in the syntax of the dynamic loader.
-fn in_front(path: &Path, variable: &str) -> OsString {
-    let mut value = path.as_os_str().to_owned();
-    if let Some(old) = env::var_os(variable).filter(|old| !old.is_empty()) {
-        value.push(":");
-        value.push(old);
-    }
-    value
 }
 
 /// Finds the file of a program, as a shell does.

@@ -144,13 +144,7 @@ impl Interface {
     /// first address of the same family. Link-local addresses are used for link-local destinations, and only for them.
     /// `None` without a route or such an address.
     pub fn source_for(&self, destination: IpAddr) -> Option<IpAddr> {
-        let hop = self.next_hop(destination)?;
-        let global = |a: &IpAddr| {
-            a.is_ipv4() == destination.is_ipv4() && is_link_local(a) == is_link_local(&destination)
-        };
-        let same_prefix =
-            self.addresses.iter().find(|net| global(&net.addr()) && net.contains(&hop));
-        same_prefix.map(IpNet::addr).or_else(|| self.addresses().find(global))
+        source_address(&self.addresses, self.next_hop(destination)?, destination)
     }
 
     /// Returns a source address for solicitations of `neighbour`: the address that [`source_for`](Self::source_for)
@@ -216,6 +210,16 @@ pub fn group_mac(group: Ipv6Addr) -> Mac {
 pub fn link_local(mac: Mac) -> Ipv6Addr {
     let [a, b, c, d, e, f] = mac;
     Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
+}
+
+/// Returns the source address for a destination with the next hop `hop`: see [`Interface::source_for`].
+pub fn source_address(addresses: &[IpNet], hop: IpAddr, destination: IpAddr) -> Option<IpAddr> {
+    let fits = |net: &&IpNet| {
+        net.addr().is_ipv4() == destination.is_ipv4()
+            && is_link_local(&net.addr()) == is_link_local(&destination)
+    };
+    let same_prefix = addresses.iter().filter(fits).find(|net| net.contains(&hop));
+    same_prefix.or_else(|| addresses.iter().find(fits)).map(IpNet::addr)
 }
 
 fn is_link_local(address: &IpAddr) -> bool {

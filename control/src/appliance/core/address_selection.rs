@@ -7,6 +7,7 @@ use api::{ApiError, ConnectSpec};
 use base::address;
 use config::{InterfaceSection, PortKind};
 use dataplane::InterfaceId;
+use dataplane::net::interface::source_address;
 use ipnet::IpNet;
 
 use crate::appliance::addresses::{Addresses, Candidate};
@@ -137,12 +138,7 @@ pub(super) fn source_for(interface: &InterfaceSection, remote: IpAddr) -> Option
         true => remote,
         false => routes.max_by_key(|route| route.to.prefix_len()).map_or(remote, |route| route.via),
     };
-    let of_family = |net: &&IpNet| {
-        net.addr().is_ipv4() == remote.is_ipv4()
-            && is_link_local(net.addr()) == is_link_local(remote)
-    };
-    let mut same_prefix = nets.iter().filter(of_family).filter(|net| net.contains(&hop));
-    same_prefix.next().or_else(|| nets.iter().find(of_family)).map(IpNet::addr)
+    source_address(nets, hop, remote)
 }
 
 /// Route of an interface to an address: prefix length (bits), and true if the address is on the interface's link.

@@ -10,15 +10,22 @@ use std::path::Path;
 use std::sync::Arc;
 
 use api::{ConnectSpec, UlpChoice};
+use base::Instant;
 use config::Transport;
 use config::directories::Directories;
 use config::{Config, Document, RegionSection, region_from_json};
 use control::appliance::budget::Budget;
 use control::appliance::loader::{self, LoadTask, Watch};
 use control::appliance::{endpoints, start};
+use dataplane::io::{PortIo, PortProperties};
 use dataplane::memory::Memory;
-use dataplane::port::PortConfig;
-use dataplane::{DataplaneConfig, EndpointConfig, InterfaceId, ListenerConfig, ListenerId};
+use dataplane::net::path::TxChecksum;
+use dataplane::port::{ChecksumSite, PortConfig};
+use dataplane::steering::Steering;
+use dataplane::{
+    DataplaneConfig, DrivenWorker, EndpointConfig, InterfaceId, ListenerConfig, ListenerId,
+    WorkerId,
+};
 use ddp::VersionPolicy;
 use tcp_lite::endpoint::UlpConfig;
 use tcp_lite::mpa;
@@ -52,6 +59,27 @@ pub struct EndConfig {
 }
 
 impl EndConfig {
+    /// Creates a worker that its caller drives, with one port, whose link-layer address is `mac`. The port computes no
+    /// checksums.
+    pub fn driven_worker<Io: PortIo>(
+        &self,
+        mac: [u8; 6],
+        port: Io,
+        now: Instant,
+    ) -> anyhow::Result<DrivenWorker<Io>> {
+        let workers = vec![WorkerId(0)];
+        let properties = PortProperties {
+            mac,
+            tx_checksum: TxChecksum::SOFTWARE,
+            rx_checksum: ChecksumSite::Software,
+            rx_sctp_checksum: ChecksumSite::Software,
+            device_hash: false,
+            steering: Steering::software(&workers),
+            workers,
+        };
+        Ok(DrivenWorker::new(&self.dataplane, [(properties, port)], now)?)
+    }
+
     /// Returns the configurations of initiator and responder.
     pub fn for_both_sides(rig: &RigConfig) -> anyhow::Result<[EndConfig; 2]> {
         Ok([EndConfig::new(rig, Side::Initiator)?, EndConfig::new(rig, Side::Responder)?])

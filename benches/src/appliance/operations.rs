@@ -237,78 +237,43 @@ impl LoneAppliance {
     ) -> anyhow::Result<()> {
         let depth = depth(what);
         let mut ends = Ends::connect(&self.programs, len, depth)?;
-        let (mut ratios, mut rates) = (Vec::new(), [Vec::new(), Vec::new()]);
-        alternate(pairs, |is_measured, order| {
-            let mut now = [0.0; 2];
-            for side in order {
-                now[side] = match (side, load) {
-                    (0, BenchLoad::Write) => ends.write_for(SLICE)?,
-                    (0, _) => ends.send_for(SLICE)?,
-                    _ => self.own_load(load, len, depth)?.messages_per_s,
-                };
-            }
-            if is_measured {
-                ratios.push(now[0] / now[1]);
-                (0..2).for_each(|side| rates[side].push(now[side]));
-            }
-            Ok(())
+        let rates = alternate(pairs, ratio, |side| match (side, load) {
+            (0, BenchLoad::Write) => ends.write_for(SLICE),
+            (0, _) => ends.send_for(SLICE),
+            _ => Ok(self.own_load(load, len, depth)?.messages_per_s),
         })?;
-        row.set(median(&ratios));
-        row.add_extra("program_per_s", median(&rates[0]));
-        row.add_extra("own_per_s", median(&rates[1]));
-        row.add_extra("pairs", ratios.len() as f64);
+        rates.add_to(row, ["program_per_s", "own_per_s"]);
+        row.add_extra("pairs", pairs as f64);
         Ok(())
     }
 
     /// Measures the echo between two programs, and inside the worker.
     fn echo(&self, len: u32, pairs: usize, row: &mut Row) -> anyhow::Result<()> {
         let mut ends = Ends::connect(&self.programs, len, 1)?;
-        let (mut differences, mut medians) = (Vec::new(), [Vec::new(), Vec::new()]);
-        alternate(pairs, |is_measured, order| {
-            let mut now = [0.0; 2];
-            for side in order {
-                now[side] = match side {
-                    0 => p50_us(&ends.echo_for(SLICE)?),
-                    _ => {
-                        let bench = self.own_load(BenchLoad::Echo, len, 1)?;
-                        bench.latency.context("no echo was timed")?.p50_ns as f64 * 1e-3
-                    }
-                };
+        let per_side = |programs: f64, worker: f64| (programs - worker) / 2.0;
+        let medians = alternate(pairs, per_side, |side| match side {
+            0 => Ok(p50_us(&ends.echo_for(SLICE)?)),
+            _ => {
+                let bench = self.own_load(BenchLoad::Echo, len, 1)?;
+                Ok(bench.latency.context("no echo was timed")?.p50_ns as f64 * 1e-3)
             }
-            if is_measured {
-                differences.push((now[0] - now[1]) / 2.0);
-                (0..2).for_each(|side| medians[side].push(now[side]));
-            }
-            Ok(())
         })?;
-        row.set(median(&differences));
-        row.add_extra("programs_p50_us", median(&medians[0]));
-        row.add_extra("worker_p50_us", median(&medians[1]));
+        medians.add_to(row, ["programs_p50_us", "worker_p50_us"]);
         Ok(())
     }
 
     /// Measures the echo to a program that sleeps, and to a program that polls.
     fn event(&self, pause: Duration, pairs: usize, row: &mut Row) -> anyhow::Result<()> {
         let end = ends::Echoed::connect(&self.programs, local(ECHO))?;
-        let (mut differences, mut medians) = (Vec::new(), [Vec::new(), Vec::new()]);
-        alternate(pairs, |is_measured, order| {
-            let mut now = [0.0; 2];
-            for side in order {
-                now[side] = p50_us(&match side {
-                    // A slice has several messages despite the pauses.
-                    0 => end.sleep_for(SLICE.max(20 * pause), pause)?,
-                    _ => end.poll_for(SLICE)?,
-                });
-            }
-            if is_measured {
-                differences.push(now[0] - now[1]);
-                (0..2).for_each(|side| medians[side].push(now[side]));
-            }
-            Ok(())
+        let difference = |sleeping: f64, polling: f64| sleeping - polling;
+        let medians = alternate(pairs, difference, |side| {
+            Ok(p50_us(&match side {
+                // A slice has several messages despite the pauses.
+                0 => end.sleep_for(SLICE.max(20 * pause), pause)?,
+                _ => end.poll_for(SLICE)?,
+            }))
         })?;
-        row.set(median(&differences));
-        row.add_extra("event_p50_us", median(&medians[0]));
-        row.add_extra("poll_p50_us", median(&medians[1]));
+        medians.add_to(row, ["event_p50_us", "poll_p50_us"]);
         Ok(())
     }
 }
@@ -317,16 +282,47 @@ fn p50_us(latencies: &Latencies) -> f64 {
     latencies.0.value_at_quantile(0.5) as f64 * 1e-3
 }
 
-/// Calls `both` with the order of the sides for each of `pairs` pairs of slices, after a pair as warm-up. The first
-/// argument is false for the warm-up.
+fn ratio(first: f64, second: f64) -> f64 {
+    first / second
+}
+
+/// Medians of A and B slices.
+struct Alternated {
+    /// Median of the comparisons of adjacent slices.
+    compared: f64,
+    /// Median of the slices of each side.
+    sides: [f64; 2],
+}
+
+impl Alternated {
+    /// Sets the value of the row, and adds the median of each side under its name.
+    fn add_to(&self, row: &mut Row, names: [&str; 2]) {
+        row.set(self.compared);
+        for (name, side) in names.into_iter().zip(self.sides) {
+            row.add_extra(name, side);
+        }
+    }
+}
+
+/// Measures `pairs` pairs of adjacent slices, after a pair as warm-up, in the order AB as often as BA. `slice` measures a
+/// slice of side 0 (A) or 1 (B), and `compare` compares the two slices of a pair.
 fn alternate(
     pairs: usize,
-    mut both: impl FnMut(bool, [usize; 2]) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
+    compare: impl Fn(f64, f64) -> f64,
+    mut slice: impl FnMut(usize) -> anyhow::Result<f64>,
+) -> anyhow::Result<Alternated> {
+    let (mut compared, mut sides) = (Vec::new(), [Vec::new(), Vec::new()]);
     for pair in 0..=pairs {
-        both(pair > 0, if pair % 2 == 0 { [0, 1] } else { [1, 0] })?;
+        let mut now = [0.0; 2];
+        for side in if pair % 2 == 0 { [0, 1] } else { [1, 0] } {
+            now[side] = slice(side)?;
+        }
+        if pair > 0 {
+            compared.push(compare(now[0], now[1]));
+            (0..2).for_each(|side| sides[side].push(now[side]));
+        }
     }
-    Ok(())
+    Ok(Alternated { compared: median(&compared), sides: sides.map(|side| median(&side)) })
 }
 
 #[cfg(test)]
@@ -344,12 +340,15 @@ mod tests {
 
     #[test]
     fn slices_have_both_orders_after_a_warm_up() {
-        let mut orders = Vec::new();
-        alternate(2, |is_measured, order| {
-            orders.push((is_measured, order[0]));
-            Ok(())
+        let mut slices = Vec::new();
+        let alternated = alternate(2, ratio, |side| {
+            slices.push(side);
+            // The warm-up is a hundredth of the others.
+            let value = if side == 0 { 6.0 } else { 2.0 };
+            Ok(if slices.len() <= 2 { value / 100.0 } else { value })
         })
         .unwrap();
-        assert_eq!(orders, [(false, 0), (true, 1), (true, 0)]);
+        assert_eq!(slices, [0, 1, 1, 0, 0, 1]);
+        assert_eq!((alternated.compared, alternated.sides), (3.0, [6.0, 2.0]));
     }
 }

@@ -70,7 +70,7 @@ impl AppliancePair {
             let dying = Objects::new(&self.programs[0], pairs)?;
             let _memory = dying.domain.alloc(MEMORY, ACCESS)?;
             if connected {
-                connect(&dying, &accepting)?;
+                connect_pairs(&dying.pairs, &accepting.pairs, &accepting.session, LISTEN.parse()?)?;
             }
             let from = Instant::now();
             rustix::net::shutdown(&dying.socket, Shutdown::Both)?;
@@ -117,11 +117,16 @@ impl Objects {
     }
 }
 
-/// Connects the QPs of two programs, one after the other.
-fn connect(from: &Objects, to: &Objects) -> anyhow::Result<()> {
-    let remote: SocketAddr = LISTEN.parse()?;
-    let listener = to.session.listen(remote, Transport::Tcp, 16)?;
-    for (here, there) in from.pairs.iter().zip(&to.pairs) {
+/// Connects the QPs of two programs, one after the other. The second program, with `session`, listens at `local`.
+pub(super) fn connect_pairs(
+    from: &[QueuePair],
+    to: &[QueuePair],
+    session: &Session,
+    local: SocketAddr,
+) -> anyhow::Result<()> {
+    let listener = session.listen(local, Transport::Tcp, 16)?;
+    let remote = listener.local();
+    for (here, there) in from.iter().zip(to) {
         here.start_connect(remote, &ConnectOptions::default())?;
         let request = listener.next_request(Some(TIMEOUT))?.context("no connection request")?;
         request.start_accept(there, &AcceptOptions::default())?;

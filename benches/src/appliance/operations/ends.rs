@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use verbs_client::{
-    AcceptOptions, Completed, Completion, CompletionChannel, CompletionQueue, ConnectOptions,
-    MemoryAccess, MemoryRegion, NO_COMPLETION, PairEvent, ProtectionDomain, QueuePair,
-    QueuePairConfig, SendWork, Session, Status, Transport, post,
+    Completed, Completion, CompletionChannel, CompletionQueue, ConnectOptions, MemoryAccess,
+    MemoryRegion, NO_COMPLETION, ProtectionDomain, QueuePair, QueuePairConfig, SendWork, Session,
+    Status, post,
 };
 
+use super::super::programs::connect_pairs;
 use super::super::{Latencies, TIMEOUT};
 
 pub(super) const ACCESS: MemoryAccess =
@@ -76,19 +77,7 @@ pub(super) fn offset(n: u64, len: usize) -> usize {
 
 /// Connects the QPs of two programs, one after the other.
 pub(super) fn connect(from: &End, to: &End) -> anyhow::Result<()> {
-    let any = SocketAddr::new(super::local(0).ip(), 0);
-    let listener = to.session.listen(any, Transport::Tcp, 16)?;
-    let remote = listener.local();
-    for (here, there) in from.pairs.iter().zip(&to.pairs) {
-        here.start_connect(remote, &ConnectOptions::default())?;
-        let request = listener.next_request(Some(TIMEOUT))?.context("no connection request")?;
-        request.start_accept(there, &AcceptOptions::default())?;
-        for pair in [here, there] {
-            let event = pair.next_event(Some(TIMEOUT))?;
-            anyhow::ensure!(matches!(event, Some(PairEvent::Established(_))), "{event:?}");
-        }
-    }
-    Ok(())
+    connect_pairs(&from.pairs, &to.pairs, &to.session, super::local(0))
 }
 
 /// Polls a CQ. Fails if an operation has failed.

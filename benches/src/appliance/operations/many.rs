@@ -6,9 +6,9 @@ use anyhow::Context as _;
 use verbs_client::{NO_COMPLETION, SendWork, Session, post};
 
 use super::ends::{BATCH, End, connect, offset, poll};
-use super::{LoneAppliance, SLICE, alternate};
+use super::{LoneAppliance, SLICE, alternate, ratio};
 use crate::appliance::TIMEOUT;
-use crate::row::{Row, median};
+use crate::row::Row;
 
 /// Incomplete sends and receives of an idle QP.
 const IDLE_DEPTHS: (u32, u32) = (8, 8);
@@ -75,21 +75,9 @@ pub(super) fn rate(
     ];
     // Each QP posts several times in a slice.
     let slice = SLICE * (1 + number / 100);
-    let (mut ratios, mut rates) = (Vec::new(), [Vec::new(), Vec::new()]);
-    alternate((pairs * 10 / (1 + number as usize / 100)).max(3), |is_measured, order| {
-        let mut now = [0.0; 2];
-        for side in order {
-            now[side] = sides[side].write_for(slice)?;
-        }
-        if is_measured {
-            ratios.push(now[0] / now[1]);
-            (0..2).for_each(|side| rates[side].push(now[side]));
-        }
-        Ok(())
-    })?;
-    row.set(median(&ratios));
-    row.add_extra("many_per_s", median(&rates[0]));
-    row.add_extra("one_per_s", median(&rates[1]));
+    let pairs = (pairs * 10 / (1 + number as usize / 100)).max(3);
+    let rates = alternate(pairs, ratio, |side| sides[side].write_for(slice))?;
+    rates.add_to(row, ["many_per_s", "one_per_s"]);
     Ok(())
 }
 

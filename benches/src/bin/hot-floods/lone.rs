@@ -9,14 +9,13 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use base::Instant;
-use dataplane::io::{BURST, Frame, PortIo, PortProperties};
+use dataplane::io::{BURST, Frame, PortIo};
 use dataplane::net::path::TxChecksum;
-use dataplane::port::{ChecksumSite, RxChecksum};
-use dataplane::steering::Steering;
-use dataplane::{Command, DrivenWorker, Ticket, WorkerId};
+use dataplane::port::RxChecksum;
+use dataplane::{Command, DrivenWorker, Ticket};
 
 use benches::end_config::EndConfig;
-use benches::floods::frames::{Kind, LinkAddresses, MacAddress};
+use benches::floods::frames::{Kind, LinkAddresses};
 use benches::rig_config::{RigConfig, Side};
 
 /// A frame. Received frames are shared, so that releasing them costs nothing.
@@ -144,7 +143,7 @@ impl FloodedWorker {
         product.dataplane.secret = [0x5a; 32].into();
         let now = Instant::from_millis(1000);
         let ends = LinkAddresses { worker: [2, 0, 0, 0, 0, 1], generator: [2, 0, 0, 0, 0, 2] };
-        let mut worker = driven_worker(&product, ends.worker, now)?;
+        let mut worker = product.driven_worker(ends.worker, FramePort::default(), now)?;
         if let Some(listener) = product.listener {
             let listener = Arc::new(listener);
             let sent = worker.handle.send(Command::AddListener { listener, ticket: Ticket(1) });
@@ -202,25 +201,6 @@ impl FloodedWorker {
             self.worker.turn(self.now);
         }
     }
-}
-
-/// Returns a worker with one port, whose link-layer address is `mac`.
-fn driven_worker(
-    product: &EndConfig,
-    mac: MacAddress,
-    now: Instant,
-) -> anyhow::Result<DrivenWorker<FramePort>> {
-    let workers = vec![WorkerId(0)];
-    let facts = PortProperties {
-        mac,
-        tx_checksum: TxChecksum::SOFTWARE,
-        rx_checksum: ChecksumSite::Software,
-        rx_sctp_checksum: ChecksumSite::Software,
-        device_hash: false,
-        steering: Steering::software(&workers),
-        workers,
-    };
-    Ok(DrivenWorker::new(&product.dataplane, [(facts, FramePort::default())], now)?)
 }
 
 /// Leaks the frames, so that they are valid until the process ends.

@@ -14,13 +14,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use base::Instant;
-use dataplane::io::PortProperties;
-use dataplane::net::path::TxChecksum;
-use dataplane::port::ChecksumSite;
-use dataplane::steering::Steering;
 use dataplane::{
     Command, Connect, DrivenWorker, Event, InterfaceId, Load, LoadKind, Order, Service, Ticket,
-    Window, WorkerId,
+    Window,
 };
 use ddp::{Access, PdId, Stag, StagEntry, StreamId, TaggedOffset};
 use verbs_client::{
@@ -70,7 +66,7 @@ impl Stage {
         // A fixed hash secret, because the number of peers per hash bucket affects the instruction count.
         product.dataplane.secret = [0x5a; 32].into();
         let mut now = Instant::from_millis(1000);
-        let mut worker = lone_worker(&product, now)?;
+        let mut worker = product.driven_worker([2, 0, 0, 0, 0, 1], LonePort, now)?;
         let ends = EndConfig::new(&rig, Side::Initiator)?;
         let commands = own_commands(&product)?;
         send(&mut worker, commands)?;
@@ -261,19 +257,4 @@ fn report_established(socket: &SessionSocket, remote: SocketAddr) -> anyhow::Res
     let (depths, private_data) = (DEPTHS, Vec::new());
     let event = Report::Established { pair, worker, local, remote, depths, private_data };
     Ok(socket.send(&Message::Event(event), &[])?)
-}
-
-/// Returns the worker of a configuration, with a port that is not connected.
-fn lone_worker(product: &EndConfig, now: Instant) -> anyhow::Result<DrivenWorker<LonePort>> {
-    let workers = vec![WorkerId(0)];
-    let facts = PortProperties {
-        mac: [2, 0, 0, 0, 0, 1],
-        tx_checksum: TxChecksum::SOFTWARE,
-        rx_checksum: ChecksumSite::Software,
-        rx_sctp_checksum: ChecksumSite::Software,
-        device_hash: false,
-        steering: Steering::software(&workers),
-        workers,
-    };
-    Ok(DrivenWorker::new(&product.dataplane, [(facts, LonePort)], now)?)
 }

@@ -30,7 +30,7 @@ use benches::floods::frames::Kind;
 use benches::rig::stable_region;
 use benches::rig_config::{RigConfig, Side};
 
-use super::{FloodedWorker, FramePort, driven_worker, leak_frames};
+use super::{FloodedWorker, FramePort, leak_frames};
 
 /// Frames of the flood per segment of the stream.
 pub(crate) const FLOOD_RATIO: usize = 4;
@@ -130,7 +130,11 @@ impl StreamPair {
         let config = EndConfig::new(&rig, Side::Initiator)?;
         let addresses = &responder.addresses;
         let mut pair = StreamPair {
-            initiator: driven_worker(&config, addresses.generator, responder.now)?,
+            initiator: config.driven_worker(
+                addresses.generator,
+                FramePort::default(),
+                responder.now,
+            )?,
             initiator_address: end_config::initiator_address(&rig, 0),
             pending: VecDeque::new(),
             flood: leak_frames(addresses.flood_frames(kind)),

@@ -56,7 +56,8 @@ pub enum LoadTask {
 pub const LARGE_REQUEST: u64 = 64 << 20;
 
 impl LoadTask {
-    /// Returns the bytes to create, copy or free; 0 for tasks that touch at most one piece or ring of a source.
+    /// Returns the bytes to create, copy or free. Returns 0 for tasks on a source, which are small: at most one piece or
+    /// ring.
     fn bytes(&self) -> u64 {
         match self {
             LoadTask::Region(section) => match (&section.backing, section.size) {

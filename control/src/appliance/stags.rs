@@ -217,7 +217,7 @@ mod tests {
         assert!(steps.collect::<HashSet<_>>().len() > 990, "steps repeat");
         let known: HashSet<u32> = numbers.into_iter().collect();
         let same = again.iter().filter(|number| known.contains(number)).count();
-        assert!(same < 10, "{same} of 1000 numbers are the same in another process");
+        assert!(same < 10, "{same} of 1000 numbers are the same in a second allocator");
     }
 
     #[test]

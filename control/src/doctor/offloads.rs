@@ -85,7 +85,7 @@ fn own_command(device: &str, on: &[&str]) -> String {
     format!("ethtool -K {device} {}", off.join(" "))
 }
 
-/// Returns the command for the other end of a veth, which has all offloads of `PEER_OFFLOADS`.
+/// Returns the command that turns off all offloads of `PEER_OFFLOADS` at the other end of a veth.
 fn peer_command(device: &str, _: &[&str]) -> String {
     base::veth_peer_offloads_off!().replace("PEER", device)
 }

@@ -10,8 +10,8 @@ use crate::error::Error;
 /// The rings of a pair, shared by its two devices. Freed after both devices, together with the frames in them.
 pub(crate) struct Rings(Vec<NonNull<sys::rte_ring>>);
 
-// SAFETY: each ring was created for one producer and one consumer, a queue of either device. This value only keeps the
-// rings alive and finally frees them.
+// SAFETY: each ring has one producer and one consumer: a queue of each device. This value does not access the rings. It
+// keeps them alive and frees them.
 unsafe impl Send for Rings {}
 // SAFETY: as above; a shared reference only gives access to the pointers.
 unsafe impl Sync for Rings {}

@@ -46,9 +46,10 @@ impl FlightAmount {
     }
 }
 
-/// Returns the probe time-out by TLP_calc_PTO of RFC 8985 §7.2, not bounded by the RTO. It is two round trips, or one
-/// round trip plus four times RTTVAR if that is longer (as in RFC 9002 §6.2.1). The RTTVAR term is bounded by
-/// [`GRANULARITY`] and [`COARSE_GRANULARITY`]. For a single segment, [`MAX_ACK_DELAY`] is added.
+/// Returns the probe time-out by TLP_calc_PTO of RFC 8985 §7.2, not bounded by the RTO: SRTT plus the larger of SRTT and a
+/// margin. For [`FlightAmount::Large`], the margin is four times RTTVAR (as in RFC 9002 §6.2.1), at least [`GRANULARITY`]
+/// and at most [`COARSE_GRANULARITY`]; otherwise it is [`COARSE_GRANULARITY`]. [`FlightAmount::Single`] adds
+/// [`MAX_ACK_DELAY`].
 pub fn probe_timeout(rtt: &RttEstimator, awaited: FlightAmount) -> Nanos {
     let Some(srtt) = rtt.srtt() else { return PTO_UNMEASURED };
     let least = match awaited {

@@ -110,7 +110,7 @@ pub enum AreaError {
     },
 }
 
-/// Writes the header of a new area, whose words are all zero before. The magic number is written last.
+/// Writes the header of a new area. All words of `area` must be zero. The magic number is written last.
 pub fn write(area: &[Word], version: u32) -> Result<(), AreaError> {
     let length = length(area)?;
     if !(OLDEST..=VERSION).contains(&version) {

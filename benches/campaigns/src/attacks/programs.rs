@@ -38,7 +38,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     program("program-is-killed", "RFC 5042 §6.4.1", |c| attack(c, Act::Transfer)),
 ];
 
-/// Returns an attack by programs whose effect on counters is not judged.
+/// Returns an attack by local programs without a check of counters.
 const fn program(
     name: &'static str,
     source: &'static str,

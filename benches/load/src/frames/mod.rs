@@ -194,7 +194,7 @@ impl Plan {
 /// Returns `count` frames of a profile.
 ///
 /// # Errors
-/// The plan does not fit the profile; the message names the part.
+/// The plan does not fit the profile. The message names the mismatch.
 pub fn frames(profile: Profile, plan: &Plan, count: usize, seed: u64) -> Result<Vec<Vec<u8>>> {
     plan.validate(profile)?;
     let mut rng = Rng::with_seed(seed);

@@ -200,7 +200,7 @@ explained_events! {
         /// A stream makes no progress: ten consecutive time-outs, or the last time-out before a time limit ends the
         /// stream. The event is reported once per stall, which ends when the stream makes progress or ends.
         #[explain("stream_stalled",
-            cause = "The peer's host is down, the path is broken, or the peer's program keeps its window closed.",
+            cause = "The peer's host is down or hangs, or the path is broken.",
             remedy = "Follow `hint`. `ddpctl streams show STREAM` has the limiting cause. The stream ends by itself \
                       at `user_timeout` or `zero_window_timeout`.")]
         StreamStalled {

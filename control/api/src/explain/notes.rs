@@ -75,10 +75,9 @@ base::explained! {
             cause = "`ddpctl drain`.",
             remedy = "`ddpctl undrain`, or stop ddpd when no stream is left.")]
         Draining,
-        /// Streams make no progress: their peers acknowledge nothing.
+        /// Streams make no progress: their peers answer neither data nor window probes.
         #[explain("stalled",
-            cause = "The peer's host is down or hangs, the path is broken, or the peer's program keeps its window \
-                     closed.",
+            cause = "The peer's host is down or hangs, or the path is broken.",
             remedy = "`ddpctl why STREAM` shows the history. The stream ends by itself, or with `ddpctl streams close \
                       STREAM --abort`.")]
         Stalled,

@@ -25,8 +25,8 @@ pub(in crate::appliance) struct Region {
     pub(super) stag: Stag,
     pub(super) pd: PdId,
     pub(super) state: RegionState,
-    /// The stream to which an exclusive region is bound, or `NO_STREAM` while no stream may use it; `None` if it is not
-    /// bound.
+    /// Stream to which an exclusive region is bound, or `NO_STREAM` while the region is reserved for a stream whose number
+    /// is not known yet. `None` if the region is available.
     pub(super) bound: Option<StreamId>,
     /// Time at which the stream was bound, and time of its last delivery to the region. Both are equal before the first
     /// delivery.

@@ -118,7 +118,7 @@ fn initiator_without_ord_sends_the_offered_rtr_read() {
     let agreed = accept_reply(&request, &reply, local, ORDER).expect("a Read of no bytes");
     assert_eq!(agreed.readiness, Readiness::SendsRtr(Rtr::Read));
     assert_eq!((agreed.depths, there.depths), (depths(4, 1), depths(1, 4)));
-    // Another message needs no slot for a Read.
+    // A Write of no bytes as RTR leaves the initiator's ORD at 0.
     let (reply, _) = build_reply(&request, depths(16, 4), &Enhanced::default()).expect("suitable");
     let agreed = accept_reply(&request, &reply, local, ORDER).expect("a Write of no bytes");
     assert_eq!((agreed.readiness, agreed.depths), (Readiness::SendsRtr(Rtr::Write), depths(4, 0)));

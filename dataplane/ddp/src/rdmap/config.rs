@@ -55,8 +55,8 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// Returns 16 requests in each direction, 64 buffers of 4096 bytes, 1024 operations, 256 responses, and all of RFC
-    /// 7306. Version and records are those of [`StreamConfig::default`].
+    /// Returns IRD and ORD 16, 64 buffers of 4096 bytes, 1024 operations, 256 responses, and atomics and Immediate Data
+    /// (RFC 7306) enabled. Version and records are those of [`StreamConfig::default`].
     fn default() -> Self {
         let ddp = StreamConfig::default();
         Config {

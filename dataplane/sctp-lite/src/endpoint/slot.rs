@@ -267,7 +267,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.create_stream(id, pd, ulp, agreed.ok().flatten(), env, cx);
         match agreed {
             Ok(_) => self.enter_established(data.private_data.clone(), env),
-            // RFC 6581 §9.1, §9.2: the peer receives an error that reports the mismatch, then a Terminate.
+            // RFC 6581 §9.1, §9.2: an error reports the mismatch. The DDP Stream Session Terminate follows.
             Err(why) => {
                 let error = startup_error(why.code());
                 self.fail_with(SctpReason::Unsuitable(why).into(), error, env);

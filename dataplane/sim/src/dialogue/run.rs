@@ -119,7 +119,7 @@ pub(super) trait DialogueProtocol {
     fn show(&self, sent: &Self::Sent) -> String;
     /// Compares a segment or packet with a `>` line.
     fn compare(&mut self, action: &Action, sent: &Self::Sent) -> Result<(), String>;
-    /// Writes the segments or packets that are due to `tx`.
+    /// Writes the due segments or packets to `tx`.
     fn transmit(&mut self, now: Instant, tx: &mut Batch);
     /// Returns the expiry of the next timer.
     fn timeout(&self) -> Option<Instant>;

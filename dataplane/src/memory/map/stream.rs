@@ -181,7 +181,7 @@ mod tests {
             // Both copies begin at the same offset within a line.
             let begin = |room: &[u8]| room.as_ptr().align_offset(LINE) + at;
             let (to_one, to_many) = (begin(&one), begin(&many));
-            // SAFETY: both buffers have 300 bytes more than `bytes`; the offset in front is below 194.
+            // SAFETY: `to_one` and `to_many` are below 194, and both buffers have 300 bytes more than `bytes`.
             unsafe {
                 copy(bytes.as_ptr(), one.as_mut_ptr().add(to_one), bytes.len());
                 copy_pieces(many.as_mut_ptr().add(to_many), bytes.len(), pieces.into_iter());

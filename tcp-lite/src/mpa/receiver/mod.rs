@@ -3,9 +3,9 @@
 //! ```text
 //!        next          gap                    gap
 //!  ......|##held##|           |==placed==|##|    |????held????|==placed==|
-//!        an FPDU begins here  FPDUs that were      an FPDU tail, or small
-//!        and is not whole     handed up ahead      FPDUs before the first
-//!                             of the gap           marker: unlocatable
+//!        an FPDU begins here  FPDUs handed up      an FPDU tail, or small
+//!        and is not whole     out of order         FPDUs before the first
+//!                                                  marker: unlocatable
 //! ```
 //!
 //! TCP offers a byte, with each retransmission, until the receiver takes it. An FPDU is handed up to DDP as soon as it

@@ -28,7 +28,8 @@ pub unsafe extern "C" fn ibv_query_device(
     })
 }
 
-/// Returns the extended attributes of a device, of which the caller's structure has the first `size` bytes.
+/// Stores the extended attributes of a device: the first `size` bytes, because the caller's structure may be older and
+/// shorter.
 pub(crate) unsafe extern "C" fn query_device_ex(
     context: *mut ibv_context,
     input: *const ibv_query_device_ex_input,
@@ -68,7 +69,7 @@ pub unsafe extern "C" fn ibv_query_port(
     unsafe { query_port_ex(context, port, attr, size) }
 }
 
-/// Returns the attributes of a port, of which the caller's structure has the first `size` bytes.
+/// Stores the attributes of a port: the first `size` bytes.
 pub(crate) unsafe extern "C" fn query_port_ex(
     context: *mut ibv_context,
     port: u8,
@@ -120,7 +121,7 @@ pub unsafe extern "C" fn ibv_query_gid(
     })
 }
 
-/// Returns an entry of the GID table, of which the caller's structure has the first `size` bytes.
+/// Stores an entry of the GID table: the first `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _ibv_query_gid_ex(
     context: *mut ibv_context,

@@ -53,7 +53,7 @@ impl NewEvent {
         NewEvent { child, ..NewEvent::new(listener, RDMA_CM_EVENT_CONNECT_REQUEST, 0) }
     }
 
-    /// Adds depths of the recipient, and private data of the peer.
+    /// Sets the IRD and ORD that the receiver of the event may use, and the peer's private data.
     pub(crate) fn with(mut self, depths: Option<Depths>, mut private_data: Vec<u8>) -> NewEvent {
         private_data.truncate(MAX_PRIVATE_DATA);
         (self.depths, self.private_data) = (depths, private_data);

@@ -322,7 +322,7 @@ fn addresses_are_resolved_for_both_sides() {
     for (flags, is_passive) in [(RAI_NUMERICHOST, false), (RAI_NUMERICHOST | RAI_PASSIVE, true)] {
         let (code, found) = resolve(Some(c"10.1.2.3"), flags, 0);
         assert_eq!(code, 0);
-        // SAFETY: a result of the library.
+        // SAFETY: the call returned 0, so `found` is a valid list until `rdma_freeaddrinfo`.
         let info = unsafe { &*found };
         let (address, other) = match is_passive {
             true => (info.ai_src_addr, info.ai_dst_addr),

@@ -1,5 +1,5 @@
-//! DPDK's runtime directory, which holds its telemetry socket. The default of an unprivileged user
-//! is `/tmp/dpdk`, a name that any user of the host can create first.
+//! DPDK's runtime directory, which contains the telemetry socket. The default for unprivileged users is `/tmp/dpdk`, a
+//! name that any user of the host can create first.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;

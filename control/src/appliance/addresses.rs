@@ -1,7 +1,8 @@
 //! The addresses of a peer in an active open: addresses that remain to be tried, and the failures of earlier addresses.
 //!
 //! Addresses are tried in sequence. Each address except the last has an equal share of the remaining time, at most 5 s.
-//! Parallel attempts 250 ms apart, as in RFC 8305, would fail at a region that only one stream can use at a time.
+//! Parallel attempts 250 ms apart (RFC 8305) are not used: if the peer's region admits one stream at a time, they would
+//! block each other.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -22,7 +23,7 @@ pub(super) struct Candidate {
     pub(super) interface: InterfaceId,
 }
 
-/// The addresses that follow the current address, and the failures so far.
+/// Addresses that remain to be tried, and the failures so far.
 #[derive(Debug, Default)]
 pub(super) struct Addresses {
     remaining: VecDeque<Candidate>,

@@ -1,4 +1,4 @@
-//! Reports of failed passive handshakes to the operator.
+//! Reports failed passive handshakes to the operator.
 
 use std::net::SocketAddr;
 use std::time::Instant;

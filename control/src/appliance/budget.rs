@@ -5,10 +5,11 @@
 //!   | buffers and streams, reserved | regions | jobs |  free  |
 //! ```
 //!
-//! The ceiling is `limits.memory`, or a share of the machine's memory without packet pools. The bounds of the workers'
-//! buffers and the memory of `limits.streams` streams per worker are reserved from the start. If their sum exceeds half
-//! of the ceiling, the bounds of the buffers are lowered, but their total not below an eighth of the ceiling. A region
-//! or job is charged before its memory is mapped. The charge ends with the last handle to the memory.
+//! The ceiling is `limits.memory`, or a share of the machine's memory, packet pools excluded. The bounds of the
+//! workers' buffers and the memory of `limits.streams` streams per worker are reserved from the start. If their sum
+//! exceeds half of the ceiling, the bounds of the buffers are scaled down, in total to not less than an eighth of the
+//! ceiling. A region or job is charged before its memory is mapped. The charge ends when the last handle to the memory
+//! is dropped.
 //!
 //! A region is charged with its whole size, because all its pages are populated when it is created. Its memory is
 //! private, or a memfd if it is shared. Regions in reserved hugepages are not charged, because the machine's memory
@@ -27,8 +28,8 @@ use dataplane::memory::{self, Maps};
 /// Ceiling without `limits.memory`, in percent of this appliance's share of the machine's memory.
 const DEFAULT_PERCENT: u64 = 75;
 /// Memory of a stream without its buffers, bytes. In the worker: about 1 KiB, and at most 416 bytes of recorded TCP or
-/// SCTP events. In the control thread: a copy of these, and about 100 bytes per event of the flight recorder. A stream
-/// whose posts fail repeatedly may need up to 14 KiB: 32 events with sentences of 240 bytes.
+/// SCTP events. In the control thread: a copy of these events, and about 100 bytes per event of the flight recorder. A
+/// stream whose posts fail repeatedly may need up to 14 KiB: 32 events with sentences of 240 bytes.
 const STREAM_BYTES: u64 = 4096;
 const PAGE: u64 = 4096;
 // `ddpd check` predicts the number of mappings with the constants of `config`, which must equal those of `memory`.
@@ -70,7 +71,7 @@ pub struct Budget {
 struct Inner {
     host_memory: Option<HostMemory>,
     workers: usize,
-    /// Bounds of all workers' buffers together, bytes. Fixed at the start.
+    /// Sum of the bounds of all workers' buffers, bytes. Fixed at the start.
     buffers: u64,
     /// Memory reserved for streams, all workers together, bytes.
     streams: AtomicU64,
@@ -309,13 +310,13 @@ fn scaled(limits: &Limits, workers: usize, max_bytes: u64) -> Buffers {
     }
 }
 
-/// Returns the ceiling, and false if it is a share of the machine's memory. A default of 1 MiB or more is rounded down
-/// to whole MiB.
+/// Returns the ceiling in bytes, and false if it is a share of the machine's memory. A share of 1 MiB or more is
+/// rounded down to whole MiB.
 fn ceiling(host_memory: Option<&HostMemory>, key: Option<u64>) -> (u64, bool) {
     let Some(host_memory) = host_memory else { return (key.unwrap_or(u64::MAX), true) };
     let rest =
         host_memory.machine.bytes.saturating_sub(host_memory.pools) / host_memory.appliances.max(1);
-    // A key above the machine's memory is ignored.
+    // `limits.memory` above the machine's memory is ignored.
     if let Some(key) = key.filter(|&key| key <= host_memory.machine.bytes) {
         return (key, true);
     }

@@ -111,7 +111,8 @@ struct Reloads {
     lines: ValueLines,
 }
 
-/// The control thread's state. Routes inputs to its parts, and results between them.
+/// The control thread's state. Passes inputs to its parts, such as streams, regions and jobs, and results from one part
+/// to another.
 pub struct Core {
     env: Env,
     utilization: Utilization,
@@ -186,8 +187,8 @@ impl Core {
         self.env.commands(worker)
     }
 
-    /// Returns true if the workers have answered all commands and IPsec is ready. After the start, all configured
-    /// regions and listeners are then in place.
+    /// Returns true if the workers have answered all commands and IPsec is ready. At the start, this means that the
+    /// workers have all configured regions and listeners.
     pub fn is_set_up(&self) -> bool {
         self.env.is_answered() && self.env.ipsec.is_ready()
     }
@@ -197,7 +198,8 @@ impl Core {
         self.env.poll_load()
     }
 
-    /// Returns sources of further descriptors to poll: the socket to the kernel's IPsec, and the attach server.
+    /// Returns the sources of further descriptors to poll: the netlink socket of the kernel's IPsec, and the attach
+    /// server.
     pub fn fds(&self) -> (Option<BorrowedFd<'_>>, &shm::Server) {
         (self.env.ipsec.fd(), &self.env.shm)
     }
@@ -639,7 +641,7 @@ impl Core {
             Continuation::Program(id, step) => self.resume_program(id, step, result),
             Continuation::Sas { found, answer } => self.on_sas(&found, answer),
             Continuation::SaUsage(found) => self.on_sa_usage(&found),
-            // These tickets are answered by events other than `Done`.
+            // Events other than `Done` answer these tickets.
             Continuation::Connected(_)
             | Continuation::Posted { .. }
             | Continuation::ProgramConnect(_) => self.env.tally.unexpected_events += 1,

@@ -7,9 +7,9 @@ use config::{PortKind, PortSection};
 /// Conditions for binding a port again after its Linux interface was recreated.
 #[derive(Clone, Copy)]
 pub(super) struct Rebinding {
-    /// The port's driver can bind it again.
+    /// True if the port's driver can bind the interface again.
     pub(super) is_supported: bool,
-    /// The host's kernel uses the port through a TAP, which has the link-layer address of the old interface.
+    /// True if the host's kernel uses the port through a TAP, which has the link-layer address of the old interface.
     pub(super) is_shared: bool,
 }
 

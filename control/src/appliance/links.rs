@@ -2,7 +2,8 @@
 //!
 //! Some drivers do not report changes, so links are polled at [`POLL_INTERVAL`]. TCP alone would detect a lost link
 //! late: a sender after `tcp.user_timeout`, a receiver never (RFC 9293 §3.8.4: keepalives are off by default). The
-//! receiver's region would stay bound to an unreachable peer. Streams end after the port's `link_down_timeout`.
+//! receiver's region would stay bound to an unreachable peer. Therefore streams end after the port's
+//! `link_down_timeout`.
 //!
 //! The same poll detects faults of a port's Linux interface; see [`device_faults`](super::device_faults).
 

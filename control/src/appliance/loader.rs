@@ -33,9 +33,9 @@ pub enum LoadTask {
     Input(Input),
     /// Reads a piece of a file, pipe or client's input.
     Fill(Fill),
-    /// Creates this many zero bytes, writable by peers, locked in memory if possible.
+    /// Creates this many bytes of zeroed memory, writable by peers, locked in memory if possible.
     Scratch(u64),
-    /// Creates this many bytes to send, whose contents do not change.
+    /// Creates this many bytes of memory to send, whose contents do not change.
     Source(u64),
     /// Writes memory to a file.
     Save {
@@ -56,8 +56,8 @@ pub enum LoadTask {
 pub const LARGE_REQUEST: u64 = 64 << 20;
 
 impl LoadTask {
-    /// Returns the bytes to create, copy or free. Returns 0 for tasks on a source, which are small: at most one piece or
-    /// ring.
+    /// Returns the bytes to create, copy or free. Returns 0 for tasks on a source, which are small: at most one piece
+    /// or ring.
     fn bytes(&self) -> u64 {
         match self {
             LoadTask::Region(section) => match (&section.backing, section.size) {
@@ -477,8 +477,8 @@ mod tests {
         assert_eq!(loaded.memory.len(), 100);
     }
 
-    /// Reads change slots and destinations of `get`, and atomics change their targets. Data sent from such memory must
-    /// be copied until acknowledged.
+    /// Region memory may change at any time: Reads write to slots and to destinations of `get`, atomics to their
+    /// targets. Data sent from region memory must therefore be copied until acknowledged.
     #[test]
     fn region_memory_is_never_stable() {
         let dir = tempfile::tempdir().unwrap();

@@ -21,7 +21,7 @@ pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) const NO_STREAM: StreamId = StreamId(u64::MAX);
 
 /// State of a request that waits for workers. The request is resumed when all workers with its ticket have answered.
-/// The comment of a variant describes the state at that time, unless a worker has refused. `Connected`,
+/// The comment of a variant states the condition that then holds, unless a worker has refused. `Connected`,
 /// `ProgramConnect` and `Posted` wait for one worker's event other than `Done`.
 pub(super) enum Continuation {
     RegionAdded {
@@ -114,8 +114,8 @@ pub(super) enum Continuation {
     ProgramConnect(PairConnect),
 }
 
-/// A step that the workers have answered. `request` is the number of the program's call that is then answered. Other
-/// numbers identify the program's objects.
+/// A step of a program's call that the workers perform. `request` is the number of the call, which is answered after
+/// the step. Other numbers identify the program's objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ProgramStep {
     /// Every worker has the program.

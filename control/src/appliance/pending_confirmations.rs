@@ -1,4 +1,4 @@
-//! Confirmations to peers that wait until their data is written to files.
+//! Confirmations to peers, which wait until the peers' data is written to files.
 //!
 //! ```text
 //!  peer's message or Write ---> dirty bytes of a region, or an appended message ---> file writer
@@ -75,8 +75,8 @@ struct PendingConfirmation {
 }
 
 impl PendingConfirmations {
-    /// Adds a confirmation that waits for `flushes`, or without them for the worker's `Event::Confirming`. A close is
-    /// placed last; other confirmations are placed before the close of their stream.
+    /// Adds a confirmation that waits for `flushes`; if that is `None`, for the worker's `Event::Confirming`. A close
+    /// is placed last; other confirmations are placed before the close of their stream.
     pub(super) fn push(
         &mut self,
         stream: StreamId,

@@ -194,7 +194,7 @@ fn open_ports(config: &Config, ports: &PortFactory) -> Result<Vec<Port>, String>
     Ok(opened)
 }
 
-/// Limits that the machine sets to this process, shared by its appliances.
+/// Limits of the machine, shared by the appliances of this process.
 #[derive(Clone)]
 struct HostLimits {
     memory: Option<HostMemory>,
@@ -295,7 +295,7 @@ fn start_one(
     report(&config, &ports, &regions);
     let (access_tally, audit) = (access.tally(), access.audit_log());
     let observers_tally = access.tally();
-    // Dropped here because it contains keys; the workers have their own copies.
+    // Dropped as soon as the workers have their copies, because it contains keys.
     drop(dataplane_config);
     let programs = serve_programs(programs, &config, &budget, &waker)?;
     let parts = CoreParts {
@@ -347,7 +347,7 @@ struct CoreParts {
     writer: Writer<Memory>,
     shm: shm::Server,
     budget: Budget,
-    /// Notes about buffers that the memory ceiling lowered, and about `limits.regions`, one sentence each.
+    /// Notes about buffer bounds that the memory ceiling lowered, and about `limits.regions`, one sentence each.
     notes: Vec<String>,
     access_tally: Arc<AccessTally>,
     audit: AuditLog,

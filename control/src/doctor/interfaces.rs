@@ -62,7 +62,7 @@ pub(super) fn addresses(host: &Host, subject: &Subject, found: &mut Vec<Finding>
 }
 
 /// Returns the findings about addresses for `ddpd check`, with the sentences of `ddpd doctor`. Interfaces with `host`
-/// are omitted: their addresses belong on the TAP, and `ddpd check` reports them on other devices separately.
+/// are omitted: their addresses belong on the TAP, and another check of `ddpd check` finds them on other devices.
 pub(super) fn check_addresses(host: &Host, config: &Config) -> Vec<MachineFinding> {
     let error = |interface: &InterfaceSection, message: String| ConfigError {
         file: config.file.clone(),

@@ -74,8 +74,8 @@ fn check_device(
     );
 }
 
-/// Returns the command that turns off the offloads in `on` at the port's own interface. It names no other offload,
-/// because the device may lack it.
+/// Returns the command that turns off the offloads in `on` at the port's own interface. The command names no other
+/// offload, because the device may lack it.
 fn own_command(device: &str, on: &[&str]) -> String {
     let short = |name: &str| match name {
         "generic-receive-offload" => "gro off",
@@ -179,7 +179,7 @@ mod tests {
         tree.file("made-up/link-netnsid/v0", "");
         interface(&tree, "v1", "5\n", "4\n");
         let subject = subject("count = 1", PACKET, "");
-        // The other end's number equals its own, or that of another local veth.
+        // The interface index of the other end equals that of this end, or that of another local veth.
         for (own, link) in [("4\n", "4\n"), ("4\n", "5\n")] {
             interface(&tree, "v0", own, link);
             let found = tree.run(&subject, check);

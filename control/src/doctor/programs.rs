@@ -17,9 +17,9 @@ const MEMORY: Check = Check(
     "Memory of programs that is not locked may be paged out, and a worker waits for the disk.",
 );
 
-/// Permission of users other than the owner and the group to pass a directory.
+/// Search permission for a directory: users other than the owner and the group.
 const OTHERS_PASS: u32 = 0o001;
-/// Permission of the owner's group to pass a directory.
+/// Search permission for a directory: the group.
 const GROUP_PASSES: u32 = 0o010;
 
 /// Checks the directories above the socket of each `[programs]`.
@@ -46,7 +46,7 @@ fn check_socket(host: &Host, config: &Config) -> Option<Finding> {
         let seen = format!("{socket}, for root and the user of ddpd: programs.allow is empty");
         return Some(SOCKET.ok(seen));
     }
-    // A user must pass each directory above the socket, whatever the mode of the socket.
+    // A user needs search permission for each directory above the socket, whatever the mode of the socket.
     for directory in parent.ancestors().filter(|path| path.parent().is_some()) {
         let mode = match host.path(directory).metadata() {
             Ok(metadata) => metadata.mode(),

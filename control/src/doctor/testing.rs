@@ -57,7 +57,7 @@ impl Tree {
     }
 }
 
-/// Builds an appliance with these workers and this port, one interface and `more`.
+/// Returns an appliance's configuration with these workers, this port, one interface, and `more`.
 pub(super) fn subject(workers: &str, port: &str, more: &str) -> Subject {
     let text = format!(
         "[workers]\n{workers}\n[[port]]\nname = \"p0\"\n{port}\n[[interface]]\nname = \"lan\"\nport = \"p0\"\n\

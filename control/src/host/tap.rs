@@ -32,7 +32,7 @@ impl Tap {
         if exists {
             return Err(format!("there is a device {name} already: name another with host_name"));
         }
-        // Down until its link-layer address is set, because the kernel derives an IPv6 address from that address.
+        // The device is down until its link-layer address is set, because the kernel derives an IPv6 address from it.
         let device = DeviceBuilder::new().name(name).layer(Layer::L2).enable(false).build_sync();
         let device = device.map_err(|error| {
             let what = "cannot make the TAP (it takes CAP_NET_ADMIN and /dev/net/tun)";

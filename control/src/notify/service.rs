@@ -1,8 +1,8 @@
 //! The state of all appliances of the process, as reported to the service manager.
 //!
 //! `READY=1` is sent once all appliances serve. `RELOADING=1` is sent when a reload begins, and `READY=1` when the last
-//! reload has ended. `STOPPING=1` is sent once all appliances are ending. Each of these includes `STATUS=`. If only its
-//! numbers change, `STATUS=` is sent at most once a second.
+//! reload has ended. `STOPPING=1` is sent once all appliances are ending. Each of these messages includes the status
+//! line, `STATUS=`. If only numbers in the status line change, it is sent at most once a second.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -16,7 +16,7 @@ pub enum SendOutcome {
     Full,
 }
 
-/// Socket for messages to the manager. Without a manager they are dropped.
+/// Socket for messages to the manager. Without a manager, messages are dropped.
 #[derive(Debug)]
 pub struct Socket {
     /// Socket and address; without an address the socket is connected.

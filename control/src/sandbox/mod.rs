@@ -1,7 +1,7 @@
 //! The sandbox: the process drops privileges to limit the damage of an exploited bug.
 //!
-//! Capabilities, no-new-privileges, Landlock and seccomp are attributes of threads, inherited from the creator. DPDK
-//! creates threads, hence this order:
+//! Capabilities, no-new-privileges, Landlock and seccomp are attributes of threads. A new thread inherits them from its
+//! creator. DPDK creates threads, hence this order:
 //!
 //! ```text
 //!  main thread, before any other:  capabilities, no_new_privs, Landlock         [`Sandbox::enter`]

@@ -1,4 +1,5 @@
-//! Drops the capabilities that the configuration does not need from the calling thread. New threads inherit its set.
+//! Drops the capabilities that the configuration does not need from the calling thread. Its new threads inherit the
+//! rest.
 
 use std::path::Path;
 

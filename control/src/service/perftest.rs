@@ -24,10 +24,10 @@
 //! | Sends, client's address page-aligned | latency of Sends: the server sends each message back |
 //! | ten control messages, then silence | latency of Writes: the server writes first, then answers each Write |
 //!
-//! *Pairing data and control streams.* The server delays two answers. It delays the answer to message 5 until no other
-//! client of the host is opening its data stream. It delays the answer to message 6 until the data stream is
-//! identified: the only stream of that host that was opened after the answer to message 5 and has not sent a version. A
-//! client must open its data stream within [`OPENING_TIMEOUT`], so that it does not block other clients of its host.
+//! *Pairing data and control streams.* The server delays two answers. It answers message 5 when no other client of the
+//! host is opening its data stream. It answers message 6 when the data stream is identified: the only stream of that
+//! host that was opened after the answer to message 5 and has not sent a version. A client must open its data stream
+//! within [`OPENING_TIMEOUT`], so that it does not block other clients of its host.
 
 pub mod client;
 #[cfg(test)]
@@ -50,7 +50,7 @@ const OPENING_TIMEOUT: Duration = Duration::from_secs(10);
 const MEMORY_MESSAGE_LEN: usize = 56;
 /// Length of the first control message, bytes.
 const VERSION_MESSAGE_LEN: usize = 16;
-/// Alignment of perftest's data buffers, bytes. Its credit counter is not aligned to it.
+/// Alignment of perftest's data buffers, bytes. perftest's credit counter is not page-aligned.
 const PAGE: u64 = 4096;
 /// Maximum number of unacknowledged answers in the write latency test. perftest waits for each answer before it writes
 /// again, so it never has more than one.

@@ -6,7 +6,7 @@
 //!            32 slots of the ring u64 | 40 zero u64 | 48 (refusals only) a sentence, to end-of-file
 //! ```
 
-/// Maximum request, bytes, including the line end.
+/// Maximum length of a request, bytes, including the line end.
 pub const MAX_REQUEST: usize = ddp::advert::MAX_NAME + 1;
 /// Length of a reply without a sentence, bytes.
 pub const REPLY_LEN: usize = 48;

@@ -158,8 +158,8 @@ impl Core {
         taken.map(Some).map_err(|reason| Refusal::new(RefusalKind::NoMemory, reason))
     }
 
-    /// Binds exclusive regions to the stream. First clears regions with data of earlier streams that this stream could
-    /// read.
+    /// Binds exclusive regions to the stream. First clears those that contain data of earlier streams, if this stream
+    /// could read the data.
     fn clear_and_bind(&mut self, id: StreamId, exclusive: Vec<String>, rdmap: bool) {
         let dirty = self.regions.dirty_ranges(&exclusive, rdmap);
         if dirty.is_empty() {
@@ -250,8 +250,8 @@ impl Core {
     }
 }
 
-/// Returns the ULP that a request states, if any. A request with revision 2 or with ORD and IRD is RDMAP's (RFC 6581).
-/// Any other request states the ULP only in an advertisement in its private data.
+/// Returns the ULP that a request states, if any. A request with MPA revision 2, or with IRD and ORD (RFC 6581), is
+/// from an RDMAP peer. Any other request states the ULP only in an advertisement in its private data.
 fn ulp_of_request(
     revision: Option<Revision>,
     enhanced: bool,

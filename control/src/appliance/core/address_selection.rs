@@ -14,7 +14,7 @@ use crate::appliance::addresses::{Addresses, Candidate};
 use crate::appliance::env::Context;
 use crate::appliance::links::Links;
 
-/// Refuses a request with too many addresses, with port 0, or without an address that another host can have.
+/// Refuses a request with too many addresses, with port 0, or in which no address can be that of another host.
 pub(super) fn check_addresses(spec: &ConnectSpec) -> Result<(), ApiError> {
     let number = spec.addresses().count();
     if number > ConnectSpec::MAX_ADDRESSES {
@@ -103,7 +103,8 @@ fn find_route(
     // The longest prefix is preferred; among equal prefixes, the first interface.
     let best = reached.iter().max_by_key(|(_, at, reach)| (reach.prefix_len, Reverse(at.0)));
     let owner = reached.iter().find(|(section, ..)| has_address(section, ip));
-    // The other end of a `ring` has its address in this appliance, too, and is reached over the ring.
+    // Both ends of a `ring` may have addresses in this appliance. The address of the other end is reached over the
+    // ring.
     let best = match (best, owner) {
         (Some(best), Some(owner)) if !is_on_ring(facts, best.0) => Some(owner),
         (best, _) => best,
@@ -127,7 +128,7 @@ fn find_route(
 
 /// Returns the local address with which a worker connects to `remote` through an interface: an address of this
 /// appliance itself, else the address whose prefix contains the next hop, else the first of the same family. `None`
-/// without such an address. The addresses do not include the link-local address that a worker derives.
+/// without such an address. Link-local addresses that a worker derives are not considered.
 pub(super) fn source_for(interface: &InterfaceSection, remote: IpAddr) -> Option<IpAddr> {
     if has_address(interface, remote) {
         return Some(remote);

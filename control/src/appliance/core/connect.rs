@@ -42,7 +42,7 @@ impl Core {
         self.open(spec, Purpose::Keep(answer), false, now);
     }
 
-    /// Opens a stream for `purpose`, which also receives a failure.
+    /// Opens a stream. `purpose` receives the stream or the failure.
     pub(super) fn open(
         &mut self,
         spec: ConnectSpec,

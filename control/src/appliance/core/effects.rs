@@ -102,8 +102,8 @@ impl Core {
         self.with_jobs(now, |jobs, env, out| jobs.begin(env, task, stream, &regions, now, out));
     }
 
-    /// Returns the address of a job's peer: of the stream to open, or of an existing stream that the job may use.
-    /// `rdmap`: true if an existing stream must be an RDMAP stream.
+    /// Returns the address of a job's peer: the address to connect to, or the remote address of an existing stream that
+    /// the job may use. `rdmap`: true if an existing stream must be an RDMAP stream.
     pub(super) fn peer_of(&self, via: &Via, rdmap: bool) -> Result<String, ApiError> {
         match via {
             Via::Connect(spec) => check_spec(spec).map(|()| spec.remote.to_string()),
@@ -144,8 +144,9 @@ impl Core {
         self.streams.close_if_answered(&mut self.env, stream);
     }
 
-    /// Handles the result of a service's operation. A failure ends the stream. After a success, `after` selects:
-    /// nothing follows, the receive buffer is reposted, or the service continues after its Read or Write.
+    /// Handles the result of a service's operation. A failure ends the stream. After a success, `after` selects the
+    /// next step: none, a repost of the receive buffer, or a notification of the service that its Read or Write is
+    /// complete.
     fn on_service_posted(
         &mut self,
         id: StreamId,

@@ -166,7 +166,8 @@ impl Core {
         self.programs.connect(&mut self.env, id, request, target, worker, connect)
     }
 
-    /// Returns the local address of connections to a peer: `local`, or the address that the worker of a connect chooses.
+    /// Returns the local address of connections to a peer: `local`, or the address that a worker would choose for a
+    /// connect.
     fn route_for_program(&self, remote: IpAddr, local: Option<IpAddr>) -> Result<IpAddr, Refusal> {
         let (remote, local) = (remote.to_canonical(), specified(local));
         // The route does not depend on the port.
@@ -184,7 +185,7 @@ impl Core {
         })
     }
 
-    /// Returns the name of the interface with an address; `None` without an address.
+    /// Returns the name of the interface that has the address `local`; `None` if `local` is `None`.
     fn interface_name(&self, local: Option<IpAddr>) -> Result<Option<String>, Refusal> {
         let Some(ip) = local else { return Ok(None) };
         let interface = self.interface_of_address(ip).ok_or_else(|| {
@@ -509,7 +510,7 @@ fn transport_of(transport: Transport) -> config::Transport {
     }
 }
 
-/// Returns IRD and ORD as the MPA or SCTP start-up negotiated them; `None` if it did not.
+/// Returns the IRD and ORD that MPA or SCTP startup has negotiated; `None` without negotiation.
 fn negotiated_depths(params: &StreamParams) -> Option<Depths> {
     let agreed = match params {
         StreamParams::Tcp(params) => params.agreed,

@@ -20,7 +20,7 @@ pub(super) struct KeyText {
 }
 
 impl KeyText {
-    /// Returns true if both have the same encryption key.
+    /// Returns true if both have the same encryption key; false if they have none.
     pub(super) fn is_same_key(&self, other: &KeyText) -> bool {
         !self.encryption.is_empty() && self.encryption == other.encryption
     }

@@ -151,8 +151,8 @@ impl Atomics {
 }
 
 /// Checks the alignment: targets of atomic operations are 64-bit aligned (RFC 7306 §5). TOs of an advertised region
-/// either are addresses or count from an aligned start. A target is therefore certainly misaligned only if neither its
-/// TO nor its offset is aligned. The peer checks a bare TO.
+/// either are addresses or count from an aligned start. A target in a region is therefore certainly misaligned only if
+/// neither its TO nor its offset is aligned. A target given by STag and TO is checked by the peer.
 fn check_alignment(target: &RemotePlace, to: u64) -> Result<(), ApiError> {
     match target {
         RemotePlace::Region { name, offset }

@@ -7,14 +7,14 @@
 //! ```
 //!
 //! Connecting opens the streams in sequence. Staging creates the local memory of writes and reads, and registers it for
-//! each stream. In Running the workers post messages on their own. In Stopping posted messages complete, then the
-//! streams are closed. Progress is checked every 5 s; without progress, or after a minute, the run fails. After an
-//! error or a cancellation the streams are reset.
+//! each stream. In Running, the workers post messages without the control thread. In Stopping, the posted messages
+//! complete, then the streams are closed. The run fails if Stopping lasts longer than a minute, or if a check every 5 s
+//! finds no progress. After an error or a cancellation the streams are reset.
 //!
 //! The results are from the workers' reports at the end of the run. Until then the workers' counters show the progress.
 //!
-//! All bounds are in [`limits`]. A run needs as much local memory as it uses of the peer's region, and per stream one
-//! message and a histogram of about 200 KiB. The newest [`MAX_RUNS`] runs are kept.
+//! All bounds are in [`limits`]. The local memory of a run has the length of the part of the peer's region that it
+//! uses. Each stream adds one message and a histogram of about 200 KiB. The newest [`MAX_RUNS`] runs are kept.
 
 mod connects;
 mod limits;

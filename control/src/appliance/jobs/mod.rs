@@ -451,8 +451,8 @@ impl Jobs {
         all.into_iter().flatten().min()
     }
 
-    /// Fails operations whose time limit has expired. While its stream is being opened, an operation fails with the
-    /// open, which has the same limit.
+    /// Fails operations whose time limit has expired. An operation whose stream is still being opened fails with the
+    /// open, which has the same time limit.
     pub(super) fn expire_limits(&mut self, now: Instant, out: &mut Effects) {
         for Limit { time_limit: within, task, .. } in self.limits.expired(now) {
             let within = seconds(within);

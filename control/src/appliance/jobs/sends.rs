@@ -17,7 +17,7 @@ use crate::appliance::pending::{Task, stream_ended_error};
 pub(super) struct Sends {
     pending: BTreeMap<u64, PendingSend>,
     next: u64,
-    /// Number of posts and acknowledgements so far, which orders the sends.
+    /// Number of posts and acknowledgements so far. Gives the sends their order.
     steps: u64,
     /// Times from posting a message to its reply, nanoseconds.
     pub(super) echoes: Durations,

@@ -61,17 +61,17 @@ impl ListenerIndex {
         self.names.get(name).copied()
     }
 
-    /// Returns all listeners in the order of their names.
+    /// Returns all listeners, ordered by name.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&String, ListenerId)> {
         self.names.iter().map(|(name, &id)| (name, id))
     }
 
-    /// Returns the listeners whose names are greater than `after`, in the order of their names.
+    /// Returns the listeners whose names are greater than `after`, ordered by name.
     pub(super) fn after(&self, after: Option<&str>) -> impl Iterator<Item = ListenerId> {
         self.names.after(after).map(|(_, &id)| id)
     }
 
-    /// Returns the names of the listeners that list a region, in order.
+    /// Returns the names of the listeners that list a region, sorted.
     pub(super) fn of_region(&self, region: &str) -> impl Iterator<Item = &String> {
         self.by_region.get(region).into_iter().flatten()
     }

@@ -1,9 +1,9 @@
 //! Listeners: their state at all workers, credits, limits and protection domains.
 //!
-//! *Protection domains.* A listener's streams may use all its regions, so these are in one domain. Listeners that share
-//! a region share its domain. A region that no listener lists has its own domain. When a listener lists it, the region
-//! moves to the listener's domain in the same step that starts the listener. A listener whose regions are in use in two
-//! domains is refused.
+//! *Protection domains.* A listener's streams may use all its regions, so its regions are in one domain. Listeners that
+//! share a region share its domain. A region that no listener lists has its own domain. When a listener lists it, the
+//! region moves to the listener's domain in the same step that starts the listener. A listener whose regions are in use
+//! in two domains is refused.
 //!
 //! *Credits.* Each worker has a share of `limits.pending` as credits for handshakes. A credit returns to the worker
 //! when the control thread has admitted the stream, or when a rejected stream has ended. The control thread admits a
@@ -66,7 +66,7 @@ impl Listeners {
         self.index.iter().map(|(name, _)| name.clone()).collect()
     }
 
-    /// Returns the listeners that are not removed, in the order of their names.
+    /// Returns the listeners that are not removed, ordered by name.
     fn current(&self) -> impl Iterator<Item = &Listener> {
         self.index.iter().filter_map(|(_, id)| self.all.get(&id))
     }
@@ -75,7 +75,7 @@ impl Listeners {
         self.all.get(&self.index.get(name)?)
     }
 
-    /// Returns the listeners that list the region, in the order of their names.
+    /// Returns the listeners that list the region, ordered by name.
     fn of_region(&self, region: &str) -> impl Iterator<Item = &Listener> {
         self.index.of_region(region).filter_map(|name| self.by_name(name))
     }

@@ -7,8 +7,8 @@
 //!  free --Incoming, AddStag--> in use --Closed, RemoveStag--> (all workers have released it) --Clear--> free
 //! ```
 //!
-//! A slot is cleared before it is used again, after all workers have released it. So a stream sees no bytes of another
-//! stream, and no late bytes of an ended stream reach the next one.
+//! A slot is cleared before it is used again, after all workers have released it. A stream therefore reads no bytes of
+//! another stream, and late Writes of an ended stream do not reach the next one.
 
 use config::ListenerSection;
 

@@ -154,7 +154,7 @@ impl Programs {
         self.sessions.as_ref().map(|sessions| &sessions.inbox.settings)
     }
 
-    /// Refuses a program, or begins to attach it: sends it to all workers.
+    /// Refuses a program, or begins to attach it: commands all workers to add it.
     pub(super) fn attach(
         &mut self,
         env: &mut Env,
@@ -276,7 +276,7 @@ impl Programs {
         }
     }
 
-    /// Handles a call other than `Route`, `Connect` and `Listen`, which the core handles. Returns the changes of streams.
+    /// Handles a call other than `Route`, `Connect` and `Listen`, which the core handles. Returns the stream changes.
     pub(super) fn call(
         &mut self,
         env: &mut Env,

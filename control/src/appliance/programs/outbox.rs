@@ -12,7 +12,7 @@ use verbs_session::socket::{SessionSocket, SocketError};
 
 use crate::waker::Waker;
 
-/// Maximum number of unanswered calls. The session's thread then reads no further call.
+/// Maximum number of unanswered calls. The session's thread reads no further call while this many are unanswered.
 pub(super) const MAX_UNANSWERED: usize = 1024;
 
 /// The sending side of a session.

@@ -141,8 +141,8 @@ impl Programs {
         Ok(())
     }
 
-    /// Removes a region, unless memory windows are bound to it. If a QP binds a window in the meantime, the window ends
-    /// with the region.
+    /// Removes a region, unless memory windows are bound to it. A window that a QP binds after this check becomes
+    /// invalid with the region.
     pub(super) fn on_region_checked(
         &mut self,
         env: &mut Env,

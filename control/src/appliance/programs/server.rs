@@ -31,7 +31,8 @@ use super::session::Session;
 use crate::appliance::budget::Budget;
 use crate::waker::Waker;
 
-/// Connections accepted beyond `programs.programs`, so that these programs receive a refusal with its reason.
+/// Connections accepted beyond `programs.programs`, so that the programs beyond the limit receive a refusal with a
+/// reason.
 const MORE_CONNECTIONS: usize = 16;
 /// Wait after a failed poll(2).
 const POLL_RETRY: Duration = Duration::from_millis(10);

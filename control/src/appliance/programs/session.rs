@@ -17,7 +17,7 @@ use super::outbox::{Interest, Outbox};
 use super::prepare::Preparer;
 use crate::waker::Waker;
 
-/// Time from the connection to an accepted hello, after which the session ends.
+/// Time-out of the hello. A session without an accepted hello ends after this time.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A session and its thread's state.

@@ -111,8 +111,8 @@ impl Regions {
         ApiError::conflict(sentence)
     }
 
-    /// Releases the exclusive regions of a stream that a client closes. They become available once no worker lets the
-    /// stream write to them, even if its peer never responds.
+    /// Releases the exclusive regions of a stream that a client closes. They become available once all workers have
+    /// unbound them, even if the stream's peer never responds.
     pub(in crate::appliance) fn free(&self, env: &mut Env, names: &[String], stream: StreamId) {
         let is_bound = |name: &&String| {
             let region = self.regions.get(*name);

@@ -1,5 +1,5 @@
-//! Protection domains. A listener's streams may use all its regions, so these are in one domain. Listeners that share a
-//! region share its domain. A region has its own domain until a listener lists it.
+//! Protection domains. A listener's streams may use all its regions, so its regions are in one domain. Listeners that
+//! share a region share its domain. A region has its own domain until a listener lists it.
 
 use std::collections::HashMap;
 use std::time::Instant;

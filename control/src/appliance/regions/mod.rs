@@ -141,7 +141,7 @@ impl Regions {
         }
     }
 
-    /// Checks that a region can be added. Its memory may still be unavailable later.
+    /// Checks that a region can be added. The creation of its memory may still fail.
     pub(super) fn check_addition(
         &self,
         env: &Env,
@@ -411,9 +411,9 @@ impl Regions {
         }
     }
 
-    /// Changes the access of peers to all or part of the access at registration. More access is refused: exclusive use
-    /// and copying of sent data depend on the registered access (RFC 5041 §8.3.1 (5)). The client is answered when
-    /// every worker has applied the access.
+    /// Changes the access of peers. The new access must be part of the registered access, because exclusive use and
+    /// copying of sent data depend on the registered access (RFC 5041 §8.3.1 (5)). The client is answered when every
+    /// worker has applied the access.
     pub(super) fn set_access(
         &mut self,
         env: &mut Env,
@@ -518,7 +518,8 @@ impl Regions {
         }
     }
 
-    /// Completes the removal of a region whose file is written. Files of listeners' queues are only checked for errors.
+    /// Completes the removal of a region whose file is written. The file of a listener's queue is only checked for
+    /// errors.
     pub(super) fn on_file_closed(
         &mut self,
         env: &mut Env,

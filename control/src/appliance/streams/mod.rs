@@ -69,7 +69,7 @@ pub(super) struct Streams {
     /// Streams in their settling time: the end of that time, the stream, and the purpose that starts then. The earliest
     /// end is first.
     settling: VecDeque<(Instant, StreamId, Purpose)>,
-    /// Messages refused by streams that are ending. Their posters wait for the cause of the end.
+    /// Messages refused by streams that are ending. Their failure is reported when the cause of the end is known.
     refused: RefusedPosts,
     stalls: Stalls,
     /// Untagged messages that are being appended to files.

@@ -220,7 +220,7 @@ fn own_addresses_are_reached_through_their_interface() {
     assert_eq!(attempts(&mut ring, connect_spec(&[own])).0, [(own.to_owned(), 0)]);
     let named = ConnectSpec { interface: Some("back".into()), ..connect_spec(&[own]) };
     assert_eq!(attempts(&mut ring, named).0, [(own.to_owned(), 1)]);
-    // Other ports lead to other networks.
+    // Ports other than rings lead to other networks, so the appliance's own address is reached through its interface.
     let wire = peers.replace("kind = \"ring\"\nlink = \"l\"", "kind = \"tap\"\ndevice = \"t\"");
     let wire = wire.replacen("\"t\"", "\"u\"", 1);
     let mut wire = bench_with(&wire);

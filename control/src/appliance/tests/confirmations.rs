@@ -338,7 +338,7 @@ fn only_streams_writing_files_delay_confirmations() {
         accepted.expect("it is accepted")
     };
     assert!(holds(&mut queue("DIR/queue"), 5));
-    // While another stream holds the region, a new stream does not write to its file.
+    // While another stream holds the region, a new stream does not write to the region's file.
     let mut bench = region("close");
     assert!(!holds(&mut bench, 5), "another stream has the region");
     bench.close_stream(1, CloseReason::PeerShutdown);

@@ -307,8 +307,8 @@ fn large_file_is_put_through_bounded_memory() {
     assert_eq!((bytes, job(&mut bench, id).acknowledged), (len, len));
     bench.close_stream(5, CloseReason::LocalShutdown);
     assert_eq!(bench.budget.info().jobs, before, "its memory is free again");
-    // A file of 1 TiB, mostly a hole, needs no more memory. It does not fit into the region, which is detected before
-    // it is read.
+    // A file of 1 TiB, mostly a hole, needs no more memory. The job detects before the first read that the file is
+    // longer than the region.
     std::fs::File::options().write(true).open(&file).unwrap().set_len(1 << 40).unwrap();
     let id = put_file(&mut bench, file, target(0), MpaChoice::default());
     connect(&mut bench);

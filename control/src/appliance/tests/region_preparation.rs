@@ -101,7 +101,7 @@ fn region_removal_is_answered_after_memory_is_freed() {
     assert!(answer(&mut removed).is_ok());
 }
 
-// A small region needs no new mapping while a mapping of its size has room; a larger or shared region always does.
+// Small regions of one size share a mapping while it has room. A larger or shared region always needs a new mapping.
 #[test]
 fn regions_beyond_the_bound_of_mappings_are_refused() {
     let mut bench = bench_with_maps(BASIC, Maps::new(4));

@@ -74,7 +74,7 @@ impl Run {
         self.streams.iter_mut().find(|part| part.id == stream)
     }
 
-    /// Returns STag and TO in the peer's memory for the newest stream. For the first stream it also sets `window`.
+    /// Returns STag and TO in the peer's memory for the newest stream. For the first stream, also sets `window`.
     pub(super) fn locate_target(
         &mut self,
         regions: &[Advertised],

@@ -1,5 +1,6 @@
-//! Usage of the congestion window. An unfilled window does not grow (RFC 7661 §4.3, RFC 9438 §5.8), and is reduced to
-//! the used part after a while (RFC 2861 §3).
+//! Usage of the congestion window. A window that is not full does not grow (RFC 7661 §4.3, RFC 9438 §5.8). After each
+//! retransmission time-out without a full window, congestion control reduces the window towards the used part (RFC 2861
+//! §3).
 
 use base::{Instant, Nanos};
 
@@ -42,8 +43,8 @@ impl CwndUsage {
         self.limited || (slow_start && cwnd < 2 * self.max_flight)
     }
 
-    /// Returns the used part of a window that has not been full for `rto`, once per `rto` (RFC 2861 §3). Returns `None`
-    /// while the window limits sending. The first call only starts the clock.
+    /// Returns the used part of the window, bytes, if the window has not been full for `rto`; at most once per `rto`
+    /// (RFC 2861 §3). Returns `None` while the window limits sending. The first call only starts the clock.
     pub fn poll_underuse(&mut self, now: Instant, rto: Nanos) -> Option<u64> {
         if self.limited || now.nanos_since(self.full_at) < rto {
             return None;

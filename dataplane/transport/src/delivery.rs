@@ -26,8 +26,7 @@ pub struct Delivery {
     fack: ExtSeq,
     /// Bytes newly known to have arrived; in TCP, bytes of sequence space.
     pub bytes: u64,
-    /// The latest transmission among the segments that arrived, without ambiguous transmissions (RFC 8985 §6.2
-    /// step 2).
+    /// The latest transmission among the arrived segments, ambiguous retransmissions excluded (RFC 8985 §6.2 step 2).
     pub latest: Option<Transmission>,
     /// Highest end of a segment that arrived; at least RACK.fack before this acknowledgement.
     pub highest: ExtSeq,
@@ -120,17 +119,17 @@ impl Delivery {
         }
     }
 
-    /// Returns the round-trip time by Karn's algorithm (RFC 6298 §3): the age of the oldest segment cumulatively
-    /// acknowledged, if none of them was retransmitted. A segment that waited behind a retransmission does not measure
-    /// the path. In that case the first newly SACKed segment is measured, if there is one.
+    /// Returns the round-trip time by Karn's algorithm (RFC 6298 §3): the age of the oldest newly acknowledged segment.
+    /// If the acknowledgement covers a retransmitted segment, later segments may have waited behind it at the receiver.
+    /// The first newly SACKed segment is then measured instead; `None` without one.
     pub fn rtt(&self) -> Option<Nanos> {
         let acked = self.acked_sent_at.filter(|_| !self.ambiguous);
         let sent_at = acked.or(self.sacked_sent_at)?;
         Some(self.now.nanos_since(sent_at))
     }
 
-    /// Returns the age of the latest segment sent once that arrived: an upper bound of the path's shortest
-    /// round trip.
+    /// Returns the age of the newest arrived segment among those sent once: an upper bound of the path's shortest round
+    /// trip.
     pub fn shortest_rtt(&self) -> Option<Nanos> {
         let sent_at = self.newest_sent_at?;
         // A segment that waited at the receiver behind a retransmission is older than the path's round trip.
@@ -217,7 +216,8 @@ mod tests {
         assert_eq!(latest(Some(79), 80), sent(10, 60), "the timestamp is of an earlier one");
     }
 
-    // A retransmission reported sooner than any measured round trip was not needed; all others may have been.
+    // A retransmission reported sooner than the shortest round trip was not needed. A retransmission reported later may
+    // have been.
     #[test]
     fn resend_acked_within_min_rtt_was_not_needed() {
         let needed = |at| {

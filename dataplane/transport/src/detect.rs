@@ -1,12 +1,12 @@
 //! RACK's search for losses among the records in flight (RFC 8985 §6.2 step 5), in sequence order.
 //!
-//! Records sent once have the same order by time and by sequence number. The search therefore examines each of these
-//! records once, from left to right. Every record left of the edge has arrived, is lost, or was retransmitted.
-//! Retransmitted records are in a queue by time.
+//! Among records sent once, the order by time equals the order by sequence number. The search therefore passes each of
+//! these records once, from left to right. The *edge* is the first record not passed: every record to its left has
+//! arrived, is lost, or was retransmitted. Retransmitted records are in a queue in order of time.
 //!
 //! The edge stops at the first record that is not due yet, because later records are due later. The next search begins
-//! at the edge. To set the timer, the search examines up to `MAX_LOOKAHEAD` further records. The timer is set for the
-//! last waiting record.
+//! at the edge. To set the reordering timer, the search also examines up to `MAX_LOOKAHEAD` records beyond the edge.
+//! The timer expires when the last of these records is due, so that one search finds all of them.
 
 use std::collections::VecDeque;
 
@@ -107,7 +107,7 @@ fn detect_lost_originals(records: &mut impl InFlight, criterion: LossCriterion) 
 
 fn detect_lost_resends(records: &mut impl InFlight, criterion: LossCriterion) -> Option<Instant> {
     let mut next_search_at = None;
-    // The first `n` entries stay in the queue: the first of them is not due yet, and others may be finished.
+    // The first `n` entries remain in the queue. The first entry is not due yet; the others may be finished.
     let mut n = 0;
     while let Some(&(start, at)) = records.resend_queue().get(n).filter(|_| n <= MAX_LOOKAHEAD) {
         let live = records.find_resent(start, at);

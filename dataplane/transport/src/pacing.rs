@@ -3,10 +3,10 @@
 //! millisecond, so a full queue drops few segments of a flow together. After a late timer, the flow sends the overdue
 //! data at once, at most the data of one round trip, because the queue has drained meanwhile.
 //!
-//! If many streams share the port and the path is short, bursts are longer. Losses are repaired soon on such a path,
-//! and bursts of one segment would require serving the stream once per segment. If few streams share the port, bursts
-//! are at most an eighth of the window. With longer bursts the stream would lose its share of a full queue to a flow
-//! that sends with each acknowledgement.
+//! If many streams share the port and the path is short, bursts are longer: the short round trip repairs losses soon,
+//! and the worker serves each stream once per burst. If few streams share the port, a burst is at most an eighth of the
+//! window. With longer bursts, the stream would lose its share of a full queue to flows that send with each
+//! acknowledgement.
 
 use base::{Instant, Nanos};
 

@@ -151,7 +151,7 @@ impl Rack {
         }
     }
 
-    /// Returns RACK.reo_wnd (RFC 8985 §6.2 step 4): the time beyond a round trip that a segment may take.
+    /// Returns RACK.reo_wnd (RFC 8985 §6.2 step 4): the time after RACK.rtt until a segment counts as lost.
     fn reo_wnd(&self, recovering: bool, segs_sacked: u64, srtt: Nanos) -> Nanos {
         if !self.reordering_seen && (recovering || segs_sacked >= u64::from(DUP_THRESH)) {
             return Nanos::ZERO;

@@ -1,7 +1,7 @@
 //! The flight recorder of one connection or association: its newest [`MAX_RECORDS`] rare events. Each has the header of
 //! the segment that caused or shows the event. Payload is never recorded.
 //!
-//! A recorder without events takes eight bytes, and segments in order cost it no time. Consecutive retransmissions, or
+//! A recorder without events takes eight bytes, and segments in order add no work. Consecutive retransmissions, or
 //! probes of one kind, share a record for a minute. The shared record has the header of the first event and counts the
 //! events. Window reductions because of ECN marks also share a record: otherwise they would fill the recorder of every
 //! stream with ECN.
@@ -180,8 +180,8 @@ impl Record {
         Record { count, ..self }
     }
 
-    /// Returns how long after its first event this record, as the newest record, prevents the recorder from shrinking.
-    /// Its last counted event may have occurred up to [`COALESCE_TIME`] after the first.
+    /// Returns the time after this record's first event during which the recorder does not shrink, if the record is its
+    /// newest. The last counted event may have occurred up to [`COALESCE_TIME`] after the first.
     fn retention(&self) -> Duration {
         let grew = self.kind().is_coalesced() && self.count > 1;
         if grew { COALESCE_TIME + RETENTION } else { RETENTION }
@@ -238,7 +238,7 @@ struct RecordLog {
 }
 
 impl Recorder {
-    /// Adds a record. If it can share the newest record, counts its events there instead. A full recorder drops its
+    /// Adds a record. An event that may share the newest record is counted there instead. A full recorder drops its
     /// oldest record.
     #[cold]
     #[inline(never)]

@@ -6,11 +6,11 @@
 //! Length of a new block: four times the bytes kept at that time, from 1 KiB to 64 KiB. The
 //! [limit](RetransmitBuffer::set_limit) may shorten the block, but not below the length of its first run.
 //!
-//! Total memory: a block is added only for a run that does not fit into the last block. The bytes of two consecutive
-//! blocks therefore exceed the capacity of the first. If runs are freed in order, the blocks except the last take at
-//! most twice the bytes kept, plus the first block. At most as many spare blocks are kept as there are blocks in use.
-//! Spare blocks are kept because new allocations, page by page, took longer than the copies. If no bytes are kept, at
-//! most 8 KiB remain allocated.
+//! Total memory: a block is added only for a run that does not fit into the last block. Two consecutive blocks
+//! therefore contain more bytes than the capacity of the first. If runs are freed in order, all blocks except the last
+//! take at most twice the bytes kept, plus the first block. Spare blocks are kept, at most as many as blocks are in
+//! use, because the page faults of new allocations took longer than the copies. If no bytes are kept, at most 8 KiB
+//! remain allocated.
 
 use std::collections::VecDeque;
 

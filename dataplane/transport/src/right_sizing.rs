@@ -5,8 +5,8 @@
 //! window thus grows as fast as the congestion window and remains twice as large. Only data accepted in order counts as
 //! delivered; refused data does not.
 //!
-//! The round-trip time is the shortest measured. A queue on the path lengthens the current round-trip time, and a
-//! window that followed it would fill the queue further.
+//! The round-trip time is the shortest measured. Queueing on the path raises the current round-trip time, and a window
+//! sized by that time would lengthen the queue.
 
 use base::{Instant, Nanos};
 

@@ -6,8 +6,8 @@ use base::Nanos;
 
 use crate::parameters::Parameters;
 
-/// Divisor of the configured minimum RTO for the minimum of the variance term. For a minimum RTO of 200 ms the term is
-/// at least 50 ms, more than the 40 ms for which peers delay acknowledgements.
+/// Divisor that gives the minimum of the variance term, 4 * RTTVAR, from the configured minimum RTO. For a minimum RTO
+/// of 200 ms the term is at least 50 ms, more than the 40 ms for which peers delay acknowledgements.
 const VARIANCE_FLOOR: u64 = 4;
 
 /// Initial time-out for data after a lost SYN (RFC 6298 §5.7).

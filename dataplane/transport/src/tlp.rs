@@ -6,10 +6,9 @@ use crate::ranges::Range;
 use crate::rtt::RttEstimator;
 use crate::seq::ExtSeq;
 
-/// Minimum time beyond a round trip before a probe (the timer granularity of RFC 8985 §7.2). If the peer is this
-/// appliance, its worker may notice a burst 50 µs late: a sleeping worker that no descriptor can wake polls at this
-/// interval. Processing a full burst takes several times as long, and in slow start further bursts wait. 500 µs is
-/// longer than all of this, so a slow peer causes no probes.
+/// Minimum time beyond a round trip before a probe: the timer granularity of RFC 8985 §7.2. The value covers the delays
+/// of a peer that is this appliance. A sleeping worker that no descriptor can wake polls every 50 µs, a full burst
+/// takes several times as long to process, and in slow start further bursts wait.
 const GRANULARITY: Nanos = Nanos::from_micros(500);
 
 /// For [`FlightAmount::Single`] and [`FlightAmount::Small`]: minimum time beyond SRTT before a probe, because the peer
@@ -46,10 +45,10 @@ impl FlightAmount {
     }
 }
 
-/// Returns the probe time-out by TLP_calc_PTO of RFC 8985 §7.2, not bounded by the RTO: SRTT plus the larger of SRTT and a
-/// margin. For [`FlightAmount::Large`], the margin is four times RTTVAR (as in RFC 9002 §6.2.1), at least [`GRANULARITY`]
-/// and at most [`COARSE_GRANULARITY`]; otherwise it is [`COARSE_GRANULARITY`]. [`FlightAmount::Single`] adds
-/// [`MAX_ACK_DELAY`].
+/// Returns the probe time-out by TLP_calc_PTO of RFC 8985 §7.2, not bounded by the RTO: SRTT plus the larger of SRTT
+/// and a margin. For [`FlightAmount::Large`], the margin is four times RTTVAR (as in RFC 9002 §6.2.1), at least
+/// [`GRANULARITY`] and at most [`COARSE_GRANULARITY`]; otherwise it is [`COARSE_GRANULARITY`]. [`FlightAmount::Single`]
+/// adds [`MAX_ACK_DELAY`].
 pub fn probe_timeout(rtt: &RttEstimator, awaited: FlightAmount) -> Nanos {
     let Some(srtt) = rtt.srtt() else { return PTO_UNMEASURED };
     let least = match awaited {

@@ -1,4 +1,5 @@
-//! The interface of a congestion controller: its inputs, and its outputs, which are window, pacing rate and burst.
+//! Interface of a congestion controller. Its inputs are acknowledgements, losses and time-outs; its outputs are the
+//! window, the pacing rate and the burst length.
 //!
 //! Most methods of [`Controller`] have a default, which follows RFC 5681. A loss-based controller supplies only the
 //! [growth](Controller::increase) and the [reduction](Controller::reduce) of the window. Any other controller sets
@@ -14,14 +15,14 @@ use super::window::Window;
 use crate::pacing::{Pace, PacedPath};
 use crate::seq::ExtSeq;
 
-/// Permission to raise the window by an acknowledgement (RFC 5681 §3.1, RFC 7661 §4.3).
+/// Whether an acknowledgement may raise the window (RFC 5681 §3.1, RFC 7661 §4.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Growth {
     /// The acknowledgement covers new data outside of fast recovery, and the window limited sending.
     Allowed,
     /// The congestion window did not limit sending.
     AppLimited,
-    /// A reduction is in progress, or nothing new is acknowledged.
+    /// The acknowledgement covers no new data, or a reduction of the window is in progress or ends with it.
     None,
 }
 
@@ -30,7 +31,7 @@ pub enum Growth {
 pub struct AckSample {
     /// Time of arrival.
     pub now: Instant,
-    /// Bytes acknowledged, as the protocol counts them for growth.
+    /// Newly acknowledged bytes that count for growth of the window.
     pub acked: u64,
     /// Bytes of `acked` that were reported as marked (ECN-Echo, RFC 8257 §3.3).
     pub marked: u64,
@@ -49,9 +50,9 @@ pub struct PathSample {
     pub delivered: u64,
     /// Transmission time of the newest delivered segment.
     pub newest: Option<Instant>,
-    /// The round-trip time measured by this acknowledgement.
+    /// Age of the newest arrived segment among those sent once: an upper bound of the shortest round-trip time.
     pub rtt: Option<Nanos>,
-    /// The shortest round-trip time of the path.
+    /// The shortest round-trip time of the last 1 to 2 minutes.
     pub min_rtt: Option<Nanos>,
     /// Bytes in flight now. [`rate`](Self::rate) has the bytes in flight when its newest segment was sent.
     pub in_flight: u64,

@@ -8,7 +8,8 @@ use crate::seq::ExtSeq;
 const MIN_THRESHOLD: u32 = 4_000;
 const MAX_THRESHOLD: u32 = 16_000;
 const DIVISOR: u32 = 8;
-/// N_RTT_SAMPLE: samples of a round before its minimum is compared (RFC 9406 §4.3).
+/// N_RTT_SAMPLE: round-trip samples that a round needs before its minimum is compared with the previous round's (RFC
+/// 9406 §4.3).
 const SAMPLES: u8 = 8;
 /// CSS_GROWTH_DIVISOR: divisor of the growth in conservative slow start (RFC 9406 §4.3).
 const GROWTH_DIVISOR: u64 = 4;
@@ -26,7 +27,7 @@ pub(super) enum SlowStartMode {
     Finished,
 }
 
-/// State of the first slow start. Times in microseconds, zero before the first sample.
+/// State of the first slow start. Times are in microseconds; zero means no sample yet, or no baseline.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HyStart {
     /// lastRoundMinRTT, currentRoundMinRTT, cssBaselineMinRtt.

@@ -27,7 +27,7 @@ pub use self::controller::{AckSample, Cause, EcnEcho, Growth, LostSegment, PathS
 pub use self::rate::{RateSample, Run};
 
 /// Declares the controllers that are selectable by configuration name, and the controllers for tests only. The first
-/// token is a dollar sign, which the macros declared here need.
+/// argument is the token `$`: the macros declared here contain it, and a macro cannot write it literally.
 macro_rules! controllers {
     (
         $d:tt
@@ -186,7 +186,7 @@ impl Congestion {
     }
 
     /// Returns the send window: the maximum number of bytes sent and not cumulatively acknowledged, SACKed or not. It
-    /// bounds the state kept for them even if the peer offers a larger window. At least two segments.
+    /// bounds the sender's state even if the peer offers a larger window. At least two segments.
     #[inline]
     pub fn send_window(&self) -> u64 {
         self.state.window.send_window.into()
@@ -320,14 +320,15 @@ impl Congestion {
         self.state.window.cwnd = self.state.window.smss();
     }
 
-    /// Raises the window after a genuine time-out (RFC 5682 §2.1 step 3a). The new segments of F-RTO's test are in
-    /// flight, `pipe` bytes in all. The window is raised to also fit a retransmission, but not above three segments.
+    /// Raises the window after a genuine time-out (RFC 5682 §2.1 step 3a) to `pipe` bytes plus one retransmission, at
+    /// most three segments. `pipe`: bytes in the network, including F-RTO's new segments.
     pub fn on_genuine_timeout(&mut self, pipe: u64) {
         let window = &mut self.state.window;
         window.cwnd = window.cwnd.max((pipe + window.smss()).min(3 * window.smss()));
     }
 
-    /// Ends a recovery with `flight` bytes outstanding, without a burst (RFC 6582 §3.2 (3)).
+    /// Sets the window at the end of a recovery with `flight` bytes outstanding: at most one segment more than
+    /// `flight`, so that no burst follows (RFC 6582 §3.2 (3)).
     pub fn on_recovered(&mut self, flight: u64) {
         if self.loss_based() {
             let window = &mut self.state.window;
@@ -388,8 +389,9 @@ impl Congestion {
         self.on_app_limited();
     }
 
-    /// Reduces a window of which at most `used` bytes were in use for one RTO (RFC 2861 §3.2). The new window is
-    /// halfway between the window and the used part, which counts as at least `initial_segments` segments.
+    /// Reduces the window after an RTO in which at most `used` bytes of it were in flight (RFC 2861 §3.2). The new
+    /// window is halfway between the old window and `used`. A `used` below `initial_segments` segments is raised to
+    /// that size.
     pub fn reduce_unused_cwnd(&mut self, used: u64, initial_segments: u32) {
         let window = &mut self.state.window;
         let used = used.max(window.smss() * u64::from(initial_segments.max(1)));

@@ -61,8 +61,8 @@ impl RateSample {
 #[derive(Clone, Copy, Debug)]
 struct SentRun {
     sent_at: Instant,
-    /// Start of the sending interval: the transmission time of the newest run acknowledged before this run was sent. If
-    /// nothing was in flight, the transmission time of this run.
+    /// Start of the sending interval: the transmission time of the newest run that was acknowledged before this run was
+    /// sent. Equal to `sent_at` if nothing was in flight.
     first_at: Instant,
     /// Bytes delivered before the run, and the time of the last delivery.
     delivered: u64,

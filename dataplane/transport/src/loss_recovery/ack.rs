@@ -55,8 +55,8 @@ pub struct Ack {
 }
 
 impl Ack {
-    /// Creates an acknowledgement up to `ack` without further effects: nothing newly acknowledged, no timestamp echo,
-    /// no report of duplicates.
+    /// Creates an acknowledgement of everything below `ack`. The other fields say: nothing newly acknowledged, no
+    /// timestamp echo, no report of duplicates.
     #[inline]
     pub fn new(now: Instant, ack: ExtSeq, delivery: Delivery, sack: bool) -> Self {
         Ack {
@@ -121,8 +121,8 @@ impl LossRecovery {
         }
     }
 
-    /// Processes a report that the peer received `range` twice. `arrived`: the scoreboard has all of `range` as
-    /// acknowledged or SACKed; other reports are ignored. Only retransmitted ranges count (RFC 3708 §3 A).
+    /// Processes a report that the peer received `range` twice. `arrived`: all of `range` was acknowledged or SACKed
+    /// before; otherwise the report is ignored. Only retransmitted ranges count (RFC 3708 §3 A).
     pub fn on_d_sack(
         &mut self,
         state: &FlightState,
@@ -211,7 +211,8 @@ impl LossRecovery {
         true
     }
 
-    /// Undoes a loss episode that proves spurious. Returns the proof, `None` if nothing was undone.
+    /// Evaluates F-RTO's test, and undoes a loss episode that proves spurious. Returns the proof; `None` if nothing was
+    /// undone.
     pub fn undo_if_spurious(
         &mut self,
         state: &mut FlightState,
@@ -252,8 +253,9 @@ impl LossRecovery {
         Some(undone)
     }
 
-    /// Sets the congestion window in recovery and during a reduction. Otherwise returns whether the controller may
-    /// raise the window. `lost`: segments newly found lost because of this acknowledgement.
+    /// Sets the congestion window in recovery and during a reduction, and returns [`Growth::None`]. Otherwise returns
+    /// whether the controller may raise the window. `before`: the phase before this acknowledgement. `lost`: segments
+    /// newly found lost because of it.
     pub fn adjust_window(
         &mut self,
         state: &FlightState,
@@ -414,7 +416,7 @@ impl LossRecovery {
 /// Evaluates an acknowledgement after a time-out by F-RTO (RFC 5682).
 fn judge_timeout(episode: &Episode, phase: Phase, board: &impl Scoreboard, ack: &Ack) -> Verdict {
     let Phase::Loss { point } = phase else { return Verdict::Wait };
-    // Without SACK, data acknowledged together with a retransmission may have waited for it at the peer.
+    // Without SACK, the peer may have received the data before the retransmission that is acknowledged with it.
     let sure = ack.sack || !ack.delivery.ambiguous;
     let seen = AckEvidence {
         advanced: ack.advanced,

@@ -32,7 +32,8 @@ pub trait Scoreboard {
     fn flight(&self) -> u64;
     /// Returns the bytes estimated to be in the network (RFC 6675 §4).
     fn pipe(&self) -> u64;
-    /// Returns the bytes in flight from which the reduction after a loss is computed.
+    /// Returns FlightSize for the reduction after a loss, bytes. Excludes segments sent by Limited Transmit (RFC 5681
+    /// §3.2 step 2).
     fn flight_at_loss(&self) -> u64 {
         self.flight()
     }

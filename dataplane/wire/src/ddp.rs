@@ -297,7 +297,7 @@ pub struct TaggedRepr {
 }
 
 impl TaggedRepr {
-    /// Parses the header at the start of `bytes`. Fails if T or DV is not as expected, or bytes are missing.
+    /// Parses the header at the start of `bytes`. Fails if T is zero, DV is undefined, or bytes are missing.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<TaggedRepr, HeaderError> {
         let view = TaggedHeader::new(bytes)?;
@@ -345,7 +345,7 @@ pub struct UntaggedRepr {
 }
 
 impl UntaggedRepr {
-    /// Parses the header at the start of `bytes`. Fails if T or DV is not as expected, or bytes are missing.
+    /// Parses the header at the start of `bytes`. Fails if T is one, DV is undefined, or bytes are missing.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<UntaggedRepr, HeaderError> {
         let view = UntaggedHeader::new(bytes)?;
@@ -428,9 +428,9 @@ impl HeaderRepr {
     }
 }
 
-/// A header in wire format, kept as numbers in the layout shown in the module `field`. The default is no header. The
-/// bytes of an array would be stored one by one and then loaded as words. Such a load waits until these stores, and all
-/// earlier stores, have reached the cache.
+/// A header in wire format, stored as integers in the layout shown in the module `field`. The default is no header. A
+/// byte array would be slower: a word load from bytes that were just stored one by one waits until these stores, and
+/// all earlier stores, have reached the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PackedHeader {
     /// The first [`field::HEAD_LEN`] bytes.
@@ -480,7 +480,7 @@ impl PackedHeader {
         }
     }
 
-    /// Adds the start of an FPDU to `digest`: `number`, which is the ULPDU_Length, then the header.
+    /// Adds the start of an FPDU to `digest`: the ULPDU_Length `number`, then the header.
     #[inline]
     pub fn digest_after_length(&self, number: u16, digest: &mut Digest) {
         const _: () = assert!(2 + field::HEAD_LEN == size_of::<u64>());

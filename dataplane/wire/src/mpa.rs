@@ -255,15 +255,15 @@ pub struct FrameRepr {
 }
 
 impl FrameRepr {
-    /// Parses the frame at the start of `bytes`. Fails if the bytes are fewer than [`FRAME_HEADER_LEN`], have another
-    /// key than `kind`'s, or state more than [`MAX_PRIVATE_DATA`] bytes of private data.
+    /// Parses the frame at the start of `bytes`. Fails if the bytes are fewer than [`FRAME_HEADER_LEN`], if the key is
+    /// not that of `kind`, or if PD_Length exceeds [`MAX_PRIVATE_DATA`].
     pub fn parse(bytes: &[u8], kind: FrameKind) -> Result<FrameRepr, FrameError> {
         let view = Frame::new(bytes)?;
         if view.key() != kind.key() {
             return Err(FrameError::Key);
         }
         let len = view.private_data_len();
-        // RFC 5044 §7.1.1: more than 512 bytes of private data close the connection.
+        // RFC 5044 §7.1.1: a frame with more than 512 bytes of private data is invalid and closes the connection.
         if len > MAX_PRIVATE_DATA {
             return Err(FrameError::PrivateDataLength(len));
         }

@@ -105,7 +105,7 @@ impl TerminateRepr {
         let r = if self.read_request.is_some() { field::R } else { 0 };
         bytes.extend([m | d | r, 0]);
         if has_len {
-            // RFC 5040 §4.8: present when D is set.
+            // RFC 5040 §4.8: the length field is present whenever D is set, even without M.
             bytes.extend(self.segment_len.unwrap_or(0).to_be_bytes());
         }
         if has_header {
@@ -117,7 +117,7 @@ impl TerminateRepr {
         bytes
     }
 
-    /// Parses a header in the RFC's layout. Ignores reserved bits and bytes after the header.
+    /// Parses a header in the RFC's layout. Reserved bits, and bytes after the header, are ignored.
     pub fn parse(bytes: &[u8]) -> Result<TerminateRepr, Truncated> {
         TerminateRepr::parse_with(bytes, |_| Layout::Rfc)
     }

@@ -54,7 +54,7 @@ pub enum Chunk<'a> {
 pub struct UnknownChunk<'a> {
     /// The whole chunk with its header, without its pad.
     pub bytes: &'a [u8],
-    /// Bit 2^7 of the type. True: the chunks after this chunk are processed. False: they are dropped with it.
+    /// Bit 2^7 of the type. True: the following chunks are processed. False: the rest of the packet is dropped.
     pub skip: bool,
     /// Bit 2^6 of the type: an ERROR must report the chunk (RFC 9260 §3.2, table 2).
     pub report: bool,

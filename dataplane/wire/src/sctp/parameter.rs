@@ -119,7 +119,7 @@ pub enum Parameter<'a> {
     Unknown {
         /// The whole parameter with type and length.
         bytes: &'a [u8],
-        /// Bit 2^15 of the type. True: the parameters after this parameter are processed. False: they are ignored.
+        /// Bit 2^15 of the type. True: the following parameters are processed. False: the rest of the chunk is ignored.
         skip: bool,
         /// Bit 2^14 of the type: the parameter must be reported to its sender (RFC 9260 §3.2.1, table 3).
         report: bool,

@@ -60,7 +60,7 @@ pub struct Sack<'a> {
 }
 
 impl<'a> Sack<'a> {
-    /// Parses a chunk's value; `None` if it is shorter than the fixed fields and the lists whose lengths they state.
+    /// Parses a chunk's value; `None` if the value is shorter than its fixed fields and both lists.
     pub(super) fn parse(value: &'a [u8]) -> Option<Sack<'a>> {
         let lists = value.get(field::LISTS..)?;
         let gaps = usize::from(be::u16(value, field::GAPS)) * field::ENTRY;

@@ -97,7 +97,7 @@ impl Half {
         if start.reject || peer.reject {
             return None;
         }
-        // RFC 5044 §7.1.1: M concerns the direction to its sender, C both directions.
+        // RFC 5044 §7.1.1: M requests markers in the stream to the frame's sender. C applies to both directions.
         let deframer = self.deframer.get_or_insert_with(|| Deframer::new(peer.markers));
         let fpdu = deframer.next(&self.bytes)?;
         self.bytes.drain(..fpdu.raw.len());

@@ -140,7 +140,7 @@ impl Fields {
             fields.put("mpa.marker.reserved", marker.reserved);
             fields.put("mpa.marker.fpduptr", marker.pointer);
             let pointer = marker.pointer & !3;
-            // The first draft counts from the FPDU, whose first bytes may be a marker.
+            // In the first draft, FPDUPTR counts from the start of the FPDU, which may be a marker.
             let draft_pointer = marker.expected + 4;
             let good = pointer == marker.expected
                 || marked_start && marker.expected > 0 && pointer == draft_pointer;

@@ -78,7 +78,7 @@ impl Connection {
         Connection { setup, ends, next, frames: Vec::new() }
     }
 
-    /// Returns the frames of the connection, in which the initiator and then the responder send `ulpdus`.
+    /// Returns the frames of the connection. The initiator sends `ulpdus[0]`, then the responder `ulpdus[1]`.
     pub(super) fn play(mut self, ulpdus: &[Ulpdus; 2], cut: Cut) -> Vec<Vec<u8>> {
         self.send(0, SYN, &[]);
         self.send(1, SYN | ACK, &[]);

@@ -134,8 +134,8 @@ fn last_message(layer_and_type: u8, code: u8, header: &[u8]) -> Vec<u8> {
     oracle::untagged(1, true, [0; 5], 2, 1, 0, &body)
 }
 
-/// Returns the frames of three bare DDP connections. The first has no advertisement, so zeros in RsvdULP identify bare
-/// DDP.
+/// Returns the frames of three bare DDP connections. The first has no advertisement; the dissector recognises bare DDP
+/// by zeros in RsvdULP.
 pub(super) fn bare_ddp() -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let tagged = oracle::tagged(1, true, 0, 0x0102_0304, 0x1122_3344_5566_7788, b"hello");
@@ -143,7 +143,8 @@ pub(super) fn bare_ddp() -> Vec<Vec<u8>> {
         |ulpdus: Vec<Vec<u8>>| ulpdus.into_iter().map(|u| (u, Flaw::None)).collect::<Ulpdus>();
     for (port, private_data) in [(48000, Vec::new()), (48001, advertisement(1))] {
         let stated = !private_data.is_empty();
-        // RsvdULP other than zero is RDMAP's control field unless the advertisement says otherwise.
+        // The dissector reads RsvdULP other than zero as RDMAP's control field unless the advertisement states bare
+        // DDP.
         let rsvd = if stated { [0x43, 1, 2, 3, 4] } else { [0; 5] };
         let message = oracle::untagged(1, true, rsvd, 0, 1, 0, b"message");
         let quoted = if stated { &message[..UNTAGGED_HEADER] } else { &tagged[..TAGGED_HEADER] };

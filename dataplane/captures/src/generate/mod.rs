@@ -10,7 +10,7 @@ use oracle::Flaw;
 /// A generated capture: its frames, file name and snap length.
 #[derive(Clone, Debug)]
 pub struct Capture {
-    /// Name of the file without its extension. `NAME.after-N` has the frames of `NAME` after the first N.
+    /// Name of the file without its extension. The file `NAME.after-N` omits the first N frames of `NAME`.
     pub name: &'static str,
     /// Ethernet frames in the order of the capture.
     pub frames: Vec<Vec<u8>>,
@@ -210,7 +210,7 @@ mod tests {
         };
         assert_eq!(count("markers"), 3 * (2 + 2 * 129) + (2 + 129) + 2 + 80);
         assert_eq!(count("segments"), 10 * (2 + 50 + 2) - 2 * 38);
-        // Reordering and duplicates lose nothing.
+        // Reordering and duplication change no listed message.
         assert_eq!(count("unmarked"), 2 + 80);
         assert_eq!(count("reordered"), 4 * (2 + 80));
         assert_eq!(count("duplicates"), 2 * (2 + 80));

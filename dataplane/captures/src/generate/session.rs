@@ -3,8 +3,7 @@
 use super::messages;
 use crate::packet::{self, Data, Endpoint};
 
-/// An association under construction. It has no handshake, because the listing decodes the chunks of a session without
-/// one.
+/// An association under construction, without handshake: the listing does not need one to decode the chunks.
 struct Association {
     ends: [Endpoint; 2],
     tsn: [u32; 2],
@@ -27,8 +26,8 @@ impl Association {
         }
     }
 
-    /// Sends messages: all in one packet if `fragment` is `usize::MAX`, otherwise in fragments of at most `fragment`
-    /// bytes.
+    /// Sends `list`. If `fragment` is `usize::MAX`, all messages are in one packet. Otherwise each fragment of at most
+    /// `fragment` bytes is in its own packet.
     fn send(&mut self, side: usize, stream: u16, fragment: usize, list: &[(u32, Vec<u8>)]) {
         let mut chunks = Vec::new();
         for (ppid, message) in list {

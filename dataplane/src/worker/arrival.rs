@@ -43,7 +43,8 @@ impl<F: Frame> Packet<F> {
         }
     }
 
-    /// Returns the state of the TCP or SCTP checksum, which `by` verifies. Returns `None` if the device found it wrong.
+    /// Returns the state of the TCP or SCTP checksum. `by`: the site that verifies this checksum. `None` if the device
+    /// has found the checksum wrong.
     #[inline]
     pub(in crate::worker) fn l4_check(&self, by: ChecksumSite) -> Option<L4Check> {
         match by {

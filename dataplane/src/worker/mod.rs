@@ -103,7 +103,7 @@ pub(crate) struct Core<Io: PortIo> {
     env: Env<Io>,
 }
 
-/// The part of a worker that operations on streams and associations use. The tables of streams and associations are
+/// The state of a worker that operations on one stream or association use. The tables of streams and associations are
 /// separate, so that an entry and the environment can be borrowed together.
 struct Env<Io: PortIo> {
     index: u16,

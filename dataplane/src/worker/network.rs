@@ -187,9 +187,9 @@ impl Network {
         Some((path, room))
     }
 
-    /// Returns true if a packet has enough IPsec protection to open a stream at a listener. The listener must require
-    /// no protection, or both the flow and the packet must have the required strength, or the packet must be looped
-    /// back. For SCTP in UDP, `udp` has the UDP ports of the flow.
+    /// Returns true if a packet has enough IPsec protection to open a stream at a listener: the listener requires none,
+    /// the packet was looped back, or flow and packet have at least the required strength. For SCTP in UDP, `udp` has
+    /// the UDP ports of the flow.
     #[inline]
     pub(super) fn satisfies_listener(
         &mut self,
@@ -227,8 +227,8 @@ impl Network {
         self.guard.as_mut().is_some_and(|g| is_loopback || g.guarantees(&flow, min_strength))
     }
 
-    /// Returns the minimum IPsec protection of a locally opened stream. If policies protect the flow now, any
-    /// protection is the minimum, so that the stream never continues in clear. Otherwise there is no minimum. For SCTP
+    /// Returns the minimum IPsec protection of a locally opened stream. If policies protect the flow now, the stream
+    /// requires protection of any strength, so that it never continues in clear. Otherwise it requires none. For SCTP
     /// in UDP, `udp` has the UDP ports of the flow.
     pub(super) fn connect_strength(
         &mut self,

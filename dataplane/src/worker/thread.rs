@@ -418,8 +418,8 @@ fn wait_for_wake<Io: PortIo>(core: &Core<Io>, wake: &Wake, until: Option<Duratio
     // The result is not needed: the next turn polls every source.
     let _ = poll(&mut fds, Some(&limit));
     if fds[1..].iter().any(|fd| is_broken(fd.revents())) {
-        // The descriptor of an interface that is down or removed makes every poll(2) return at once. This sleep
-        // excludes it.
+        // The descriptor of an interface that is down or removed makes every poll(2) return at once. The worker then
+        // sleeps on its own wake-up only.
         let _ = poll(&mut fds[..1], Some(&limit));
     }
 }

@@ -292,7 +292,7 @@ impl<Io: PortIo> Env<Io> {
         ticket: Ticket,
     ) {
         let pending = &mut stream.conn.transient;
-        // Posts complete in the order of posting, so the first match is the right one.
+        // Posts complete in the order of posting, so the first match is the completed post.
         let Some(at) = pending.sources.iter().position(|&(t, _)| t == ticket) else { return };
         if let Some((_, stag)) = pending.sources.remove(at) {
             self.tables.release_source(stag);

@@ -38,7 +38,7 @@ pub(in crate::worker) struct Associations {
 pub(in crate::worker) enum Accounting {
     /// Not counted: the association was opened locally, or its sessions are counted instead.
     Uncounted,
-    /// Counted as a stream in the backlog. The first session replaces the association there.
+    /// Counted in its listener's backlog, like a half-open stream. The first session takes over this backlog entry.
     Backlog,
     /// Counted as a stream of its peer: the last session has ended, or the association shuts down before its first.
     Idle,

@@ -1,6 +1,6 @@
 //! Carriers of streams. A carrier is the endpoint of a TCP connection or an SCTP association, with the path of its
 //! packets, its membership in the schedule's queues and its progress. A connection carries one stream. An association
-//! carries one stream per session. This module does not depend on the payload.
+//! carries one stream per session. This module leaves out the streams' payload and ULP ([`conn`](super::conn)).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -17,8 +17,8 @@ use crate::net::path::{Path, TxChecksum};
 use crate::net::path_mtu::Peer;
 use crate::worker::network::Network;
 
-/// A carrier acknowledges at once when this many packets were received since its endpoint was last polled for packets
-/// to send. If one packet acknowledged a whole window, its loss would cost the peer a time-out.
+/// Number of packets received since the endpoint was last polled for packets to send, at which an acknowledgement is
+/// sent at once. If a single acknowledgement covered a whole window, its loss would cost the peer a time-out.
 const ACK_THRESHOLD: u8 = 8;
 
 /// Minimum interval between two confirmations of the next hop by a carrier's progress: one second, in [`ticks`].
@@ -156,7 +156,8 @@ pub(in crate::worker) struct Carrier<E: CarrierEndpoint> {
     kept: KeptBytes,
     /// Time set in the timer wheel: the carrier's true deadline or an earlier time.
     timer: MaybeInstant,
-    /// Time at which the worker resolves the next hop again, or drops a last packet that the transmit ring cannot take.
+    /// Time at which the worker tries to resolve the next hop again, or drops the endpoint's last packet because the
+    /// transmit ring has remained full.
     retry_at: MaybeInstant,
 }
 
@@ -314,7 +315,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
         retries
     }
 
-    /// Returns true if a time is set at which the next hop is resolved again or a last packet is dropped.
+    /// Returns true if a retry is planned: a new attempt to resolve the next hop, or the drop of a last packet.
     pub(in crate::worker) fn has_planned_retry(&self) -> bool {
         self.retry_at.get().is_some()
     }

@@ -1,5 +1,5 @@
-//! A stream of a worker: its lower layer, and its state for the ULP and the control thread. The state of its packets is
-//! in the [`Carrier`](super::carrier::Carrier) of its connection or association.
+//! A stream of a worker: its lower layer, and its state for the ULP and the control thread. Path, timers and
+//! transmission state are in the [`Carrier`](super::carrier::Carrier) of its connection or association.
 
 use base::{Blank, Instant, Lazy, LazyDeque, Prefetch};
 use ddp::{Qn, Stag, StreamId};
@@ -37,8 +37,7 @@ pub(in crate::worker) enum ServiceKind {
     Program,
 }
 
-/// Reference of a stream to its QP. The reference is valid as long as the stream has it, because removal of the QP
-/// clears it.
+/// Reference of a stream to its QP. The reference is always valid: removal of the QP clears it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::worker) struct PairRef {
     /// Index of the program in the worker's table of programs.
@@ -74,7 +73,7 @@ impl Prefetch for Conn {
 /// Rare or temporary state of a stream, allocated on demand.
 #[derive(Clone)]
 pub(in crate::worker) struct TransientState {
-    /// The pending connect. After a failure the entry remains.
+    /// The connect, from its start until its success is reported; kept after a failure.
     pub(in crate::worker) opening: Option<PendingConnect>,
     /// QP of a program's stream.
     pub(in crate::worker) pair: Option<PairRef>,
@@ -184,8 +183,8 @@ impl AcceptInfo {
 pub(in crate::worker) struct PendingConnect {
     pub(in crate::worker) ticket: Ticket,
     pub(in crate::worker) deadline: Instant,
-    /// Parameters of a second attempt. The second attempt uses MPA revision 1 if that is allowed, or another
-    /// association if the first attempt shared one.
+    /// Parameters of the second attempt, if one is allowed. The second attempt uses MPA revision 1. If the first
+    /// attempt shared an association, the second uses another association.
     pub(in crate::worker) retry: Option<Box<Connect>>,
 }
 
@@ -198,7 +197,7 @@ pub(in crate::worker) enum Stage {
     Announced,
     /// Established: messages can be sent and received.
     Established,
-    /// The end was reported, or a second attempt has replaced the stream. Its TCP connection may remain in TIME-WAIT,
+    /// The end was reported, or a second attempt has replaced the stream. The TCP connection may remain in TIME-WAIT,
     /// or until its last segment is sent.
     Ended,
 }

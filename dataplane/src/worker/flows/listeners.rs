@@ -12,9 +12,10 @@
 //! A stream may end in any state. With `SynCookieMode::Always`, every SYN is answered with a cookie. An SCTP
 //! association begins as starting, because every INIT is answered with a cookie.
 //!
-//! The source address of an unproven stream may be forged. The stream takes a credit and a backlog entry like any
-//! other, but is evicted for a peer that has proven its address with a SYN cookie. Unproven streams do not count
-//! against a peer with a proven address. Forged SYNs therefore never exclude the true owner of an address.
+//! The source address of an unproven stream may be forged. The stream takes a listener's credit (one permission of the
+//! control thread to announce a stream) and a backlog entry like any other. It is evicted for a peer that has proven
+//! its address with a SYN cookie. Unproven streams do not count against a peer with a proven address. Forged SYNs
+//! therefore never exclude the true owner of an address.
 //!
 //! An SCTP association without a session counts as a stream of its peer until it is freed. The limit of streams per
 //! peer thus also bounds the peer's associations. An association that is shutting down is evicted for a new one of the

@@ -53,7 +53,7 @@ pub(in crate::worker) enum LowerLayerMut<'a> {
 }
 
 impl LowerLayer {
-    /// Borrows the endpoint mutably. Over SCTP, the caller passes the session's association; without it, returns
+    /// Borrows the endpoint mutably. Over SCTP, `association` is the session's association; returns `None` if it is
     /// `None`.
     #[inline]
     pub(in crate::worker) fn as_mut<'a>(
@@ -189,7 +189,7 @@ impl LowerLayerMut<'_> {
         }
     }
 
-    /// Sets the source of receives of an RDMAP stream that shares them with others.
+    /// Sets the shared receive queue from which an RDMAP stream takes its receives.
     pub(in crate::worker) fn set_receive_source(
         &mut self,
         source: Arc<dyn ReceiveSource<Memory>>,
@@ -218,8 +218,7 @@ impl LowerLayerMut<'_> {
         }
     }
 
-    /// Returns true once the ULP exists: after this end has answered the peer's request, or the peer has answered this
-    /// end's.
+    /// Returns true once the ULP exists, which is when one end has answered the other's request to open the stream.
     pub(in crate::worker) fn has_ulp(&self) -> bool {
         match self {
             LowerLayerMut::Tcp(endpoint) => endpoint.stream().is_some(),
@@ -388,7 +387,7 @@ impl From<SctpAnswerError> for AnswerError {
     }
 }
 
-/// Converts the context for a connection's endpoint to a context for an association's endpoint.
+/// Returns the context of an association's endpoint with the resources of a connection's context.
 fn session_context<'a>(cx: &'a mut Context<'_, Memory>) -> SessionContext<'a, Memory> {
     SessionContext { stags: cx.stags, buffers: cx.buffers, hold: cx.hold }
 }

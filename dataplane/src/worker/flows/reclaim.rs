@@ -1,5 +1,6 @@
-//! Frees empty allocations of idle streams: queues of segments in flight, of held data and of awaited data. A stream
-//! that exchanges requests and replies needs them again soon, so over TCP they are freed only after [`IDLE_TIME`].
+//! Frees empty allocations of idle streams: queues of segments in flight, of received data, and of operations. A stream
+//! that exchanges requests and replies needs these queues again soon, so over TCP they are freed only after
+//! [`IDLE_TIME`].
 //!
 //! Each millisecond, a cursor visits a thousandth of the slots, at least one. The cost is thus spread evenly over time.
 

@@ -55,11 +55,12 @@ use crate::wake::Wake;
 
 /// Number of unread events that a stream may always have.
 pub(in crate::worker) const MIN_CREDIT: u32 = 16;
-/// Number of events in an endpoint at which they are reported before the endpoint's next segment is processed.
+/// Number of events in an endpoint at which the worker reports them before it passes the next segment to the endpoint.
 pub(in crate::worker) const EVENT_BATCH: usize = 64;
 /// Maximum number of events in all paused endpoints together, per entry of the ring.
 const HELD_PER_ENTRY: usize = 32;
-/// Divisor of the remaining capacity of paused endpoints. The quotient is the share of a newly paused endpoint.
+/// Divisor of the events that all paused endpoints together may still hold. The quotient is the share of a newly paused
+/// endpoint.
 const HELD_SHARE_DIVISOR: usize = 16;
 
 /// The worker's end of the event ring, and the queue of events that did not fit into it.
@@ -79,7 +80,7 @@ pub(in crate::worker) struct EventQueue {
     room: usize,
     /// Streams that wait for credit, without duplicates.
     waiting: Vec<WaitingStream>,
-    /// Events that all paused endpoints together may hold. Recomputed when the waiting streams are examined.
+    /// Sum of the bounds of all paused endpoints, in events. Recomputed when the waiting streams are examined.
     held: usize,
     /// Value of `last_read` when the waiting streams were last examined.
     examined_at: u64,
@@ -92,8 +93,9 @@ pub(in crate::worker) struct WaitingStream {
     max_held: u32,
 }
 
-/// Upper bound of a stream's unread events: each takes one credit until the control thread has read it. The events are
-/// counted in two groups. Each group has the number of its newest event and its size.
+/// Upper bound of a stream's unread events. Each event takes one credit. Events are counted in two groups, and a group
+/// counts as unread until the control thread has read its newest event. Each field has the number of a group's newest
+/// event and the group's size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::worker) struct Credit {
     older: (u64, u32),
@@ -252,7 +254,8 @@ impl EventQueue {
             return None;
         }
         self.examined_at = self.last_read;
-        // Resumed streams still have events in their endpoints. Their share is therefore included until the next call.
+        // Streams that resume now still have events in their endpoints, so their shares are counted until the next
+        // call.
         self.held = self.waiting.iter().map(|waiting| waiting.max_held as usize).sum();
         Some(core::mem::take(&mut self.waiting))
     }

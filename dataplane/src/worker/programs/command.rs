@@ -37,8 +37,8 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// Begins to remove a program with its queues. Its streams are reset and its windows unbound in the following turns.
-    /// `ticket` is answered after that.
+    /// Begins to remove a program with its queues. The following turns reset its streams and unbind its windows. Then
+    /// `ticket` is answered.
     ///
     /// # Errors
     /// The program does not exist.
@@ -222,8 +222,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Revokes a region that is being removed from programs. Windows on it are unbound at once. Receives that were posted
-    /// with it lose it in this and the following turns, and hold its memory until then.
+    /// Revokes a region that is being removed from programs. Windows on it are unbound at once. This and the following
+    /// turns remove the region from posted receives, which hold the region's memory until then.
     pub(in crate::worker) fn revoke_from_programs(&mut self, stag: Stag, now: Instant) {
         if self.env.programs.is_empty() {
             return;

@@ -26,7 +26,7 @@ struct CompletionQueue {
     channel: Option<Arc<Signal>>,
     dirty: bool,
     failed: bool,
-    /// Number of send and receive queues that complete to the CQ.
+    /// Number of send and receive queues whose completions the CQ receives.
     users: u32,
 }
 
@@ -63,7 +63,7 @@ impl CompletionQueues {
         }
     }
 
-    /// Adds a QP to the users of its send and receive CQ. If both are the same, it counts twice.
+    /// Adds the send and the receive queue of a QP to the users of their CQs.
     ///
     /// # Errors
     /// A CQ does not exist or has failed. Then the counts do not change.
@@ -92,7 +92,7 @@ impl CompletionQueues {
         }
     }
 
-    /// Writes a completion. If that is impossible, the CQ fails and takes no further completions.
+    /// Writes a completion. If the CQ has no room or is corrupt, the CQ fails and accepts no further completions.
     pub(super) fn push(&mut self, number: u32, completion: &Completion) {
         let Some(Some(queue)) = self.queues.get_mut(number as usize) else { return };
         if queue.failed {

@@ -30,7 +30,7 @@ impl<Io: PortIo> Env<Io> {
         | Event::ImmediateInto { .. }
         | Event::ReceiveFlushed { .. } = event
         {
-            // Receives of an SRQ were taken without the worker's counters.
+            // Receives of an SRQ are counted here, because their removal from the SRQ has no access to the counters.
             counters.program_receives.add(pair.receives.shared.is_some().into());
         }
         match event {
@@ -81,7 +81,8 @@ impl<Io: PortIo> Env<Io> {
     }
 }
 
-/// Returns the status of the receive whose message was refused as longer than the receive; `None` for other errors.
+/// Returns the status of a receive whose message was refused because it is longer than the receive; `None` for other
+/// errors.
 fn refused_receive(error: &rdmap::Error) -> Option<Status> {
     match error {
         rdmap::Error::Ddp(error)
@@ -93,7 +94,8 @@ fn refused_receive(error: &rdmap::Error) -> Option<Status> {
     }
 }
 
-/// Returns the status of the Read that the peer's Terminate quotes (RFC 5040 §4.8); `None` if it quotes none.
+/// Returns the status of the Read that the peer's Terminate quotes (RFC 5040 §4.8); `None` if the Terminate quotes no
+/// Read.
 fn refused_request(terminate: &Terminate) -> Option<Status> {
     terminate.read_request.as_ref()?;
     match terminate.numbers().error_type {

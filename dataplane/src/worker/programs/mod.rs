@@ -66,8 +66,8 @@ struct Program {
     ready: VecDeque<u32>,
     /// Number of receives that may still be taken from the rings in this turn.
     receives_left: u32,
-    /// Numbers of QPs in whose receive rings the limit of receives per turn may have left descriptors, without
-    /// duplicates ([`QueuePair::is_late`]).
+    /// Numbers of QPs whose receive rings may still have descriptors because the limit of receives per turn was
+    /// reached, without duplicates ([`QueuePair::is_late`]).
     late: VecDeque<u32>,
     /// Ticket of the command that removes the program, while its QPs and windows are being removed.
     removal: Option<Ticket>,

@@ -110,7 +110,7 @@ pub(super) struct PostedSend {
     pub(super) wr_id: u64,
     pub(super) opcode: Opcode,
     pub(super) signalled: bool,
-    /// Number of RDMAP operations of the post whose event is outstanding. At 0 the post can be completed.
+    /// Number of the post's RDMAP operations that have had no event yet. At 0 the post can be completed.
     pub(super) parts: u8,
     /// Status of the completion, as known so far.
     pub(super) status: Status,
@@ -305,7 +305,7 @@ impl QueuePair {
         let mut status = self.refused_receive.take().unwrap_or(Status::Flushed);
         let shared = self.receives.shared.as_ref();
         if status == Status::LocalLength && shared.is_some_and(SharedQueue::has_refused) {
-            // The receive had no memory for the message.
+            // The receive had no memory for the message, because an SGE was refused.
             status = Status::LocalProtection;
         }
         self.complete_receive(wr_id, (status, NOTHING_RECEIVED), 0, completions);
@@ -384,7 +384,7 @@ impl ReceiveQueue {
         self.ring.as_mut().map_or(Ok(None), |ring| ring.pop_with(ReceiveWork::decode))
     }
 
-    /// Records that the stream with the SRQ as its source of receives has ended without a connection.
+    /// Records that the stream no longer uses the SRQ: its connect has failed, and another attempt follows.
     pub(super) fn release_source(&mut self) {
         if let Some(shared) = &mut self.shared {
             shared.has_source = false;

@@ -121,7 +121,8 @@ impl Regions<'_> {
         sges.map(|sge| self.span(sge, writable)).collect()
     }
 
-    /// Returns one Read for each SGE that is not empty. A Read of 0 bytes has no valid sink STag (RFC 5040 §5.2.1).
+    /// Returns one Read for each SGE that is not empty. If all are empty, returns one Read of 0 bytes, whose sink STag
+    /// need not be valid (RFC 5040 §5.2.1).
     pub(super) fn reads(&self, remote: &Remote, sinks: &SgeList) -> Result<Requests, Status> {
         let (source_stag, mut source_to) = target(remote);
         let mut reads = Requests::new();

@@ -28,8 +28,8 @@ const QUOTA: u32 = 16;
 /// counts 1. Each QP adds 4 to the budget.
 const MIN_DOORBELLS: u32 = 64;
 
-/// Maximum number of receives of a program that are posted to its streams per turn. The sends of the program wait for
-/// the rest.
+/// Maximum number of receives of a program that are posted to its streams per turn. While receives remain, the
+/// program's sends wait.
 const MAX_RECEIVES: u32 = 1024;
 
 impl<Io: PortIo> Core<Io> {
@@ -133,8 +133,8 @@ impl<Io: PortIo> Core<Io> {
         self.report_shared_receives(program, now);
         self.take_late_receives(program, now);
         self.scan_doorbells(program, &mut budget, now);
-        // Sends wait until all receives that were posted before them are taken. So a peer that answers a Send finds
-        // these receives.
+        // Sends wait until all receives that were posted before them are taken. A peer that answers a Send therefore
+        // finds these receives.
         if !program.late.is_empty() {
             return true;
         }
@@ -312,8 +312,8 @@ impl<Io: PortIo> Env<Io> {
         Ok(())
     }
 
-    /// Posts a request to the stream. Returns its record for the send queue. Its status is `Flushed` if the stream is
-    /// ending, and `LocalQpOperation` if the stream refuses the request.
+    /// Posts a request to the stream. Returns the request's record for the send queue. The record has status `Flushed`
+    /// if the stream is ending, and `LocalQpOperation` if the stream refuses the request.
     ///
     /// # Errors
     /// The status with which the request completes, if nothing was posted.

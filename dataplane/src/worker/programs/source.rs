@@ -39,8 +39,8 @@ impl Source {
 }
 
 impl ReceiveSource<Memory> for Source {
-    /// Takes the next receive of the SRQ. If an SGE is refused, the receive has no memory, and a message with payload
-    /// is too long for it.
+    /// Takes the next receive of the SRQ. A receive with a refused SGE has no memory, so any message with payload is
+    /// too long for it.
     fn take(&self, stags: &StagTable<Memory>) -> Option<Receive<Memory>> {
         let work = self.receives.take();
         if self.receives.has_notice() {

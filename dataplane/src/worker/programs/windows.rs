@@ -102,8 +102,8 @@ impl Windows {
         self.windows.get(&window).map(|window| (window.pd, window.kind))
     }
 
-    /// Binds a window to a part of a region, or a type 1 window of 0 bytes to no region. `pair`: the QP of the request
-    /// for a type 2 window, `None` for a type 1 window. Returns the binding that has ended.
+    /// Binds a window to a part of a region. A bind of a type 1 window to 0 bytes only unbinds it. `pair`: the QP of
+    /// the request for a type 2 window, `None` for a type 1 window. Returns the binding that has ended.
     ///
     /// # Errors
     /// The status of the request. The binding does not change.

@@ -47,8 +47,8 @@ impl<Io: PortIo> Core<Io> {
             let mut arrivals = Arrivals::new();
             self.input_packet(port, Packet::Frame(frame), now, &mut arrivals);
             matched += self.look_up_and_input(&mut arrivals, &[], &mut unmatched, now);
-            // An unmatched frame is held again and released below. A reassembled packet is not a captured frame: its
-            // last fragment is released now.
+            // An unmatched frame is held again and released below. An unmatched reassembled packet is not a captured
+            // frame, so the fragment that completed it is released now.
             let is_unmatched =
                 unmatched.get(left).is_some_and(|a| matches!(a.frame, Packet::Frame(_)));
             if !is_unmatched {

@@ -1,10 +1,11 @@
 //! Traffic shared with the host's kernel. If an interface shares its port with the kernel, unmatched frames go to the
 //! kernel. The kernel's frames are sent from the port after the frames of streams.
 //!
-//! The worker processes TCP segments and SCTP packets of its streams and associations, to the ports of listeners, and
-//! to the local port range of opened streams. The worker also processes ICMP errors about these, echo requests, and ARP
-//! requests and neighbour solicitations for its addresses. Announcements of neighbours and routers, ARP requests for
-//! other addresses and MLD queries go to both the worker and the kernel. All other traffic goes to the kernel.
+//! The worker processes TCP segments and SCTP packets that belong to its streams and associations, or whose destination
+//! port is a listener's or in the local port range of opened streams. The worker also processes ICMP errors about
+//! these, echo requests, and ARP requests and neighbour solicitations for its addresses. Announcements of neighbours
+//! and routers, ARP requests for other addresses and MLD queries go to both the worker and the kernel. All other
+//! traffic goes to the kernel.
 
 use std::net::SocketAddr;
 
@@ -209,7 +210,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Returns the recipient of an ICMP error: the worker if the error is malformed or quotes a packet of one of our
+    /// Returns the recipient of an ICMP error: the worker if the error is malformed or quotes a packet of one of its
     /// flows, otherwise the host's kernel.
     fn error_recipient(&self, parsed: Result<Icmp, DropReason>) -> Recipient {
         match parsed {
@@ -241,7 +242,7 @@ impl<Io: PortIo> Core<Io> {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Returns true for the port of a listener, and for a port in the local range of opened streams.
+    /// Returns true if the port is that of a listener or in the local range of opened streams.
     fn is_our_port(&self, transport: Transport, interface_index: usize, local: SocketAddr) -> bool {
         let interface = self.network.interface(interface_index);
         interface.local_ports.contains(local.port())

@@ -31,8 +31,8 @@ impl Streams {
         }
     }
 
-    /// Prefetches the streams after the first of a queue. Each is prefetched one step further than the next stream.
-    /// Call it before the first stream is served.
+    /// Prefetches the streams that follow the first of a queue. The prefetch of each stream is one pointer further
+    /// along its chain than that of the stream behind it. Call it before the first stream is served.
     #[inline]
     pub(in crate::worker) fn prefetch_next(&self, queue: &VecDeque<u32>) {
         if self.len() > PREFETCH_THRESHOLD {
@@ -66,7 +66,7 @@ impl Streams {
     }
 }
 
-/// Returns the streams after the first of a queue, each with the step to prefetch now.
+/// Returns the streams that follow the first of a queue, each with the step to prefetch now.
 fn successors(queue: &VecDeque<u32>) -> impl Iterator<Item = (u32, u32)> {
     queue.iter().skip(1).copied().zip((0..=MAX_STEPS).rev())
 }

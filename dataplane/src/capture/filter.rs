@@ -45,7 +45,7 @@ enum Node {
     Flow(StreamFilter),
 }
 
-/// Address or port of a packet that a test examines: source, destination or either.
+/// Selects the address or port of a packet that a test examines: source, destination or either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Endpoint {
     Source,
@@ -63,7 +63,8 @@ impl Endpoint {
     }
 }
 
-/// Filter for the frames of one stream, or of the association that carries it, in both directions.
+/// Filter for the frames of one stream in both directions. For a stream over SCTP, it matches all frames of the
+/// association.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamFilter {
     /// Transport of the stream. `Sctp` also matches SCTP in UDP (RFC 6951).
@@ -185,7 +186,7 @@ impl<'a> Parser<'a> {
         self.words.get(self.at).copied()
     }
 
-    /// Returns an error at the word read last, or at the end of the expression if no word was left.
+    /// Returns an error at the last word read, or at the end of the expression if no word is left.
     fn error(&self, what: impl Into<String>) -> FilterError {
         let at = self.words.get(self.at - 1).map(|&word| word.to_owned());
         let end = if at.is_none() { ", and it ends here" } else { "" };

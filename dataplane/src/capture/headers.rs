@@ -1,4 +1,5 @@
-//! Parser for the header fields of a captured frame that filters examine.
+//! Parser for the header fields that capture filters examine. It verifies no lengths or checksums, and reads at most
+//! two VLAN tags and [`EXTENSIONS`] IPv6 extension headers. Payloads of ESP are not decrypted.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -24,9 +25,10 @@ pub(super) struct Headers {
     pub(super) destination: Option<IpAddr>,
     /// Protocol number of the IP payload.
     pub(super) protocol: Option<u8>,
-    /// Source and destination port of TCP, UDP or SCTP. Empty for fragments except the first.
+    /// Source and destination port of TCP, UDP or SCTP. `None` for fragments except the first.
     pub(super) ports: Option<(u16, u16)>,
-    /// Source and destination port of SCTP in UDP (RFC 6951), assuming that UDP carries SCTP.
+    /// Source and destination port of the SCTP header after a UDP header (RFC 6951). Read from every UDP packet,
+    /// because the parser does not have the UDP port of SCTP.
     pub(super) inner: Option<(u16, u16)>,
 }
 

@@ -5,11 +5,11 @@
 //! ```
 //!
 //! The worker owns the [`Tap`] and never waits: frames that do not fit into the ring are lost and counted. [`pair`]
-//! creates the ring and touches its pages. The [`Reader`] must outlive the tap, so that the worker does not free the
-//! ring's memory. The tap contains a wall clock, because workers have none.
+//! creates the ring and makes its pages present. The [`Reader`] must outlive the tap, so that the worker does not free
+//! the ring's memory. The tap contains a wall clock, because workers have none.
 //!
-//! Frames that the device itself drops are not captured. A frame whose flow another worker owns is captured at the
-//! worker that receives it. Its result at the owner is not recorded.
+//! Not captured: frames that the device itself drops. A frame whose flow another worker owns is captured at the worker
+//! that receives it, with the result [`Fate::Forwarded`]. The result at the owner is not recorded.
 
 mod filter;
 mod headers;
@@ -42,7 +42,7 @@ pub enum Direction {
     Out,
 }
 
-/// Result of processing a frame, as far as it is known to the capturing worker.
+/// Result of processing a frame at the worker that captures it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
     /// The worker has processed the received frame, or has passed the sent frame to the device.
@@ -119,16 +119,17 @@ pub struct Tap {
     /// Clock that returns the wall-clock time in nanoseconds since 1970-01-01 UTC.
     clock: fn() -> u64,
     held: HeldFrame,
-    /// The worker's drop counts at the time of [`hold`](Self::hold), in the order of [`Drops::iter`].
+    /// The worker's drop counts when [`hold`](Self::hold) was called, in the order of [`Drops::iter`].
     drops: Vec<u64>,
 }
 
-/// A received frame that is being processed, so that its result is not known yet.
+/// A received frame whose processing has not finished, so its result is not known yet.
 struct HeldFrame {
     headers: Headers,
     time: u64,
     len: usize,
-    /// First bytes of the frame, at most `snap`. Empty if the filter cannot match the frame, whether dropped or not.
+    /// First bytes of the frame, at most `snap`. Empty if the filter matches the frame neither as passed nor as
+    /// dropped.
     bytes: Vec<u8>,
 }
 
@@ -157,7 +158,7 @@ pub struct Reader {
 /// length of the ring in bytes; `clock` returns nanoseconds since 1970-01-01 UTC.
 pub fn pair(filter: Arc<Filter>, snap: usize, ring: usize, clock: fn() -> u64) -> (Tap, Reader) {
     let (mut producer, mut consumer) = RingBuffer::new(ring);
-    // Touches all pages now, so that page faults do not delay the worker.
+    // Makes all pages present now, so that page faults do not delay the worker.
     if let Ok(all) = producer.write_chunk(ring) {
         all.commit_all();
     }
@@ -215,8 +216,9 @@ impl Tap {
         }
     }
 
-    /// Holds a received frame before it is processed. [`release`](Self::release) records it afterwards. A frame without
-    /// a stream is processed at the end of the burst: the worker holds it again at that time, and then releases it.
+    /// Holds a received frame until [`release`](Self::release) records it with its result. A frame without a stream is
+    /// held on receipt, and again when the worker processes it at the end of the burst. The second call replaces the
+    /// first.
     pub(crate) fn hold(&mut self, frame: &[u8], drops: &Drops) {
         self.hold_frame(frame);
         let counts = drops.iter().map(|drop| drop.count);

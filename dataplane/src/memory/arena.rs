@@ -10,8 +10,9 @@
 //! contains it is created. The pages of a view are present, and locked if `RLIMIT_MEMLOCK` allows it. The program can
 //! still free pages (`MADV_REMOVE`). A worker's next access to such a page takes a page fault and reads zeros.
 //!
-//! A view counts as stable memory: as verbs require, the program must not change a posted source before its completion.
-//! If the program does, retransmissions differ from the first transmission, which harms that stream alone.
+//! The memory of a view is stable (`RegionMemory::is_stable`): sent bytes are not copied for retransmission, because
+//! verbs forbid a program to change a posted source before its completion. If the program changes the source,
+//! retransmissions differ from the first transmission. Only the stream of the post is affected.
 
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -33,7 +34,7 @@ pub struct Arena {
 /// Options of [`Arena::view`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ViewConfig {
-    /// True if workers may write to the view: for receives, sinks of Reads, and peers with access rights.
+    /// True if workers may write to the view: it holds receive buffers or sinks of Reads, or peers have write access.
     pub writable: bool,
     /// True to lock the pages in memory (`mlock`).
     pub lock: bool,
@@ -72,7 +73,7 @@ impl Arena {
         self.len
     }
 
-    /// Returns true if the length is 0, which [`create`](Self::create) refuses.
+    /// Always returns false: [`create`](Self::create) refuses a length of 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -1,7 +1,7 @@
-//! Frees large memory, and all memory of local programs, on a dedicated thread. Unmapping several GiB takes about a
-//! second. The last handle may be dropped by a worker or by the control thread, neither of which may block that long.
-//! A program decides how often its memory is freed, and each unmapping on a worker would delay other programs by some
-//! microseconds.
+//! Frees large memory, and all memory of local programs, on a dedicated thread (the free thread). Unmapping several GiB
+//! takes about a second. A worker or the control thread may drop the last handle, and neither may block that long.
+//! Memory of programs is freed here whatever its size: a program decides how often its memory is freed, and each
+//! unmapping on a worker would delay other programs by some microseconds.
 
 use std::any::Any;
 use std::os::fd::OwnedFd;
@@ -39,7 +39,8 @@ impl MemoryResources {
     }
 }
 
-/// Starts the free thread unless it runs. Called when memory to be freed there is prepared, never on a worker.
+/// Starts the free thread unless it is running. Called before memory is created that the free thread will free, and
+/// never on a worker.
 pub(super) fn start_thread() {
     FREE_THREAD.get_or_init(|| {
         let (outbox, inbox) = channel::<Job>();
@@ -63,7 +64,7 @@ pub(super) fn free_deferred(resources: MemoryResources) {
     }
 }
 
-/// Waits until all memory is freed whose last handle was dropped before this call.
+/// Waits until the free thread has freed all memory whose last handle was dropped before this call.
 pub(super) fn wait() {
     let (report, done) = sync_channel(1);
     if let Some(Some(inbox)) = FREE_THREAD.get()

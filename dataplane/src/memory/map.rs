@@ -1,5 +1,6 @@
-//! A mapping of region memory: creation, pre-faulting, locking, copies in and out, unmapping. Lengths and offsets
-//! are in bytes. Each copy asserts, in release builds too, that its bytes lie inside the mapping.
+//! A mapping of region memory: creation, pre-faulting, locking, copies in and out, unmapping. Not included: access
+//! rights, and the memory's lifetime ([`Memory`](super::Memory)). Lengths and offsets are in bytes. Each copy asserts,
+//! in release builds too, that its bytes lie inside the mapping.
 
 pub(super) mod kernel;
 pub(super) mod maps;
@@ -27,16 +28,16 @@ use super::{MemoryError, ProgressCallback};
 /// Bytes of a reserved hugepage. The length of a mapping in reserved hugepages is rounded up to a multiple of this.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Bytes from the beginning of a copied piece to the beginning of the prefetch that follows the copy. The prefetch for
-/// a longer piece begins at the end of the piece.
+/// Minimum distance in bytes from the start of a copied piece to the start of the range that is prefetched after the
+/// copy. After a piece longer than this distance, the range begins at the end of the piece.
 ///
-/// The memory after a piece is most often copied next, so each copy prefetches as many bytes as the piece has, up to
-/// [`MAX_PREFETCH`]. Earlier pieces have usually prefetched the gap between a small piece and its prefetch. The first
-/// pieces of a transfer leave it unprefetched.
+/// A transfer usually copies ascending addresses, so each copy prefetches memory for a later copy: as many bytes as the
+/// piece has, at most [`MAX_PREFETCH`]. Earlier copies have prefetched the bytes between the piece and the range,
+/// except in the first `PREFETCH_DISTANCE` bytes of a transfer.
 const PREFETCH_DISTANCE: usize = 4096;
 
-/// Maximum number of bytes prefetched for one piece. The CPU stalls when all of its few fill buffers are in use.
-/// The hardware prefetcher loads the rest of a long copy.
+/// Maximum number of bytes prefetched for one piece. Prefetches of more cache lines than the CPU has line fill buffers
+/// would stall it. The hardware prefetcher loads the rest of a long copy.
 const MAX_PREFETCH: usize = 1536;
 
 /// Mappings of at least this many bytes do not stay in a core's caches while peers fill them, so long pieces are
@@ -51,7 +52,7 @@ pub(super) const MIN_STREAMED_LEN: usize = 4096;
 /// Readable and writable memory of this process, unmapped on drop.
 pub(super) struct Mapping {
     start: NonNull<u8>,
-    /// Bytes mapped, at least those requested.
+    /// Length of the mapping in bytes, at least the requested length.
     len: usize,
     hold: Hold,
 }

@@ -48,8 +48,8 @@ use wire::crc32c::Target;
 pub enum Backing {
     /// Private memory of this process, in transparent hugepages where available.
     Anonymous,
-    /// Private memory in reserved hugepages. If too few are free, the memory is `Anonymous`, and
-    /// [`Memory::statements`] says so.
+    /// Private memory in reserved hugepages. If too few are free, the memory is `Anonymous`, and [`Memory::statements`]
+    /// has a message.
     Huge,
     /// A memfd with a sealed size, which local programs can map through its descriptor. `name` appears in
     /// `/proc/PID/maps`.
@@ -67,7 +67,7 @@ pub enum Backing {
 /// Parameters of a region's memory.
 #[derive(Clone, Debug)]
 pub struct MemoryConfig {
-    /// Origin and kind of the pages.
+    /// Kind of the pages, and their initial content.
     pub backing: Backing,
     /// Bytes, at least 1.
     pub len: u64,
@@ -183,8 +183,8 @@ pub enum MemoryError {
     },
 }
 
-/// Callback with the number of bytes that are ready, called before each piece of the memory and at the end. An error
-/// ends the preparation.
+/// Callback that receives the number of bytes ready so far, before each piece of the memory and at the end. An error
+/// cancels the preparation.
 type ProgressCallback<'a> = &'a mut dyn FnMut(u64) -> Result<(), MemoryError>;
 
 /// Progress of a preparation: populating the region's bytes, then reading those of a staged file.
@@ -361,7 +361,7 @@ impl Memory {
     }
 }
 
-/// Waits until all memory is freed whose last handle was dropped before this call. Blocks. For tests and fuzz targets.
+/// Waits until all memory whose last handle was dropped before this call is freed. Blocks. For tests and fuzz targets.
 #[doc(hidden)]
 pub fn wait_for_frees() {
     free_thread::wait();
@@ -457,9 +457,10 @@ impl RegionMemory for Memory {
     }
 }
 
-/// Payloads of at least this many bytes in several pieces are gathered in a buffer and copied as one. On some CPUs
-/// memcpy copies that many bytes with a string instruction, which fills cache lines without fetching them first. That
-/// saves more than the additional copy in the L1 cache costs. Shorter copies and non-temporal stores gain nothing.
+/// Minimum length in bytes of a payload in several pieces that is gathered in a buffer and copied as one piece. On some
+/// CPUs memcpy copies this many bytes with a string instruction, which fills cache lines without fetching them first.
+/// The saving exceeds the cost of the additional copy in the L1 cache. Shorter copies and non-temporal stores gain
+/// nothing.
 const MIN_GATHER_LEN: usize = 8192;
 
 /// Maximum number of bytes that are gathered: one jumbo frame.

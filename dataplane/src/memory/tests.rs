@@ -59,7 +59,7 @@ proptest! {
         prop_assert_eq!(read_all(&memory), model);
     }
 
-    /// Pieces of any number and length are written consecutively, whatever copy path the announced length selects.
+    /// Pieces of any number and length are written consecutively. The announced length may select any copy path.
     #[test]
     fn pieces_are_written_consecutively(
         offset in 0u64..500,

@@ -1,4 +1,4 @@
-//! Alternative implementations of the copy into and out of region memory, compared by a benchmark. The product uses
+//! Alternative implementations of the copy into and out of region memory, for a benchmark. Workers use
 //! [`CopyKernel::LibraryPrefetch`], and [`CopyKernel::Streaming`] for long pieces into large mappings.
 //!
 //! Lengths and offsets are in bytes and checked as in [`Mapping::write`].

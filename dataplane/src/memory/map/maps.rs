@@ -1,21 +1,21 @@
-//! Bounds the number of region memory's mappings, and lets small memory share a mapping.
+//! Bounds the number of mappings (VMAs) of region memory. Small memory is allocated as a slot of a shared mapping.
 //!
 //! Linux bounds the mappings of a process (`vm.max_map_count`). At that bound any heap allocation may fail, and a
 //! failed allocation ends the process. [`Maps`] counts the mappings of region memory and refuses more than its bound,
 //! which leaves room for all other mappings: libraries, threads, heap, DPDK. The kernel may merge adjacent mappings and
 //! later split them again, so the count is an upper bound of the kernel's.
 //!
-//! Private memory to be locked, of at most [`SMALL_MEMORY`] bytes and not in reserved hugepages, is a slot of a slab. A
-//! slab is one mapping for 64 slots of one size:
+//! Memory is a slot of a slab if it is private, to be locked, at most [`SMALL_MEMORY`] bytes long and not in reserved
+//! hugepages. A slab is one mapping with 64 slots of one size:
 //!
 //! ```text
 //!  slab of 4 KiB slots    | slot | slot | free | slot | ...   64 slots, 256 KiB, 1 mapping
 //!  slab of 16 KiB slots   |     slot    |     free    | ...   64 slots, 1 MiB, 1 mapping
 //! ```
 //!
-//! The pages of a slot are populated after it is taken, and freed with it: a free slot has no pages. A slab is unmapped
-//! when its last slot is freed. If RLIMIT_MEMLOCK leaves no room for a slab, each small memory has a mapping of its
-//! own.
+//! The pages of a slot are populated after the slot is taken, and freed with the slot. So a free slot has no pages. A
+//! slab is unmapped when its last slot is freed. If RLIMIT_MEMLOCK leaves no room for a slab, each small memory has a
+//! mapping of its own.
 
 use std::array;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,7 +38,8 @@ pub const SHARED_MAPS: u64 = 2;
 /// Number of slot sizes: 1, 2 and 4 pages.
 const CLASSES: usize = 3;
 
-/// Count and slabs of this process's region memory mappings. Clones share both. The default has no bound.
+/// The mappings of this process's region memory: their number and the slabs. Clones share both. The default has no
+/// bound.
 #[derive(Clone)]
 pub struct Maps(Arc<Inner>);
 
@@ -65,13 +66,13 @@ struct Slab {
     free: u64,
 }
 
-/// Right to a number of mappings, which count as in use until the permit is dropped.
+/// Permission for a number of mappings, which count as in use until the permit is dropped.
 pub(in crate::memory) struct Permit {
     maps: Maps,
     number: u64,
 }
 
-/// A slot in use. Dropping it frees the slot, whose pages must have been freed before.
+/// A slot in use, freed on drop. The pages of the slot must be freed before.
 pub(in crate::memory) struct Slot {
     maps: Maps,
     class: usize,
@@ -82,7 +83,7 @@ pub(in crate::memory) struct Slot {
 }
 
 impl Maps {
-    /// Creates a count that allows at most `bound` mappings of region memory.
+    /// Creates the state for at most `bound` mappings of region memory.
     pub fn new(bound: u64) -> Maps {
         let slabs = Mutex::new(array::from_fn(|_| Slabs::default()));
         Maps(Arc::new(Inner { bound, in_use: AtomicU64::new(0), slabs }))

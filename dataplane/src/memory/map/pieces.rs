@@ -4,7 +4,8 @@
 
 use std::ops::Range;
 
-/// Maximum number of bytes of one call, a multiple of the hugepage size. Zeroing that many takes some milliseconds.
+/// Maximum number of bytes per kernel call, a multiple of the hugepage size. The kernel zeroes this many bytes in some
+/// milliseconds.
 pub(in crate::memory) const PIECE: usize = 16 << 20;
 
 /// Divides `len` bytes into ranges of at most [`PIECE`] bytes, in ascending order.
@@ -12,7 +13,7 @@ pub(super) fn pieces(len: usize) -> impl DoubleEndedIterator<Item = Range<usize>
     (0..len.div_ceil(PIECE)).map(move |n| n * PIECE..len.min((n + 1) * PIECE))
 }
 
-/// Does nothing. In tests, the function of this name records the call and its number of bytes.
+/// Does nothing. In tests, another function of this name records the kernel call and its number of bytes.
 #[cfg(not(test))]
 pub(super) fn called(_: KernelCall, _: usize) {}
 

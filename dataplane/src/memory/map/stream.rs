@@ -1,7 +1,7 @@
 //! Copies with non-temporal stores, which fill memory without reading it into a cache first.
 //!
-//! An ordinary store that misses the cache first reads the line. If the placed bytes do not stay in a cache anyway,
-//! that read is wasted and delays the stores.
+//! An ordinary store that misses the cache first reads the line from memory. If the written bytes do not stay in a
+//! cache anyway, this read is wasted and delays the stores.
 //!
 //! Copied bytes are visible to other cores before any later store of this core, and the last byte becomes visible after
 //! all others. Programs that poll the last byte must not rely on this order, because shorter pieces are copied by
@@ -49,7 +49,7 @@ pub(super) unsafe fn copy_pieces<'a>(
         assert!(piece.len() <= room, "pieces go on outside a region");
         room -= piece.len();
         let mut rest = piece;
-        // Bytes up to the next line boundary. Less than a line only before the first boundary is reached.
+        // Bytes up to the next line boundary: a whole line, except before the first boundary.
         let line = LINE - to.addr() % LINE;
         if partial.len > 0 || line < LINE {
             rest = partial.fill(rest, line);

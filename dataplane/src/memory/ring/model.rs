@@ -1,6 +1,7 @@
-//! Model of the completion ring. loom tries the interleavings of its two ends and the values that the memory model
-//! permits a load to return. The production functions run on loom's atomics. Three records wrap a ring of two slots
-//! once. The model has two fields of a record, and a counter in place of the region's bytes.
+//! Model of the completion ring. loom tries the interleavings of the two ends, and the values that the memory model
+//! permits a load to return. The production functions run on loom's atomics. The producer publishes three records into
+//! a ring of two slots, so the ring wraps once. The model has two fields of a record, and a counter in place of the
+//! region's bytes.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,7 +28,7 @@ enum Weakening {
 
 struct Ring {
     words: BTreeMap<usize, AtomicU64>,
-    /// Stands for the region's bytes: the number of writes to them so far.
+    /// Number of writes to the region so far, in place of its bytes.
     region: AtomicU64,
     weakening: Weakening,
 }

@@ -1,4 +1,5 @@
-//! Number of mappings: small memory shares them, and memory beyond the bound is refused before anything is mapped.
+//! Number of mappings: small memories share a mapping, and memory beyond the bound is refused before anything is
+//! mapped.
 //!
 //! Slabs are locked. Where RLIMIT_MEMLOCK leaves no room for the largest slab, tests that need one return early.
 

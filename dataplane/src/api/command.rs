@@ -1,4 +1,4 @@
-//! Commands from the control thread to a worker.
+//! Commands from the control thread to a worker. Each command states the event that answers it, if any.
 
 use std::sync::Arc;
 
@@ -96,8 +96,9 @@ pub enum Command {
         /// Chosen by the sender, repeated in the answer.
         ticket: Ticket,
     },
-    /// Allows the worker to accept more streams of a listener. Each stream consumes a credit at its SYN. The credit is
-    /// returned only if the stream ends before [`Event::Incoming`](super::Event::Incoming).
+    /// Allows the worker to accept more streams of a listener. A credit is consumed by each SYN and by each returned
+    /// cookie (TCP or SCTP) that is accepted, and by each further session of an association. The credit is returned
+    /// only if the stream ends before [`Event::Incoming`](super::Event::Incoming).
     Credits {
         /// Listener that receives the credits; ignored if unknown.
         listener: ListenerId,
@@ -114,7 +115,7 @@ pub enum Command {
         pd: PdId,
         /// Private data for the peer: at most 512 bytes, minus the enhanced data (RFC 6581) of the MPA reply.
         private_data: Vec<u8>,
-        /// ULP (DDP or RDMAP), with its receive queues and limits of RDMA Reads.
+        /// ULP (DDP or RDMAP), with its receive queues, IRD and ORD.
         ulp: UlpConfig,
         /// Service that handles received messages.
         service: Service,
@@ -209,7 +210,7 @@ pub enum Command {
         /// Chosen by the sender, repeated in the answer.
         ticket: Ticket,
     },
-    /// Removes a QP. Its stream is reset. Incomplete posts have no completion. Answered by
+    /// Removes a QP. Its stream is reset. No completion is written for an incomplete post. Answered by
     /// [`Event::Done`](super::Event::Done).
     RemoveQueuePair {
         /// QP to remove.
@@ -308,8 +309,8 @@ pub enum Command {
         /// Chosen by the sender, repeated in the answer.
         ticket: Ticket,
     },
-    /// Starts or ends a capture of this worker's frames on a port. A previous capture of the port ends. Answered by
-    /// [`Event::Done`](super::Event::Done), at which the previous tap is freed.
+    /// Starts or ends a capture of this worker's frames on a port. A previous capture of the port ends, and its tap is
+    /// freed. Answered by [`Event::Done`](super::Event::Done).
     Capture {
         /// Port to capture.
         port: PortId,

@@ -1,4 +1,4 @@
-//! Parameters of the dataplane at start. The reader of the configuration has validated them.
+//! Parameters of the dataplane at start. The parser of the configuration (`control`) has validated the values.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -55,10 +55,10 @@ pub struct Connect {
     pub service: Service,
     /// Protection domain of the stream.
     pub pd: PdId,
-    /// Regions to bind to the stream once it has an identifier. The peer may then access the regions that the private
-    /// data advertises, as soon as it has received the private data. Each region must belong to the stream's protection
-    /// domain and be bound already, usually to a stream that does not exist, so that no other stream can access it
-    /// before. Other regions are ignored.
+    /// Regions to bind to the stream when it is created, so that the peer may access them as soon as it receives their
+    /// advertisement in the private data. Each region must belong to the stream's protection domain and be bound
+    /// already, usually to a stream that does not exist, so that no other stream can access the region before. Other
+    /// regions are ignored.
     pub stags: Vec<Stag>,
     /// Private data for the peer, at most 512 bytes.
     pub private_data: Vec<u8>,

@@ -1,5 +1,5 @@
-//! The control thread's link to the workers: for each a command ring, an event ring and counters, and file descriptors
-//! that wake either side.
+//! The control thread's link to the workers. Each worker has a command ring, an event ring, counters, and a file
+//! descriptor that wakes the worker. All workers wake the control thread by one descriptor.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -90,8 +90,8 @@ impl StartError {
     }
 }
 
-/// The command ring is full: the worker is busy, or waits until its events are read. Contains the command. The caller
-/// must read events, then send the command again.
+/// The command ring is full: the worker is busy, or waits until its events are read. Contains the refused command. The
+/// caller must read events, then send the command again.
 #[derive(Debug)]
 pub struct CommandRingFull(pub Command);
 
@@ -133,7 +133,7 @@ impl WorkerHandle {
         if self.reported || !self.is_finished() {
             return None;
         }
-        // The thread may have pushed another event between the first check of the ring and its end.
+        // The thread may have pushed its last events after the first check of the ring and before it ended.
         if let Ok(event) = self.events.pop() {
             return Some(event);
         }
@@ -217,8 +217,8 @@ impl Dataplane {
                     event(worker.id, e);
                 }
             }
-            // Checked after `arm`: a worker that ended before does not wake this thread, and neither does free space in
-            // a command ring.
+            // Checked after `arm`: a worker that ended before `arm` does not wake this thread. Neither does free space
+            // in a command ring.
             if self.arm() && self.workers.iter().any(|w| !w.is_finished()) {
                 let notified =
                     self.workers.iter().zip(&is_sent).all(|(w, &a)| a || w.is_finished());

@@ -47,14 +47,14 @@ pub enum SaDirectionConfig {
     In {
         /// Size of the anti-replay window in packets, 64 to 4096.
         window: u16,
-        /// Highest sequence number whose packets are dropped as replays; lower numbers are dropped, too. Numbers that a
-        /// removed SA with the same SPI and keys has received are replays as well.
+        /// Packets with sequence numbers up to this number are dropped as replays. So are packets with sequence numbers
+        /// that a removed SA with the same SPI and keys has received.
         top: u64,
     },
     /// Outbound, to the peer.
     Out {
-        /// First usable sequence number, and the count of reserved numbers from there on; `None` if all numbers may be
-        /// used.
+        /// First usable sequence number, and the number of sequence numbers reserved from there on; `None` if all
+        /// numbers may be used.
         reserve: Option<(u64, u64)>,
         /// Idle time after which a NAT keepalive is sent (RFC 3948 §4), if encapsulated in UDP; `None` for no
         /// keepalives.

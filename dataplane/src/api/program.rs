@@ -1,8 +1,9 @@
 //! Local programs at a worker: the queues that the control thread registers, and events about them.
 //!
-//! The program posts operations by shared memory, and the worker serves them ([`verbs_layout`]); the control thread is
-//! not involved. A queue pair (QP) is registered at the worker of its stream, before the [`Command::Connect`] or
-//! [`Command::Accept`] whose [`Service`] names it. The completion queues of a QP are registered before it.
+//! The program posts work requests to queues in shared memory, and the worker performs them ([`verbs_layout`]). The
+//! control thread is not involved. A queue pair (QP) is registered at the worker of its stream, before the
+//! [`Command::Connect`] or [`Command::Accept`] whose [`Service`] names it. The completion queues of a QP are registered
+//! before it.
 //!
 //! [`Command::Connect`]: crate::Command::Connect
 //! [`Command::Accept`]: crate::Command::Accept
@@ -90,7 +91,8 @@ pub struct QueuePairConfig {
     /// Receives of the QP.
     pub receives: Receives,
     /// Maximum number of incomplete receives, at least 1. Further descriptors stay in the RQ. With an SRQ: maximum
-    /// number of receives that the QP has taken, and of messages that may arrive out of order.
+    /// number of incomplete receives that the QP has taken, and maximum number of messages that may arrive out of
+    /// order.
     pub max_receives: u32,
     /// Number of the CQ of the send queue.
     pub send_completions: u32,
@@ -199,7 +201,7 @@ impl SharedReceives {
         self.is_low.load(Ordering::Relaxed) || self.failure.get().is_some()
     }
 
-    /// Returns the event that the limit was reached, once.
+    /// Returns the event that the limit was reached, once per request; otherwise `None`.
     pub fn take_low(&self) -> Option<ProgramEvent> {
         let &SharedReceives { program, number, .. } = self;
         self.is_low
@@ -207,7 +209,7 @@ impl SharedReceives {
             .then_some(ProgramEvent::SharedReceivesLow { program, number })
     }
 
-    /// Returns the event that the SRQ has failed, once.
+    /// Returns the event that the SRQ has failed, once; otherwise `None`.
     pub fn take_failure(&self) -> Option<ProgramEvent> {
         let &SharedReceives { program, number, .. } = self;
         let reason = *self.failure.get()?;
@@ -223,7 +225,8 @@ impl SharedReceives {
     /// Returns true, once for each request, if fewer receives than the limit remain.
     fn reaches_limit(&self) -> bool {
         let limit = self.limit.load(Ordering::Relaxed);
-        // The program's counter determines this number. A number above the capacity counts as a full ring.
+        // The program writes the counter from which this number is computed. A number above the capacity counts as a
+        // full ring.
         limit > 0
             && self.ring.remaining().min(self.capacity) < limit.into()
             && self.limit.compare_exchange(limit, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()

@@ -140,7 +140,7 @@ impl StreamStats {
     }
 }
 
-/// Reason why a stream ended. If there are several, the first.
+/// Reason why a stream ended: the first one, if several apply.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CloseReason {
     /// Stream over TCP: the end of its connection, MPA or DDP.

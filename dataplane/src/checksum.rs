@@ -1,5 +1,6 @@
-//! The Internet checksum (RFC 1071) over whole segments. Without checksum offload, the sum is the only pass over a
-//! payload in software besides its copy and its CRC. The sum is therefore written for auto-vectorisation.
+//! The Internet checksum (RFC 1071) over whole segments and IPv4 headers. Without checksum offload, the sum is the only
+//! software pass over a payload besides its copy and its CRC. The sum is therefore written for auto-vectorisation.
+//! SCTP's CRC32c is not included.
 
 use std::net::IpAddr;
 
@@ -71,7 +72,7 @@ pub fn pseudo_header(source: IpAddr, destination: IpAddr, protocol: u8, len: usi
     pseudo_header_with_addresses(sum_addresses(source, destination), protocol, len)
 }
 
-/// Returns the sum of the two addresses, which is their part of the pseudo-header sum; 0 if the families differ.
+/// Returns the sum of two addresses for the pseudo-header; 0 if their families differ.
 pub fn sum_addresses(source: IpAddr, destination: IpAddr) -> u16 {
     match (source, destination) {
         (IpAddr::V4(s), IpAddr::V4(d)) => fold(u64::from(u32::from(s)) + u64::from(u32::from(d))),

@@ -19,7 +19,8 @@ impl Counter {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// Raises the value to at least `value`, for a counter of a maximum. Only the owning worker may call this.
+    /// Raises the value to at least `value`, for a counter that records a maximum. Only the owning worker may call
+    /// this.
     #[inline]
     pub fn max(&self, value: u64) {
         if value > self.get() {

@@ -1,4 +1,5 @@
 //! Flows and streams of one worker: the table that maps a flow to a slot, and the slab whose slots hold the streams.
+//! The generation in a [`StreamId`] distinguishes the streams that have used the same slot:
 //!
 //! ```text
 //!  StreamId   | worker 16 | generation 24 | slot 24 |
@@ -64,8 +65,8 @@ fn v6(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// Map from flow to slot. The hash is keyed, so that peers cannot provoke collisions. An entry has a 4-byte hash and
-/// the slot. The flow itself is stored with the stream.
+/// Map from flow to slot. The hash is keyed, so that peers cannot provoke collisions. An entry consists of a 4-byte
+/// hash and the slot. The flow itself is stored with the stream.
 ///
 /// The entries are divided into parts that grow separately. Growth therefore moves only the entries of one part,
 /// 1/[`PARTS`] of all.
@@ -162,14 +163,14 @@ impl FlowTable {
     }
 }
 
-/// The streams of one worker, by slot. The identifier of an ended stream stays invalid until its slot has been reused
-/// 2^24 times.
+/// The streams of one worker, by slot. When a stream ends, its identifier becomes invalid until the slot has been
+/// reused 2^24 times.
 #[derive(Debug)]
 pub struct Slab<T> {
     worker: u16,
     limit: u32,
     values: Vec<Option<T>>,
-    /// Generation of each slot, a part of its stream's identifier; in a vacant slot, of the next stream's identifier.
+    /// Generation of each slot: part of the identifier of its stream or, in a vacant slot, of the next stream.
     generations: Vec<u32>,
     free: Vec<u32>,
     len: u32,

@@ -1,8 +1,9 @@
 //! Frames between workers and the host's kernel, on interfaces that share their port with it (`host = "tap"`).
 //!
-//! A worker copies frames for the host into a ring, from which a thread outside the dataplane passes them to the
-//! kernel. Another ring carries the kernel's frames to the worker with the port's first queue. Both rings are bounded
-//! in frames and in bytes. A frame that does not fit is lost and counted.
+//! A worker copies frames for the host into a ring. A thread outside the dataplane reads the ring and passes the frames
+//! to the kernel. Another ring carries the kernel's frames to the worker with the port's first queue. Both rings are
+//! bounded in frames and in bytes. A frame that does not fit is lost and counted. The TAP and the thread are not
+//! included (`control`).
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -38,8 +39,8 @@ struct Sender {
 }
 
 impl Sender {
-    /// Returns true if a frame of `len` bytes fits. The answer stays true until the next push, because only the sender
-    /// adds bytes.
+    /// Returns true if a frame of `len` bytes fits. The result true is valid until the next push, because only the
+    /// sender adds bytes.
     fn has_room(&self, len: usize) -> bool {
         !self.frames.is_full() && self.bytes.load(Ordering::Relaxed) + len <= MAX_BYTES
     }
@@ -74,7 +75,7 @@ impl Receiver {
     }
 }
 
-/// Frames lost at the thread that serves the kernel. The worker adds them to its counters.
+/// Frames lost by the thread that serves the kernel. The worker adds them to its counters.
 #[derive(Debug, Default)]
 struct LossCounters {
     /// Frames that the kernel refused.

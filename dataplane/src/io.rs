@@ -1,5 +1,5 @@
-//! The interface between a worker and a port's queues, implemented by the queues of a DPDK port, and by vectors in
-//! tests. Tests thus run the same worker without EAL and in virtual time.
+//! The interface between a worker and a port's queues. The queues of a DPDK port implement it; in tests, vectors do.
+//! Tests thus run the same worker without EAL and in virtual time. Lengths are in bytes.
 
 use std::os::fd::BorrowedFd;
 
@@ -80,8 +80,8 @@ pub trait PortIo {
         self.send(frame);
     }
 
-    /// Returns how many frames [`loop_back`](Self::loop_back) accepts now. The default is 0, for queues without
-    /// loopback.
+    /// Returns the number of frames that [`loop_back`](Self::loop_back) accepts now. The default is 0, for queues
+    /// without loopback.
     #[inline]
     fn free_loopback_slots(&self) -> usize {
         0
@@ -94,7 +94,7 @@ pub trait PortIo {
         drop(frame);
     }
 
-    /// Passes queued frames to the device before the next [`flush`](Self::flush), until the device accepts no more.
+    /// Offers queued frames to the device once, before the next [`flush`](Self::flush). The default does nothing.
     fn offer(&mut self) {}
 
     /// Passes queued frames to the device. Returns false if the device did not accept all of them.
@@ -125,7 +125,7 @@ pub trait PortIo {
         None
     }
 
-    /// Starts the given capture on this queue; `None` ends the running one.
+    /// Starts the given capture on this queue, or ends the running one if `None`.
     fn set_tap(&mut self, _: Option<Box<Tap>>) {}
 }
 

@@ -1,5 +1,6 @@
 //! Rings between all pairs of workers. The rings carry frames to the worker that owns their flow or SA, and reports for
-//! other workers. Each ring is bounded. A message for a full ring is counted and lost, like a frame on a link.
+//! other workers. Each ring is bounded. If a ring is full, a message for it is dropped and counted, like a frame on a
+//! link.
 
 use std::sync::Arc;
 

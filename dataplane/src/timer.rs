@@ -26,7 +26,7 @@ const TICK_BITS: u32 = 16;
 const SPAN: u64 = 1 << (SLOT_BITS * LEVELS as u32);
 const NIL: u32 = u32::MAX;
 
-/// The wheel. Each token up to the largest one takes 16 bytes, so tokens should be small integers.
+/// The wheel. It stores 16 bytes for each token up to the largest one, so tokens should be small integers.
 #[derive(Debug)]
 pub struct TimerWheel {
     /// Time of the wheel in ticks. All slots before this tick are empty.
@@ -36,7 +36,8 @@ pub struct TimerWheel {
     /// Head of the list of expired timers that [`pop`](Self::pop) has not returned yet.
     due: u32,
     armed: usize,
-    /// Lower bound of the tick at which a timer expires or a slot must be emptied.
+    /// Tick before which no timer expires and no slot must be emptied. 0 if not computed since the last
+    /// [`set`](Self::set).
     no_expiry_before: u64,
 }
 
@@ -178,9 +179,9 @@ impl TimerWheel {
         Some(token)
     }
 
-    /// Returns a time until which the caller may sleep, because no timer fires earlier; `None` if no timer is set. The
-    /// time is never later than the first deadline rounded up to a tick. The result is earlier than that if a timer
-    /// must first move to a lower level.
+    /// Returns the time until which the caller may sleep: no timer fires before. `None` if no timer is set. The time is
+    /// at the latest the first deadline, rounded up to a tick. It is earlier if a timer must first move to a lower
+    /// level.
     pub fn next_expiry(&self) -> Option<Instant> {
         if self.due != NIL {
             return Some(Instant::from_nanos(self.elapsed << TICK_BITS));

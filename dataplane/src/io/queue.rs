@@ -1,4 +1,5 @@
-//! Implements [`PortIo`] and [`Frame`] for the queues and packet buffers of a DPDK port.
+//! Implements [`PortIo`] and [`Frame`] for the queues and packet buffers of a DPDK port, and derives [`PortProperties`]
+//! from its [`PortInfo`].
 
 use std::os::fd::BorrowedFd;
 

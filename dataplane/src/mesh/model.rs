@@ -1,7 +1,7 @@
-//! Model of a ring between two threads, as used for a worker's mesh, commands and events. loom runs it under all
-//! interleavings with at most three preemptions. The ring follows the algorithm of `rtrb` 0.4, in which each end caches
-//! the other's index, with loom's atomics. The termination of a worker follows `WorkerHandle::poll` and `Exit`. The
-//! model does not include the wake-up of a sleeping reader.
+//! Model of a ring between two threads, as used for a worker's mesh, commands and events. loom tries all interleavings
+//! with at most three preemptions. The ring follows the algorithm of `rtrb` 0.4 with loom's atomics: each end caches
+//! the other's index. The termination of a worker follows `WorkerHandle::poll` and `Exit`. The wake-up of a sleeping
+//! reader is not included.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -49,7 +49,7 @@ pub struct Connect {
     /// IP header fields, where they differ from the interface's. A stream that shares an association has the
     /// association's fields. Different fields require a different configuration object.
     pub ip: IpFields,
-    /// ULP (DDP or RDMAP), with its receive queues and limits of RDMA Reads.
+    /// ULP (DDP or RDMAP), with its receive queues, IRD and ORD.
     pub ulp: UlpConfig,
     /// Service that handles received messages.
     pub service: Service,

@@ -272,7 +272,8 @@ pub enum Event {
     Recordings {
         /// The ticket of the command; `None` if the event is not an answer.
         ticket: Option<Ticket>,
-        /// Recordings. In an answer: those of the requested streams that have not ended.
+        /// Recordings of the requested streams that have not ended or, if the event is not an answer, of the stream
+        /// that ends.
         recordings: Vec<Recording>,
     },
     /// Answers [`Command::ListNeighbours`](super::Command::ListNeighbours).
@@ -299,7 +300,8 @@ pub enum Event {
         /// IP address of the host.
         source: IpAddr,
     },
-    /// A stream makes no progress: its packets are not acknowledged. [`Event::Resumed`] or [`Event::Closed`] follows.
+    /// A stream makes no progress: the peer answers neither data nor window probes. [`Event::Resumed`] or
+    /// [`Event::Closed`] follows.
     Stalled {
         /// Stalled stream.
         stream: StreamId,

@@ -200,8 +200,8 @@ impl Dataplane {
         self.wake.disarm();
     }
 
-    /// Sends [`Command::Stop`] to each worker and joins the threads. Calls `event` with each event that arrives before
-    /// the end. Workers reset their streams.
+    /// Sends [`Command::Stop`] to each worker, which resets its streams, and joins the threads. Calls `event` with each
+    /// event that arrives before all threads have ended.
     pub fn stop(mut self, mut event: impl FnMut(WorkerId, Event)) {
         self.stop_all(&mut event);
     }

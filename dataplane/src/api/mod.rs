@@ -1,4 +1,5 @@
-//! Interface between the control thread and the dataplane: configuration, commands, events, counters.
+//! Interface between the control thread and the dataplane: configuration, commands, events, counters. Two bounded rings
+//! connect each worker to the control thread ([`Dataplane`]). Neither side waits for the other.
 
 mod association;
 mod command;

@@ -1,4 +1,6 @@
-//! ARP (RFC 826) over Ethernet and IPv4.
+//! ARP (RFC 826) over Ethernet and IPv4: parses received packets, and writes requests, replies, probes and
+//! announcements. The neighbour cache and the schedule of probes are not included ([`super::neighbour`],
+//! [`super::presence`]).
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -13,8 +15,8 @@ use crate::drops::DropReason;
 /// Bytes of an ARP packet for Ethernet and IPv4.
 const LEN: usize = 28;
 
-/// Processes an ARP packet. Answers a request for our address if `may_answer` returns true. Returns the sender's
-/// announcement, or a conflict if the sender uses our address.
+/// Processes an ARP packet. Answers a request for our address if `may_answer` returns true. Returns the sender's claim
+/// to its address: an announcement, or a conflict if the address is ours.
 ///
 /// # Errors
 /// The drop reason: the packet is malformed, exceeds the rate limit, or announces nothing. An answer may have been
@@ -77,7 +79,7 @@ pub fn input(
     Ok(Claim { address: IpAddr::V4(sender), mac, kind })
 }
 
-/// Sends a request for `target`, to `mac` if the caller has a last known address, otherwise by broadcast.
+/// Sends a request for `target`: to `mac`, the last known address, or by broadcast if `None`.
 pub fn request(
     interface: &Interface,
     source: Ipv4Addr,
@@ -89,7 +91,7 @@ pub fn request(
     write(interface, ArpOperation::Request, source, [0; 6], target, to, out);
 }
 
-/// Sends a probe for other hosts that use our address (RFC 5227 §2.1.1).
+/// Sends a probe, which reveals other hosts that use our address (RFC 5227 §2.1.1).
 pub fn probe(interface: &Interface, address: Ipv4Addr, out: &mut Outbox) {
     let unspecified = Ipv4Addr::UNSPECIFIED;
     write(interface, ArpOperation::Request, unspecified, [0; 6], address, BROADCAST, out);

@@ -1,9 +1,10 @@
 //! Demultiplexing of frames by their Ethernet, VLAN, IPv4 and IPv6 headers. [`demux`] returns the kind of packet or the
 //! drop reason, and changes no bytes.
 //!
-//! Packets to our addresses whose IPv4 options forbid processing ([`super::options`]) are dropped. [`local_ip_offset`]
-//! excludes them from IPsec policies. Packets of other protocols or to other addresses may be for the host's kernel,
-//! which has its own rules.
+//! A packet to one of our addresses is dropped if its IPv4 options are malformed or contain a source route
+//! ([`super::options`]). [`local_ip_offset`] excludes such packets from IPsec policies. Packets to other addresses are
+//! dropped as such, whatever their options. So are packets of unsupported protocols on interfaces without IPsec
+//! policies. The host's kernel may process both under its own rules.
 //!
 //! Fragments of the protocols that [`super::reassembly`] supports are returned as [`Kind::Fragment`]. Other fragments
 //! are dropped ([`DropReason::Fragment`]), except atomic fragments (RFC 6946). At most [`MAX_EXTENSIONS`] IPv6
@@ -107,7 +108,7 @@ pub enum L4Check {
     Unknown,
 }
 
-/// Origin of a frame. It determines the checks.
+/// Origin of a frame, which determines the fields that are checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Origin {
     /// The link of a port. TCP's checksum is verified if it is `Unknown`.
@@ -166,7 +167,8 @@ pub fn local_ip_offset(frame: &[u8], port: usize, interfaces: &[Interface]) -> O
     (is_for_us && is_intact(frame.get(at..)?)).then_some(at)
 }
 
-/// Returns true unless an IPv4 header is truncated, or has a wrong checksum or options that forbid processing.
+/// Returns true if an IPv4 header is complete, has a correct checksum, and has no options that forbid processing.
+/// Always true for other packets.
 pub fn is_intact(packet: &[u8]) -> bool {
     let first = packet.first().copied().unwrap_or_default();
     first >> 4 != 4
@@ -184,7 +186,8 @@ fn check_options(header: &[u8]) -> Result<(), DropReason> {
     }
 }
 
-/// Returns true if the frame is a fragment to one of our addresses that [`super::reassembly`] reassembles.
+/// Returns true if the frame is a fragment to one of our addresses, of a protocol that [`super::reassembly`]
+/// reassembles.
 #[cold]
 #[inline(never)]
 pub fn is_reassembled_here(frame: &[u8], port: usize, interfaces: &[Interface]) -> bool {
@@ -356,7 +359,8 @@ fn parse_ipv6(
         return Err(DropReason::IpHeader);
     }
     let (source, destination) = (packet.src_addr(), packet.dst_addr());
-    // Our address is a legitimate source only in an advertisement by another host that uses it, too.
+    // A packet from one of our addresses is spoofed, unless it is a neighbour advertisement: another host that also
+    // uses the address defends it (RFC 4862 §5.4.4).
     let spoofed = origin != Origin::Loopback
         && interface.has_address(source.into())
         && !is_advertisement(packet.next_header(), &frame[at + 40..]);
@@ -411,8 +415,8 @@ fn parse_ipv6(
     }
 }
 
-/// Returns true if fragments of this protocol are reassembled. If another extension header follows the fragment header,
-/// `protocol` is that header's number and the result is false.
+/// Returns true if fragments of this protocol are reassembled. False if another extension header follows the fragment
+/// header: `protocol` is then that header's number.
 fn is_reassembled(protocol: IpProtocol, interface: &Interface) -> bool {
     match protocol {
         IpProtocol::Tcp | SCTP => true,

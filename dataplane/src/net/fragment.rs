@@ -86,13 +86,14 @@ fn extra_header_len(path: &Path) -> usize {
     if path.is_v6() { FRAGMENT_HEADER } else { 0 }
 }
 
-/// Generator of fragment identifications: the worker's counter of fragmented packets, plus a secret offset for each
-/// pair of addresses. So a host cannot predict the identifications sent to another host (RFC 7739 §5). A host can infer
-/// how many packets the worker fragmented between two packets to this host.
+/// Generator of fragment identifications. An identification is the worker's counter of fragmented packets plus a secret
+/// offset for the pair of addresses. So a host cannot predict the identifications sent to another host (RFC 7739 §5).
+/// Between two packets to itself, a host can infer how many packets the worker has fragmented.
 ///
-/// For a pair of addresses, an identification repeats after the worker has fragmented 2^16 packets over IPv4 (2^32 over
-/// IPv6) to any hosts. Over IPv4 that may be within the time for which RFC 6864 §4.3 requires it to be unique. Then
-/// only SCTP's checksum detects a packet reassembled from mixed fragments. Workers do not coordinate their counters.
+/// For a pair of addresses, an identification repeats after the worker has fragmented 2^16 packets over IPv4, or 2^32
+/// over IPv6, to any hosts. A repetition over IPv4 may violate RFC 6864 §4.3, which requires unique identifications
+/// within a packet's lifetime. A host may then reassemble a packet from fragments of two packets, which only SCTP's
+/// checksum detects. Workers do not coordinate their counters.
 #[derive(Debug)]
 pub struct IdentificationGenerator {
     key: SipHasher13,

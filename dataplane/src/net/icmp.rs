@@ -213,7 +213,7 @@ fn check_reported_mtu(
 }
 
 /// Returns the report about a quoted packet from `local` to `remote`. `bytes` is the quoted part after its IP header:
-/// the first eight bytes of TCP, SCTP or ESP, or more. The owner of the flow or SA later checks the sequence number
+/// at least the first eight bytes of TCP, SCTP or ESP. The owner of the flow or SA later checks the sequence number
 /// (RFC 5927 §4.1) or the tag (RFC 9260 §10).
 fn parse_report(
     index: usize,

@@ -1,4 +1,5 @@
-//! An IP interface of one worker: a port, a VLAN, addresses, routes and neighbours.
+//! An IP interface of one worker: a port, a VLAN, addresses, routes and neighbours. It selects next hops and source
+//! addresses. Announcements of the addresses and the detection of conflicts are not included ([`super::presence`]).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

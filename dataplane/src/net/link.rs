@@ -71,8 +71,9 @@ impl Link {
             .then_some(self.payload)
     }
 
-    /// Returns true for the EtherTypes to which IPsec policies do not apply: ARP, LLDP and EAPOL. Linux never finds an
-    /// IP packet in them. Any other EtherType may contain one: stacked tags, PPPoE, MPLS, MACsec, batman-adv, HSR.
+    /// Returns true for the EtherTypes to which IPsec policies do not apply: ARP, LLDP and EAPOL. Linux does not
+    /// decapsulate an IP packet from these. Any other EtherType may encapsulate one: stacked tags, PPPoE, MPLS, MACsec,
+    /// batman-adv, HSR.
     pub fn passes_policies(&self) -> bool {
         matches!(self.protocol, EthernetProtocol::Arp | EthernetProtocol::Unknown(LLDP | EAPOL))
     }

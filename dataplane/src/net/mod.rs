@@ -164,7 +164,7 @@ impl Stack {
                     self.presence.handle_query(index, interface, &received, may_answer, now)?;
                     return Ok(Notice::Query);
                 }
-                // Echo requests to a group are not answered, which RFC 4443 §4.2 permits (SHOULD).
+                // Echo requests to a group are not answered. RFC 4443 §4.2 only recommends (SHOULD) an answer.
                 if destination.is_multicast() || source.is_unspecified() {
                     return Err(DropReason::IcmpIgnored);
                 }
@@ -203,7 +203,7 @@ impl Stack {
         Notice::Conflict(at, address, mac, reported)
     }
 
-    /// Processes an announcement by a neighbour that this or another worker received.
+    /// Processes an announcement by a neighbour, received by this worker or another.
     ///
     /// # Errors
     /// The drop reason, if the cache ignores the announcement or is full.
@@ -241,8 +241,8 @@ impl Stack {
         neighbours.chain(self.presence.poll_timeout()).min()
     }
 
-    /// Sends solicitations, probes, announcements and MLD reports that are due. Calls `failed` with interface index and
-    /// address of each neighbour whose resolution has failed. Returns the number of solicitations sent.
+    /// Sends the solicitations, probes, announcements and MLD reports that are due. Calls `failed` with the interface
+    /// index and the address of each neighbour whose resolution has failed. Returns the number of solicitations sent.
     pub fn poll(
         &mut self,
         now: Instant,
@@ -277,7 +277,8 @@ impl Stack {
         match (interface.solicitation_source(address), address) {
             (Some(IpAddr::V4(s)), IpAddr::V4(t)) => arp::request(interface, s, t, mac, out),
             (Some(IpAddr::V6(s)), IpAddr::V6(t)) => nd::solicit(interface, s, t, mac, out),
-            // An interface without an address of the family has no route to the neighbour, so it never resolves one.
+            // Does not occur: an interface without an address of the family has no route to such a neighbour, so no
+            // stream resolves the neighbour's address.
             _ => {}
         }
     }

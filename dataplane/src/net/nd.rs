@@ -16,11 +16,13 @@ use super::protocol::ICMPV6;
 use crate::checksum;
 use crate::drops::DropReason;
 
-/// Hop limit of all messages. Routers would decrement it, so it proves that the sender is on this link (RFC 4861 §7.1).
+/// Hop limit of all messages. Because routers decrement the hop limit, a received 255 proves that the sender is on this
+/// link (RFC 4861 §7.1).
 const HOP_LIMIT: u8 = 255;
 
 /// Processes a solicitation or an advertisement in a frame from `sender`. Answers a solicitation of our address if
-/// `may_answer` returns true. Returns the sender's announcement, or a conflict if the sender uses our address.
+/// `may_answer` returns true. Returns the sender's claim to its address: an announcement, or a conflict if the address
+/// is ours.
 ///
 /// # Errors
 /// The drop reason: the message is invalid, exceeds the rate limit, or announces nothing. An answer may have been sent.
@@ -131,8 +133,8 @@ fn handle_advertisement(
     Ok(Claim { address: target.into(), mac, kind })
 }
 
-/// Sends a solicitation of `target`, to `mac` if the caller has a last known address, otherwise to the target's
-/// solicited-node group.
+/// Sends a solicitation of `target`: to `mac`, the last known address, or to the target's solicited-node group if
+/// `None`.
 pub fn solicit(
     interface: &Interface,
     source: Ipv6Addr,
@@ -147,7 +149,7 @@ pub fn solicit(
     write(interface, &repr, source, destination, to, out);
 }
 
-/// Sends a probe for other hosts that use our address (RFC 4862 §5.4.2).
+/// Sends a probe, which reveals other hosts that use our address (RFC 4862 §5.4.2).
 pub fn probe(interface: &Interface, address: Ipv6Addr, out: &mut Outbox) {
     let group = solicited_node(address);
     let repr = NdiscRepr::NeighborSolicit { target_addr: address, lladdr: None };

@@ -10,10 +10,10 @@
 //! ```
 //!
 //! Not drawn: a solicitation of *our* address creates a stale entry. A solicitation or unsolicited announcement makes
-//! an incomplete or failed entry stale. An answer from the known link-layer address makes any entry reachable, and any
-//! answer makes a failed one reachable. A stream's progress makes a delayed or probed entry reachable. Probing also
-//! begins when a packet announces another link-layer address, when a stream's segments are probably lost, or when the
-//! link may have changed.
+//! an incomplete or failed entry stale. An answer from the known link-layer address makes any entry reachable, and an
+//! answer from any address makes a failed entry reachable. Acknowledged segments of a stream make a delayed or probed
+//! entry reachable. Probing also begins when a packet announces another link-layer address, when a stream's segments
+//! are probably lost, or when the link may have changed.
 //!
 //! Every host on the link can forge announcements and answers. They create no entry and change no known link-layer
 //! address. Instead the known address is probed at once, and the neighbour is resolved again if there is no answer. So
@@ -25,9 +25,9 @@
 //! performs no I/O: [`NeighbourCache::resolve`] and [`NeighbourCache::poll`] return the solicitations to send.
 //!
 //! The number of entries is bounded. No new address is resolved while a quarter of the capacity is incomplete. At most
-//! half of the capacity is *unsolicited*: hosts that solicited our address and to which no packet was sent since. A new
-//! unsolicited entry evicts only unsolicited entries, and the neighbours of streams are pinned. So no flood evicts
-//! neighbours in use.
+//! half of the entries are *unsolicited*: created by a neighbour's solicitation of our address, and not used to send a
+//! packet since. A new unsolicited entry evicts only unsolicited entries, and the neighbours of streams are pinned. So
+//! a flood does not evict neighbours in use.
 
 use std::hash::BuildHasher;
 use std::net::IpAddr;
@@ -50,9 +50,10 @@ const RETRANS: Duration = Duration::from_secs(1);
 const MAX_SOLICITS: u8 = 3;
 /// Time after a failed resolution in which the address is not resolved again.
 const FAILURE_HOLD: Duration = Duration::from_secs(1);
-/// Minimum delay between a scan of all entries and the next scan that it schedules, so that scans are rare.
+/// Minimum time from a scan of all entries to the next scan that it schedules, so that scans are rare. A change of
+/// state may schedule an earlier scan.
 const SCAN: Duration = Duration::from_millis(10);
-/// Maximum number of entries examined to find one to evict.
+/// Maximum number of entries examined to select the entry to evict.
 const MAX_EVICT_SCAN: usize = 16;
 
 /// The neighbour cache of one interface.
@@ -153,7 +154,7 @@ pub enum ClaimKind {
 pub enum ClaimOutcome {
     /// The address was unresolved and is now known: waiting streams can send.
     Resolved,
-    /// The claim was processed. No stream was waiting for the address.
+    /// The cache was updated. No stream was waiting for the address.
     Noted,
     /// The claim was discarded: the neighbour has no entry, or is being probed at another link-layer address.
     Ignored,
@@ -314,8 +315,8 @@ impl NeighbourCache {
         self.next_deadline
     }
 
-    /// Changes the states of entries that are due, until one requires an action, and returns it. The caller repeats the
-    /// call until it returns `None`.
+    /// Updates the entries whose deadline has passed, until an entry requires an action. Returns the action. The caller
+    /// repeats the call until it returns `None`.
     pub fn poll(&mut self, now: Instant) -> Option<Action> {
         if self.scan_index.is_none() {
             if self.next_deadline.is_none_or(|next| next > now) {

@@ -1,6 +1,6 @@
 //! The headers in front of a flow's segments, written once and patched per frame ([`Path`]). [`TxChecksum`] specifies
 //! whether the worker or the device computes each checksum of a sent packet. [`write_ip_frame`] writes single IP
-//! packets that belong to no flow.
+//! packets that belong to no flow. The header of SCTP in UDP is in [`super::sctp_path`].
 //!
 //! ```text
 //!  | Ethernet 14 | VLAN 4, if any | IPv4 20 or IPv6 40 | TCP segment ...
@@ -67,7 +67,7 @@ impl TxChecksum {
         sctp: ChecksumSite::Software,
     };
 
-    /// No checksums but IPv4's, for packets that stay in the worker.
+    /// The worker computes the IPv4 header checksum and no other, for packets that do not leave the worker.
     pub const LOOPBACK: TxChecksum =
         TxChecksum { ip_by_device: false, tcp: ChecksumSite::Skipped, sctp: ChecksumSite::Skipped };
 
@@ -203,8 +203,8 @@ impl Path {
         Some(path)
     }
 
-    /// Replaces the IP header fields that are set in `fields` (RFC 9293 §3.9.1.9 MUST-48, §3.9.2 MUST-49). ECN is not
-    /// among them.
+    /// Replaces the IP header fields that are set in `fields` (RFC 9293 §3.9.1.9 MUST-48, §3.9.2 MUST-49). The ECN
+    /// field is unchanged.
     #[must_use]
     #[inline]
     pub fn with_fields(mut self, fields: IpFields) -> Path {
@@ -424,7 +424,7 @@ pub fn write_ethernet(
     ETHERNET_LEN + VLAN_TAG_LEN
 }
 
-/// The fields of the IP header that [`write_ip_frame`] does not derive itself.
+/// Fields of the IP header that the caller of [`write_ip_frame`] determines.
 #[derive(Clone, Copy, Debug)]
 pub struct IpHeader {
     /// Source address, of the same family as `destination`.

@@ -27,8 +27,8 @@ impl PathMtus {
         PathMtus { entries: HashMap::new(), limit }
     }
 
-    /// Stores a discovered path MTU in bytes. If the cache is full and has no entry of the peer, removes the expired
-    /// entries, or the oldest entry if none has expired.
+    /// Stores a discovered path MTU in bytes. If the cache is full and has no entry of the peer, all expired entries
+    /// are removed first, or the oldest entry if none has expired.
     pub fn learn(&mut self, peer: Peer, mtu: u16, now: Instant) {
         if self.entries.len() >= self.limit && !self.entries.contains_key(&peer) {
             self.entries.retain(|_, (_, until)| *until > now);

@@ -59,8 +59,8 @@ struct Link {
     started: MaybeInstant,
     /// State of the multicast group reports.
     groups: MldState,
-    /// Addresses in conflict, each with the time of its last report. At that time an IPv4 address was also defended by
-    /// an announcement (RFC 5227 §2.4).
+    /// Addresses in conflict, each with the time of its last report. An IPv4 address was also defended by an
+    /// announcement at that time (RFC 5227 §2.4).
     conflicts: Vec<(IpAddr, Instant)>,
     jitter: Jitter,
 }
@@ -97,7 +97,8 @@ impl Presence {
             None => now,
         };
         link.started = Some(start).into();
-        // A conflict that was not reported in the last ten seconds has ended and does not prevent announcements.
+        // A conflict without a report in the last ten seconds is assumed to have ended, and does not prevent
+        // announcements.
         link.conflicts.retain(|(_, last)| now.saturating_since(*last) < DEFEND_INTERVAL);
         (link.probe, link.rounds) = (Some(start).into(), 0);
         (link.announce, link.announced) = (Some(start).into(), 0);

@@ -94,8 +94,8 @@ impl PeerLimit {
         self.common.cost == 0 || self.common.credit_at(now) < self.common.cost / 2
     }
 
-    /// Takes a token of `peer`, then one of all peers. Returns true if both were available: the event is allowed now.
-    /// If only the second is missing, the token of `peer` is used up nevertheless.
+    /// Takes a token of `peer`, then a token of the common bucket. Returns true if both were available: the event is
+    /// allowed now. If only the common token is missing, the token of `peer` is used up nevertheless.
     pub fn take(&mut self, peer: IpAddr, now: Instant) -> bool {
         let mut hasher = self.key;
         PeerId::from_address(peer).hash(&mut hasher);

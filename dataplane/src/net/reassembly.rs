@@ -93,8 +93,8 @@ pub enum Outcome {
 pub struct Reassembly {
     packets: HashTable<Packet>,
     peers: HashTable<Peer>,
-    /// One entry per packet, in the order of their first arrived fragments, and so of their deadlines. An entry is
-    /// stale once its packet is freed. The first entry is never stale.
+    /// One entry per packet, in the order in which the packets' first fragments arrived, and so in the order of
+    /// deadlines. An entry is stale once its packet is freed. The first entry is never stale.
     deadlines: VecDeque<DeadlineEntry>,
     /// Number of packets started so far, and serial of the newest packet. Unlike `hash`, a serial is unique.
     serial: u64,
@@ -112,7 +112,7 @@ struct DeadlineEntry {
     deadline: Instant,
 }
 
-/// Number of packets and bytes that a packet or a peer uses.
+/// Number of packets and bytes accounted to a packet or a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Usage {
     packets: usize,
@@ -324,7 +324,8 @@ impl Reassembly {
         self.update_accounts(peer, Usage::NONE, Usage { packets: 1, bytes: PACKET_COST });
     }
 
-    /// Replaces `before` by `after` in the accounts of the peer and of all peers. Removes a peer without packets.
+    /// Replaces the usage `before` by `after` in the accounts of the peer and of all peers together. Removes the
+    /// account of a peer without packets.
     fn update_accounts(&mut self, peer: PeerKey, before: Usage, after: Usage) {
         if before == after {
             return;

@@ -196,7 +196,7 @@ fn echo_is_answered_byte_for_byte_up_to_the_rate_limit() {
         assert_eq!(reply[header], if v6 { 129 } else { 0 });
         assert_eq!(reply[header + 4..], request[header + 4..]);
         assert_eq!((&reply[..6], &reply[6..12]), (&mac(1)[..], &mac(2)[..]));
-        // A drops the reply because it is an echo reply. A wrong checksum would give a different drop reason.
+        // The reply is dropped only because A accepts no echo replies. A wrong checksum would give another drop reason.
         let mut a = a;
         assert_eq!(a.input(reply), Err(DropReason::IcmpIgnored));
         assert_eq!(b.input(&request), Ok(Notice::Echoed));

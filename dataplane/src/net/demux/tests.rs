@@ -1,5 +1,5 @@
-//! Tests the classification of frames: VLANs, options and extension headers, malformed headers, and agreement of fast
-//! and slow path.
+//! Tests the classification of frames: VLANs, options and extension headers, malformed headers. Fast path and slow path
+//! must return the same result.
 
 use proptest::prelude::*;
 

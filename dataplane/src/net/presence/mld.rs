@@ -9,8 +9,8 @@
 //!         +---- time-out since the last ----+-------+
 //! ```
 //!
-//! Neither Done (version 1) nor its equivalent of version 2 is sent: the groups belong to configured addresses, which
-//! the interface has as long as the worker runs. A version 1 report by another host does not suppress ours, because a
+//! No message reports the end of a membership (Done in version 1): the groups belong to configured addresses, which the
+//! interface has as long as the worker runs. A version 1 report by another host does not suppress ours, because a
 //! switch with MLD snooping would not learn our port.
 //!
 //! Version 2 has one timer per interface, version 1 one per group. The router alert of a query is not verified.
@@ -85,7 +85,7 @@ impl MldState {
         answers.chain(self.report_due.get()).min()
     }
 
-    /// Sends the answers to queries that are due.
+    /// Sends the due answers to queries.
     pub(super) fn poll(&mut self, interface: &Interface, now: Instant, out: &mut Outbox) {
         self.expire(now);
         self.group_reports_due.retain(|&(group, at)| {
@@ -194,8 +194,8 @@ impl Query {
         }
         let mut group = [0; 16];
         group.copy_from_slice(&message[GROUP..V1_LEN]);
-        // From 32.768 s on, version 2 encodes the delay with an exponent. Interpreted as a plain number, such a value
-        // is still longer than [`MAX_DELAY`].
+        // For delays from 32.768 s, version 2 encodes an exponent. Interpreted as a plain number, such a value is also
+        // longer than [`MAX_DELAY`].
         let delay = u16::from_be_bytes([message[DELAY], message[DELAY + 1]]);
         Ok(Query { is_v1: older, delay: Duration::from_millis(delay.into()), group: group.into() })
     }

@@ -220,7 +220,7 @@ fn incomplete_packet_expires() {
     assert_eq!(r.expire(NOW + TIMEOUT / 2), 0);
     assert_eq!(r.expire(NOW + TIMEOUT), 1);
     assert_eq!(r.poll_timeout(), Some(later + TIMEOUT));
-    // The remaining fragment, whose packet was freed, starts a new packet, which is never completed.
+    // The packet of the remaining fragment was freed. The fragment starts a new packet, which is never completed.
     assert_eq!(input(&mut r, &fragment(&frame, 1, 200..400, false)), Ok(Outcome::Waiting));
 }
 

@@ -35,8 +35,8 @@ pub enum Event {
     /// The association has ended; no event follows. The owner keeps and drives the endpoint until
     /// [`is_done`](super::Endpoint::is_done).
     Down {
-        /// Reason that also ended the sessions that were still live; [`CloseReason::LocalShutdown`] or
-        /// [`CloseReason::PeerShutdown`] after a shutdown.
+        /// Reason for the end of the association and of its live sessions. After a shutdown it is
+        /// [`CloseReason::LocalShutdown`] or [`CloseReason::PeerShutdown`].
         reason: CloseReason,
     },
 }
@@ -49,8 +49,8 @@ pub enum SessionEvent {
     Request {
         /// The peer's private data without the enhanced data, at most 512 bytes.
         private_data: Vec<u8>,
-        /// IRD, ORD and flags of an enhanced Initiate (RFC 6581 §9), which gets an enhanced answer; `None` for a plain
-        /// Initiate.
+        /// IRD, ORD and flags of an enhanced Initiate (RFC 6581 §9), or `None` for a plain Initiate. The answer has the
+        /// same form as the Initiate.
         enhanced: Option<EnhancedRepr>,
     },
     /// The session is established: segments may be exchanged.
@@ -65,7 +65,7 @@ pub enum SessionEvent {
     Ddp(ddp::Event),
     /// An event of RDMAP.
     Rdmap(rdmap::Event),
-    /// The peer was silent for the idle time-out, in a session whose ULP confirms data itself
+    /// The peer was silent for the idle time-out. Only reported for a session whose ULP confirms data itself
     /// ([`ddp::StreamConfig::set_hold_confirmations`]). The ULP must call
     /// [`shutdown_session`](super::Endpoint::shutdown_session).
     Idle,
@@ -144,7 +144,7 @@ pub enum SctpReason {
 }
 
 impl SctpReason {
-    /// Converts the reason for an association's end to that of its sessions. `peer_first`: the peer began the
+    /// Converts the reason for an association's end to that of its sessions. `peer_first`: true if the peer began the
     /// shutdown.
     pub(super) fn from_sctp(reason: &sctp::CloseReason, peer_first: bool) -> CloseReason {
         CloseReason::Lower(match reason {

@@ -104,8 +104,8 @@ pub struct Endpoint<M: RegionMemory> {
 }
 
 impl<M: RegionMemory> Endpoint<M> {
-    /// Opens an association actively, and a session as `open` describes for the DDP stream `id`. The session begins
-    /// when the association is up. `secrets`, `ends` and `packet_len`: see [`Association::connect`].
+    /// Opens an association actively. Its first session, which `open` describes, begins when the association is up, and
+    /// uses the DDP stream `id`. `secrets`, `ends` and `packet_len`: see [`Association::connect`].
     ///
     /// # Errors
     /// The private data is too long for the Initiate.
@@ -252,8 +252,7 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.poll_event()
     }
 
-    /// Opens another session as its active side, for the DDP stream `id`. The session begins when the association is
-    /// up.
+    /// Opens another session actively, for the DDP stream `id`. The session begins when the association is up.
     ///
     /// # Errors
     /// No pair of streams is free, the association is closing, or the private data does not fit.
@@ -273,10 +272,9 @@ impl<M: RegionMemory> Endpoint<M> {
         Ok(session)
     }
 
-    /// Returns true if a new session should share the association: [`open_session`](Self::open_session) would find a
-    /// free pair of streams, and an established association has no unanswered retransmission or HEARTBEAT. A restarted
-    /// peer answers the INIT of a new association at once. On the old association it answers only the next
-    /// retransmission, after a doubled T3-rtx.
+    /// Returns true if a new session should use this association: a pair of streams is free, and, once the association
+    /// is established, no retransmission or HEARTBEAT is unanswered. If the peer has restarted, it answers the INIT of
+    /// a new association at once, but on the old association only the next retransmission, after a doubled T3-rtx.
     pub fn can_open(&self) -> bool {
         let is_answered =
             self.association.state().is_opening() || self.association.error_count() == 0;
@@ -332,10 +330,10 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.slot(session).map_or(0, |slot| slot.pending_events())
     }
 
-    /// Pauses the ULP events of a session, or resumes them (`None`). While paused, at most `max_pending_events`
-    /// events are queued, then messages of this session are refused. The advertised window is closed for all sessions
-    /// of the association, but data in flight is still accepted. Call [`poll_transmit`](Self::poll_transmit) next,
-    /// which sends the window to the peer.
+    /// Pauses the ULP events of a session, or resumes them (`None`). During a pause, messages of this session are
+    /// refused once `max_pending_events` events are queued. The advertised window is zero for all sessions of the
+    /// association, but data in flight is still accepted. The caller must call [`poll_transmit`](Self::poll_transmit)
+    /// next, which sends the new window to the peer.
     pub fn pause_session(&mut self, session: SessionId, max_pending_events: Option<u32>) {
         if self.upper.slot(session).is_some() {
             self.upper.pause(session.stream, max_pending_events);
@@ -351,8 +349,8 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Records that the ULP will close the session. The close confirms all data whose events the ULP has taken. The ULP
-    /// itself limits the time until the close; the policy's `half_closed_timeout` no longer applies.
+    /// Records that the ULP will close the session. The close confirms only data whose events the ULP has polled
+    /// by now. The ULP itself limits the time until the close; the policy's `half_closed_timeout` no longer applies.
     pub fn begin_confirmation(&mut self, now: Instant, session: SessionId) {
         self.now = now;
         if self.upper.slot(session).is_some() {
@@ -425,16 +423,16 @@ impl<M: RegionMemory> Endpoint<M> {
         self.process_changes(cx);
     }
 
-    /// Processes an ICMP report, for a packet of this association, that the peer's host does not support SCTP
-    /// (RFC 9260 §10, ICMP8). `of_init`: the packet was the INIT. The association ends without another packet.
+    /// Processes an ICMP report, for a packet of this association, that the peer's host does not support SCTP (RFC 9260
+    /// §10, ICMP8). `of_init`: true if the report quotes the INIT. The association ends without another packet.
     pub fn protocol_unreachable(&mut self, now: Instant, of_init: bool, cx: &mut Context<'_, M>) {
         self.now = now;
         self.association.protocol_unreachable(of_init);
         self.process_changes(cx);
     }
 
-    /// Sets the length of the headers in front of SCTP packets, bytes: IP, and UDP if SCTP is encapsulated. Needed only
-    /// if it differs from an IP header without options.
+    /// Sets the length of the headers in front of SCTP packets, bytes: IP, and UDP if SCTP is encapsulated. The default
+    /// is an IP header without options.
     pub fn set_headers(&mut self, bytes: u16) {
         self.association.set_headers(bytes);
     }
@@ -487,8 +485,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.association.local_tag()
     }
 
-    /// Returns the verification tag that the peer has chosen, which this end's packets carry; `None` before the peer
-    /// has sent it.
+    /// Returns the verification tag of packets to the peer, which the peer has chosen; `None` until the peer's INIT or
+    /// INIT ACK has arrived.
     pub fn peer_tag(&self) -> Option<Tag> {
         Some(self.association.peer_tag()).filter(|tag| *tag != Tag::NONE)
     }

@@ -1,4 +1,8 @@
-//! One session with its DDP stream.
+//! One session of an association and its DDP stream: request and answer, established state, graceful close, errors,
+//! time-outs.
+//!
+//! The order of messages and the legal sequences are checked by [`Session`], and states and reasons by [`Lifecycle`].
+//! `upper` selects the slot, and queues slots for transmission, events and timers.
 
 use super::config::EndpointConfig;
 use super::event::{CloseReason, SctpReason, SessionId, SessionStats, StreamParams};
@@ -19,7 +23,7 @@ const ETYPE_STARTUP: u8 = 0;
 /// RFC 6581 §8: local catastrophic error.
 const CODE_LOCAL: u8 = 5;
 
-/// The DDP stream for which the owner accepts a request.
+/// DDP stream and private data with which the owner accepts a request.
 pub(super) struct AcceptedStream<'a> {
     pub(super) id: StreamId,
     pub(super) pd: PdId,
@@ -221,7 +225,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.end(reason);
     }
 
-    /// Returns true if the Initiate was enhanced, which leaves less room for private data in the answer.
+    /// Returns true if the Initiate was enhanced. The answer then has less room for private data.
     pub(super) fn is_enhanced(&self) -> bool {
         self.requested.is_some()
     }
@@ -316,8 +320,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.enter_established(Vec::new(), env);
     }
 
-    /// Processes the changes since the last call. Ends a failing session once this end's messages are acknowledged.
-    /// Ends a closing session once also all messages of the peer have arrived.
+    /// Processes the changes since the last call. A failing session ends once this end's messages are acknowledged. A
+    /// closing session ends once, in addition, all messages of the peer have arrived.
     pub(super) fn settle(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         self.check_errors(env, cx);
         self.check_readiness(env);
@@ -517,7 +521,8 @@ impl<M: RegionMemory> SessionSlot<M> {
             DeadlineOutcome::Progress => self.start_teardown_timeout(env),
             DeadlineOutcome::Ulp => self.abort(CloseReason::UlpTimeout, env, cx),
             DeadlineOutcome::Teardown => {
-                // RFC 5043 §6.2: one Terminate suffices, here this end's, once the peer has acknowledged it.
+                // RFC 5043 §6.2: one Terminate suffices. This end's Terminate suffices here, once the peer has
+                // acknowledged it.
                 let enough = self.session.is_own_done();
                 if !enough && self.lifecycle.reason().is_some_and(CloseReason::is_graceful) {
                     self.lifecycle.replace_reason(CloseReason::PeerLingers);
@@ -538,8 +543,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         if self.state() == State::Closed {
             return;
         }
-        // RFC 5043 §6.2: one Terminate suffices: this end's if acknowledged, or the peer's. After the peer's ABORT, the
-        // peer's Terminate does not suffice, because the peer may not have received this end's messages.
+        // RFC 5043 §6.2: one Terminate suffices: this end's if acknowledged, or the peer's. Exception: after the peer's
+        // ABORT its Terminate does not suffice, because the peer may not have received this end's messages.
         let aborted = matches!(reason, CloseReason::Lower(SctpReason::PeerAbort { .. }));
         let enough = self.session.is_own_done() || self.session.is_peer_done() && !aborted;
         if self.state() == State::Closing && !(reason.is_graceful() || enough) {

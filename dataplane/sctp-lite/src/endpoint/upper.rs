@@ -53,7 +53,8 @@ pub(super) struct Upper<M: RegionMemory> {
     peer: PeerId,
     /// True if this end opened the association.
     initiator: bool,
-    /// Pairs of like-numbered streams. Before the association is up, the requested number.
+    /// Number of pairs of like-numbered streams: the requested number until the association is up, then the negotiated
+    /// number.
     pairs: u16,
     is_up: bool,
     /// True if no new session may begin.
@@ -69,7 +70,7 @@ pub(super) struct Upper<M: RegionMemory> {
     held_bytes: u64,
     /// Number of sessions that keep SCTP's window closed.
     window_closers: usize,
-    /// Bytes by which SCTP's window has grown.
+    /// Growth of SCTP's receive window since the start, bytes, granted by the worker's budget.
     window_growth: u64,
     slots: Vec<Option<Box<SessionSlot<M>>>>,
     ready: VecDeque<u16>,
@@ -84,8 +85,8 @@ pub(super) struct Upper<M: RegionMemory> {
 #[derive(Debug, Default)]
 struct DirtySlots {
     slots: VecDeque<u16>,
-    /// Stream of the session that took the fast path in this packet and has no changes to process. Messages of other
-    /// sessions then take the slow path, so that changes are processed in order.
+    /// Stream of a session that took the fast path in this packet and has no changes to process. Messages of other
+    /// sessions in the same packet take the slow path, so that changes are processed in order.
     fast_path_slot: Option<u16>,
     /// True if an abort of the association is requested: see [`Env::abort_requested`].
     abort_requested: bool,

@@ -1,5 +1,5 @@
-//! The association as its owner uses it. `input` and `handshake` process received packets, `output` writes packets,
-//! `timeouts` processes expired timers.
+//! The type of an association: opening, closing, events and state. `input` and `handshake` process received packets,
+//! `output` writes packets, `timeouts` processes expired timers.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -26,12 +26,12 @@ use super::timers::{Timer, Timers};
 /// Maximum bytes of an ABORT's Upper Layer Abort Reason that are sent or stored.
 pub(super) const MAX_REASON: usize = 128;
 
-/// Time for which the last packet of an association waits for room in a batch and for the next hop's link-layer
-/// address. Address resolution fails after three seconds (RFC 4861 §10). A last packet that is lost is not
+/// Maximum time for which the last packet of an association waits for room in a batch or for the next hop's link-layer
+/// address. It exceeds the 3 s after which address resolution fails (RFC 4861 §10). A lost last packet is not
 /// retransmitted (RFC 9260 §9.1).
 const LAST_PACKET_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Protocol violation of a peer that ends an association.
+/// Protocol violation by the peer. It ends the association.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// A violation in a DATA chunk.
@@ -115,8 +115,8 @@ pub(super) struct Handshake {
     pub(super) cookie: Box<[u8]>,
     /// Extension of the cookie's lifetime to request in the next INIT (Cookie Preservative).
     pub(super) preservative: Option<Duration>,
-    /// Transmission time of INIT or COOKIE ECHO; `None` after a retransmission, so that the RTT sample is
-    /// unambiguous.
+    /// Transmission time of INIT or COOKIE ECHO; `None` after a retransmission, which gives no round-trip sample (RFC
+    /// 9260 §6.3.1 C5).
     pub(super) sent: Option<Instant>,
     /// Retransmissions of INIT, COOKIE ECHO, SHUTDOWN or SHUTDOWN ACK.
     pub(super) attempts: u32,
@@ -136,7 +136,7 @@ pub struct Association {
     /// Largest SCTP packet that the path is assumed to carry, bytes.
     pub(super) packet_len: usize,
     pub(super) path: PathMtu,
-    /// The receive half, valid from COOKIE-ECHOED on like the send half.
+    /// The receive half. Like the send half, it is valid from COOKIE-ECHOED on.
     pub(super) receiver: Receiver,
     pub(super) sender: Sender,
     pub(super) due_chunks: DueChunks,
@@ -270,7 +270,7 @@ impl Association {
         self.events.push(event);
     }
 
-    /// Adds a cause to the next ERROR. Counts it as unsent if there is no room.
+    /// Adds a cause to the next ERROR. A cause that finds no room is counted as unsent.
     pub(super) fn queue_error_cause(&mut self, cause: &Cause<'_>) {
         self.stats.unsent += u64::from(!self.pending_replies.causes.push(cause));
     }
@@ -418,8 +418,8 @@ impl Association {
         self.errors
     }
 
-    /// Returns the largest SCTP packet that the path is assumed to carry, bytes. A longer packet, which retransmits a
-    /// message from before a reduction, is fragmented by IP (RFC 9260 §6.9).
+    /// Returns the largest SCTP packet that the path is assumed to carry, bytes. After a reduction, the retransmission
+    /// of an earlier message may be longer; IP fragments this packet (RFC 9260 §6.9).
     pub fn path_len(&self) -> usize {
         self.packet_len
     }

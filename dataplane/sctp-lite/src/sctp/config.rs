@@ -31,8 +31,8 @@ pub struct Config {
     /// Maximum number of retransmissions of INIT, and of COOKIE ECHO; then the association fails
     /// (Max.Init.Retransmits).
     pub max_init_retransmits: u32,
-    /// Maximum number of consecutive unanswered retransmissions and heartbeats (Association.Max.Retrans). Above it, the
-    /// association ends.
+    /// Maximum number of consecutive unanswered retransmissions and heartbeats (Association.Max.Retrans). One more ends
+    /// the association.
     pub max_retransmits: u32,
     /// Idle time between heartbeats, in addition to the RTO (HB.interval); `None`: no heartbeats.
     pub heartbeat_interval: Option<Duration>,

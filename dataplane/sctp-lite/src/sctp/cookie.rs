@@ -183,7 +183,7 @@ mod tests {
         issue(&secrets(), &ends(), now, LIFE, &terms(), TieTags { local: 5, peer: 6 })
     }
 
-    // RFC 9260 §5.1.3: the returned cookie restores all terms, with its staleness.
+    // RFC 9260 §5.1.3: a returned cookie yields all terms and its staleness.
     #[test]
     fn cookie_round_trips_all_terms() {
         let at = Instant::from_millis(7_200_000 - 1);

@@ -301,7 +301,7 @@ mod tests {
     use super::*;
     use crate::sctp::cookie::NegotiatedTerms;
 
-    // RFC 9260 §5.2.4, table 12: each row, and the combinations that it lacks.
+    // RFC 9260 §5.2.4: each row of table 12, and combinations that the table does not contain.
     #[test]
     fn cookie_action_matches_rfc_9260_table_12() {
         let (ours, ties) = (Tag(1), TieTags { local: 5, peer: 6 });

@@ -81,7 +81,7 @@ impl Association {
     pub(super) fn on_heartbeat_timeout(&mut self, now: Instant) {
         let Some(interval) = self.config.heartbeat_interval else { return };
         if !self.state.sends_data() {
-            return; // RFC 9260 §8.3: none after SHUTDOWN or SHUTDOWN ACK
+            return; // RFC 9260 §8.3: no HEARTBEAT after SHUTDOWN or SHUTDOWN ACK
         }
         // A HEARTBEAT that found no room counts as unanswered, so that an association that cannot send also ends.
         if self.liveness.heartbeat.awaited || self.due_chunks.heartbeat {

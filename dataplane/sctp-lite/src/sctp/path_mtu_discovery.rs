@@ -28,8 +28,8 @@ use crate::seam::TxBatch;
 const PROBE_TIMER: Duration = Duration::from_secs(1);
 
 impl Association {
-    /// Sets the length of the headers in front of SCTP packets, bytes: IP, and UDP if SCTP is encapsulated. Needed only
-    /// if it differs from an IP header without options.
+    /// Sets the length of the headers in front of SCTP packets, bytes: IP, and UDP if SCTP is encapsulated. The default
+    /// is an IP header without options.
     pub fn set_headers(&mut self, bytes: u16) {
         self.path.headers_len = bytes;
     }
@@ -49,8 +49,8 @@ impl Association {
         self.path.floor().into()
     }
 
-    /// Returns the size in use if reports, probes or other associations have confirmed it. `None` for a guess after a
-    /// black hole, and without any discovery.
+    /// Returns the size in use if reports, probes or other associations have confirmed it. Returns `None` before any
+    /// discovery, and after a black hole while the size is a guess.
     pub fn confirmed_path_len(&self) -> Option<usize> {
         let search = &self.path.discovery.as_ref()?.search;
         search.is_confirmed().then(|| search.size().into())

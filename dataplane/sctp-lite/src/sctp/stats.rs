@@ -25,7 +25,7 @@ pub struct Stats {
     pub unknown_chunks: u64,
     /// INITs answered by an existing association.
     pub inits_answered: u64,
-    /// Replies, error causes and last packets that were not sent. They are too long for a packet, too many are
+    /// Replies, error causes and last packets that were not sent, because they are too long for a packet, too many are
     /// pending, or the batch had no room in time.
     pub unsent: u64,
     /// Reductions of the packet size, after an ICMP report, a black hole, or a reduction known from another

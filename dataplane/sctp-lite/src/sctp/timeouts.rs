@@ -92,9 +92,9 @@ impl Association {
         self.timers.set(Timer::Setup, now + self.backed_off_rto());
     }
 
-    /// Returns true if a packet quoted by an ICMP message can be this association's (RFC 9260 §10, ICMP6). Its
-    /// verification tag is the peer's. Alternatively it is zero, and `initiate`, the Initiate Tag of the quoted INIT,
-    /// is this end's tag.
+    /// Returns true if a packet quoted by an ICMP message can be this association's (RFC 9260 §10, ICMP6): it has the
+    /// peer's verification tag. `initiate`: Initiate Tag if the packet is an INIT. This tag must be this end's, and the
+    /// verification tag zero.
     pub fn is_quoted(&self, tag: Tag, initiate: Option<Tag>) -> bool {
         match initiate {
             Some(initiate) => tag == Tag::NONE && initiate == self.identity.local_tag,
@@ -102,9 +102,9 @@ impl Association {
         }
     }
 
-    /// Processes an ICMP report that the peer's host does not support SCTP (RFC 9260 §10, ICMP8). The quoted packet has
-    /// passed [`is_quoted`](Self::is_quoted); `of_init`: true if the packet is an INIT, whose report has an effect only
-    /// in COOKIE-WAIT.
+    /// Processes an ICMP report that the peer's host does not support SCTP (RFC 9260 §10, ICMP8). The caller has
+    /// checked the quoted packet by [`is_quoted`](Self::is_quoted). `of_init`: true if this packet is an INIT. A report
+    /// about an INIT has an effect only in COOKIE-WAIT.
     pub fn protocol_unreachable(&mut self, of_init: bool) {
         if !of_init || self.state == State::CookieWait {
             self.close(CloseReason::Unreachable);

@@ -14,7 +14,7 @@ pub struct Config {
     /// Ready-to-receive messages in order of preference.
     pub rtr_preference: [Rtr; 3],
     /// Time limit for the answer to an Initiate, by the peer or by this end's ULP. On the passive side of the
-    /// peer-to-peer model it includes the ready-to-receive message. Also the time limit for the first session of a new
+    /// peer-to-peer model, also for the ready-to-receive message. The same limit applies to the first session of a new
     /// association.
     pub answer_timeout: Duration,
     /// Maximum Initiates per association that the ULP has not yet answered. A further Initiate is answered with a

@@ -131,7 +131,7 @@ pub struct Session {
     max_segment: usize,
     /// DDP segment that reports an error, to be sent last before this end's Terminate.
     final_segment: Option<Box<[u8]>>,
-    /// True if this end's direction has ended gracefully or will do so.
+    /// True if this end's direction ends, or has ended, gracefully.
     ends_in_order: bool,
     stats: Stats,
 }
@@ -227,9 +227,8 @@ impl Session {
         }
     }
 
-    /// Discards received segments from now on, and ends this end's direction after the data of the source, which
-    /// includes the error report. Returns false if this direction has ended already, so that the error cannot be
-    /// reported.
+    /// Discards received segments from now on, and ends this end's direction after the source's data. The error report
+    /// is part of this data. Returns false if this direction has ended already, so that the error cannot be reported.
     pub fn close_after_error(&mut self) -> bool {
         self.phase = Phase::Ended;
         self.close();

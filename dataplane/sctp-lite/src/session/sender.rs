@@ -123,7 +123,7 @@ impl Sender {
     }
 
     /// Writes the next DDP segment, at most `mulpdu` bytes, if it fits `out` and another message may be outstanding.
-    /// `next_len` is its length as reported by the source.
+    /// `next_len`: length of this segment as reported by the source, bytes.
     pub fn write_segment(
         &mut self,
         source: &mut impl UlpduSource,

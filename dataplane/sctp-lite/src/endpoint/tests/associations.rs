@@ -245,7 +245,8 @@ fn initiate_bundled_with_restart_cookie_begins_a_session() {
     assert!(net.b.is_up());
 }
 
-/// A restarted peer has the same time for its first session as a new peer, although it had sessions before.
+/// After a restart the peer again has the whole `answer_timeout` for its first session, although it had sessions
+/// before.
 #[test]
 fn restarted_peer_gets_the_first_session_timeout_again() {
     let mut net = Net::established(&lingering(SECOND));

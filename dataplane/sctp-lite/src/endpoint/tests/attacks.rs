@@ -6,7 +6,7 @@ use crate::seam::MessageOutcome;
 use crate::session::SessionError;
 use wire::sctp::ddp::{Function, PPID_CONTROL};
 
-/// RFC 5043 §10: a gap in the DDP-SSNs costs no memory. Only received messages beyond it do, up to a limit.
+/// RFC 5043 §10: a gap in the DDP-SSNs uses no memory. Messages received beyond the gap use memory, up to a limit.
 #[test]
 fn ssn_gaps_cost_memory_for_received_messages_only() {
     let (mut host, session) = Host::established_passive();

@@ -164,8 +164,8 @@ fn unacceptable_accept_is_answered_with_terminate_2_0_06() {
     assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::Unsuitable(error))));
 }
 
-/// RFC 6581 §9.2: in the peer-to-peer model the active side begins with an empty message that its peer's ULP does not
-/// see. The passive side sends only after this message.
+/// RFC 6581 §9.2: in the peer-to-peer model the active side begins with an empty message, which is not delivered to the
+/// peer's ULP. The passive side sends only after this message.
 #[test]
 fn passive_end_sends_after_ready_to_receive_message() {
     let mut config = EndpointConfig::default();

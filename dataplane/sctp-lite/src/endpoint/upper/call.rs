@@ -112,9 +112,9 @@ impl<M: RegionMemory> MessageSink for UpperCall<'_, '_, M> {
     }
 
     fn free_space(&self) -> u32 {
-        // All data is placed or refused on arrival. While a session is paused, a window of zero is advertised for all
-        // sessions of the association (RFC 9260 §6.2). Only transmission (without `cx`) uses this value: data in flight
-        // is still placed or refused on arrival.
+        // Without `cx`, in transmission: the window to advertise. It is zero for all sessions of the association while
+        // one of them is paused (RFC 9260 §6.2). With `cx`, in reception: unlimited, because each message is placed or
+        // refused on arrival, also while the advertised window is zero.
         match self.cx {
             None if self.upper.window_closers > 0 => 0,
             _ => u32::MAX,
@@ -155,8 +155,8 @@ impl<M: RegionMemory> MessageSource for UpperCall<'_, '_, M> {
             slot.session.set_crc(self.computes_crc);
             let written = slot.session.next(source, awaits, mulpdu, out);
             slot.count_kept(kept);
-            // A message without a request for an immediate SACK is followed by another message. A message with the
-            // request is usually the last available message.
+            // Only the last available message normally requests an immediate SACK. Without the request another message
+            // follows; with the request, `has_data` decides.
             slot.ready = written.is_some_and(|w| !w.immediate) || slot.has_data();
             if let Some(mut written) = written {
                 // The next length is not predicted if another session may be next, no further message may be kept, or

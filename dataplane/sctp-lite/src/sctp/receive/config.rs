@@ -23,7 +23,8 @@ pub struct ReceiveConfig {
     pub max_message: usize,
     /// Maximum number of fragments of one message.
     pub max_fragments: usize,
-    /// Maximum memory for kept fragments, their records included, bytes. One message in order may exceed it.
+    /// Maximum memory for kept fragments, their records included, bytes. A fragment that is next in order may exceed
+    /// this limit.
     pub fragments: usize,
 }
 

@@ -44,7 +44,7 @@ pub const MAX_DUPLICATES: usize = 16;
 pub enum Arrival {
     /// The message was delivered.
     Delivered,
-    /// A fragment was kept; the rest of its message is missing.
+    /// A fragment was kept; its message is not complete yet.
     Held,
     /// The TSN was received before.
     Duplicate,
@@ -334,8 +334,8 @@ impl Receiver {
                 arrival
             }
             JoinResult::Incomplete { cost } => {
-                // The next message in order may exceed the association's limit. Otherwise fragments beyond a gap could
-                // use up the limit and block this message for ever.
+                // A fragment that is next in order may exceed the association's limit. Otherwise fragments beyond a gap
+                // could use up the limit and block this message for ever.
                 let in_order = tsn == self.next;
                 if !in_order && !self.fragments.has_room(chunk, &self.config) {
                     return Arrival::Refused(Refusal::TooManyFragments);
@@ -496,7 +496,7 @@ impl Receiver {
     }
 
     /// Judges whether the peer uses more than half of the window per round trip. `rtt`: the shortest round-trip time.
-    /// Called once half a window was received since the start of the measurement.
+    /// Call this when [`is_half_used`](Self::is_half_used) has become true.
     pub(super) fn usage(&self, now: Instant, rtt: Nanos) -> WindowUsage {
         let delivered = self.stats.bytes + u64::from(self.window / 2) - self.half_used_at;
         let ticks = right_sizing::ticks(now).wrapping_sub(self.measured_since);

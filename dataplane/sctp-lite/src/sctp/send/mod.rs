@@ -308,8 +308,8 @@ impl Sender {
         }
     }
 
-    /// Returns the longest SCTP packet for the next call of [`write`](Self::write), bytes. The packet exceeds the
-    /// path's limit if it retransmits a message sent before the limit fell; IP must fragment it (RFC 9260 §6.9).
+    /// Returns the longest SCTP packet for the next call of [`write`](Self::write), bytes. A packet that retransmits a
+    /// message from before a reduction of the path's limit may exceed this limit; IP must fragment it (RFC 9260 §6.9).
     pub fn packet_len(&self) -> usize {
         let retransmitted_len = self
             .next_retransmission()

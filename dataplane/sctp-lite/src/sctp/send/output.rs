@@ -139,8 +139,8 @@ impl Sender {
             () if !end.has_data && !lost => Limit::Application,
             () if end.cwnd_limited => Limit::CongestionWindow,
             () if self.timers.pace.is_some_and(|at| at > now) => Limit::Pacing,
-            // A message of `max_message` bytes exceeds the peer's window or the send window. A full record list counts
-            // as the send window.
+            // A message of `max_message` bytes exceeds the peer's window or the send window. A full record list is
+            // reported as the send window.
             () if !lost && self.sendable_bytes() < self.max_message => {
                 let peer =
                     self.board.len() < self.max_records() && self.rwnd() <= self.send_window_left();
@@ -220,9 +220,8 @@ impl Sender {
     }
 
     /// Returns the bytes of new user data that the peer's window (RFC 9260 §6.1 A) and the send window permit now. Zero
-    /// if the record list is full. The congestion window is not considered. A peer that reports all chunks but the
-    /// first in Gap Ack Blocks keeps the congestion window and the peer's window open. The send window then limits the
-    /// data.
+    /// if the record list is full. The congestion window is not considered. Without the send window, a peer that SACKs
+    /// all chunks but the first could keep the other two windows open, and unacknowledged data would be unlimited.
     pub(super) fn sendable_bytes(&self) -> usize {
         if self.board.len() >= self.max_records() {
             return 0;
@@ -290,7 +289,7 @@ impl Sender {
         }
         source.rewrite(record.message(), &mut packet.data_buffer()[..len]);
         let mut header = self.header(self.board.tsn(index).wire().0, &record);
-        // RFC 9260 §6.1: the I bit requests the SACK, because possibly no later packet elicits a SACK.
+        // RFC 9260 §6.1: the I bit requests the SACK, because no later packet may follow that elicits one.
         header.immediate |= self.config.immediate_sack_at_end;
         if packet.push_data(&header, len).is_err() {
             return false;
@@ -498,8 +497,8 @@ impl Sender {
 
     // --- window usage ------------------------------------------------------------------------------
 
-    /// If the sender was idle, reduces the congestion window for each RTO since the last transmission of data
-    /// (RFC 9260 §7.2.1 halves it). Returns true if an RTO has passed.
+    /// If the sender was idle, reduces the congestion window once for each RTO since the last transmission of data (RFC
+    /// 9260 §7.2.1: by half). Returns true if an RTO has passed.
     fn restart_after_idle(&mut self, now: Instant, source: &mut impl MessageSource) -> bool {
         if !self.board.is_empty() || !source.has_data() {
             return false;

@@ -27,7 +27,7 @@ const MAX_SACKED_RANGES: usize = 1024;
 #[derive(Debug)]
 pub(super) struct Board {
     pub(super) records: VecDeque<Record>,
-    /// The TSN after the Cumulative TSN Ack Point, which is the TSN of the first record.
+    /// TSN of the first record: the TSN after the Cumulative TSN Ack Point.
     pub(super) una: ExtSeq,
     pub(super) sacked: Ranges,
     /// Estimated bytes in the network (RFC 6675 §4, SetPipe).
@@ -36,11 +36,11 @@ pub(super) struct Board {
     flight: u64,
     /// Bytes of user data in the chunks that are not SACKed.
     outstanding: u64,
-    /// Number of lost records that were not retransmitted since.
+    /// Number of records that are marked lost and await their retransmission.
     awaiting_retransmission: u64,
     /// Number of SACKed records that were the first of their packets.
     sacked_packets: u64,
-    /// Number of retransmitted records that were neither SACKed nor marked lost since.
+    /// Number of records whose retransmission may be in the network: neither SACKed nor marked lost since.
     retransmitted_in_flight: u64,
     /// TSN below which every record is SACKed, lost or retransmitted.
     pub(super) loss_edge: ExtSeq,
@@ -333,7 +333,7 @@ impl Board {
         self.count(&after, |total, n| *total += n);
     }
 
-    /// Adds a record to the totals or subtracts it. `change` does either to one total.
+    /// Applies `change`, an addition or subtraction, to each total and the record's share in it.
     fn count(&mut self, record: &Record, change: impl Fn(&mut u64, u64)) {
         change(&mut self.pipe, record.pipe_bytes());
         change(&mut self.flight, record.chunk_len());

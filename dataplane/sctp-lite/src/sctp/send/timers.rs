@@ -178,7 +178,8 @@ impl Sender {
     }
 
     /// Returns true if a tail loss probe may be scheduled (RFC 8985 §7.2): outside of recovery, without a SACKed or
-    /// lost chunk, and without a time-out since the last progress. Window probes replace it while the window is closed.
+    /// lost chunk, without a time-out since the last progress, and not while the peer's window is closed (window probes
+    /// are sent then).
     fn may_schedule_probe(&self) -> bool {
         self.config.tail_loss_probe
             && self.state.phase() == Phase::Open

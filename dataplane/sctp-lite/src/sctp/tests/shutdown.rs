@@ -207,9 +207,9 @@ fn init_in_shutdown_ack_sent_resends_shutdown_ack() {
     assert_eq!(rig.event(), CLOSED);
 }
 
-// §8.4 (8): the SHUTDOWN COMPLETE was lost. The peer has no association and answers an old packet with an ABORT that
-// reflects its tag. An ABORT with this end's tag comes from a peer that still has the association, so the close is not
-// graceful.
+// §8.4 (8): the SHUTDOWN COMPLETE was lost. The peer has no association any more, and answers an old packet with an
+// ABORT that reflects the packet's tag. An ABORT with this end's tag comes from a peer that still has the association,
+// so the close is not graceful.
 #[test]
 fn abort_in_shutdown_ack_sent_completes_the_shutdown() {
     let mut rig = Rig::in_state(State::ShutdownAckSent);

@@ -90,7 +90,7 @@ pub struct Advertised {
     pub busy: bool,
 }
 
-/// Reasons to reject private data as an advertisement.
+/// Reasons why private data is not a valid advertisement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AdvertError {
     /// The magic is missing: the private data has another format.

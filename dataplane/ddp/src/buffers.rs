@@ -26,8 +26,9 @@ use std::net::IpAddr;
 const MAX_SHORT: usize = 64;
 /// Maximum size of all spare [`LONG`] buffers, bytes.
 const MAX_LONG_BYTES: usize = 4 << 20;
-/// Capacity in bytes above which a buffer is long. Long buffers are reused for long messages only. Allocating fresh
-/// pages for each would cost more than the copy of the bytes. A short message must not keep a long buffer in use.
+/// Capacity in bytes above which a buffer is long. Long buffers are reused for long messages only: a short message must
+/// not keep a long buffer in use. They are reused because fresh pages for a long message would cost more than the copy
+/// of its bytes.
 const LONG: usize = 64 * 1024;
 
 /// The peer of an LLP connection. Streams with the same `PeerId` share the limits of one peer: on streams, half-open
@@ -68,9 +69,9 @@ impl Usage {
     }
 }
 
-/// Returns the maximum grant, in bytes, from a budget with `remaining` bytes left. `used`: bytes that the peer holds.
-/// For the share of one stream, the bytes of that stream are added. After the grant the remainder is at least as large
-/// as the new total. All budgets shared between peers use this rule.
+/// Returns the maximum grant, in bytes, from a budget with `remaining` bytes left. `used`: bytes that the peer holds;
+/// for the share of one stream, the sum of the peer's and the stream's bytes. After the grant, at least `used` plus the
+/// grant remains. All budgets shared between peers use this rule.
 #[inline]
 pub const fn grant_limit(remaining: u64, used: u64) -> u64 {
     remaining.saturating_sub(used) / 2

@@ -64,7 +64,7 @@ pub trait Pair: Sized {
     fn post(&mut self, side: Side, message: Message<VecMemory>) -> Result<(), PostError>;
     /// Closes an end gracefully, on behalf of its ULP.
     fn close(&mut self, side: Side);
-    /// Plans a fault of a data unit that `from` will send: of the first unit without a planned fault.
+    /// Plans a fault for the next data unit of `from` that has no planned fault yet.
     fn plan(&mut self, from: Side, fault: Fault);
     /// Cuts the path: no unit arrives at either end from now on.
     fn cut(&mut self);
@@ -320,7 +320,7 @@ pub fn lengths_are_provided<P: Pair>() {
     assert_eq!(run.segments(), (64, 64));
 }
 
-/// Makes A write with an STag that B does not have, and post another message behind it.
+/// Makes A write with an STag that B does not have, and post another message after it.
 fn run_to_error<P: Pair>() -> Run<P> {
     let mut run = Run::<P>::new();
     let stag = run.pair.stag();

@@ -33,8 +33,8 @@ pub struct Counters {
     pub messages_sent: u64,
     /// Messages that were posted and ended before they were sent and acknowledged completely.
     pub messages_flushed: u64,
-    /// Number of errors of the peer by [`ErrorCode::index`]. Their sum is at most 1, since reception ends with the
-    /// first error.
+    /// Number of errors of the peer by [`ErrorCode::index`]. All entries together are at most 1, because reception ends
+    /// with the first error.
     pub errors: [u8; ErrorCode::ALL.len()],
 }
 

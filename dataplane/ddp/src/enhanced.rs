@@ -27,8 +27,8 @@ pub struct Enhanced {
     pub peer_to_peer: bool,
     /// Ready-to-receive messages that this end sends or accepts.
     pub rtr: RtrSet,
-    /// As responder, minimum ORD: Read Requests that this end must be able to have outstanding. A request with a lower
-    /// IRD is rejected (RFC 6581 §9.1).
+    /// As responder: minimum ORD, the number of Read Requests that this end's ULP must be able to have outstanding. A
+    /// request with a lower IRD is rejected (RFC 6581 §9.1).
     pub required_ord: u16,
 }
 

@@ -160,8 +160,8 @@ pub struct Lifecycle<L> {
     transient: Option<Box<TransientState<L>>>,
 }
 
-/// State of a stream's set-up and teardown. To save memory, an established stream does not allocate it unless it is
-/// about to end.
+/// State of a stream's set-up and teardown. Not allocated for an established stream that is not about to end, to save
+/// memory.
 #[derive(Debug)]
 struct TransientState<L> {
     /// Deadline of the start-up, of the peer in a teardown, or of the ULP after the peer's close.
@@ -281,7 +281,7 @@ impl<L: LowerReason> Lifecycle<L> {
     /// The time-out of a half-closed stream is cancelled: from now on the ULP limits the time until the close.
     pub fn begin_confirmation<M: RegionMemory>(&mut self, stream: &Ulp<M>) {
         if self.state == State::Established {
-            // Each delivery is one event. Pending events of other kinds only lower the result.
+            // Each delivery is one event. Pending events of other kinds make `taken` too low, never too high.
             let taken = stream.delivery_count().saturating_sub(stream.pending_events() as u64);
             self.transient_mut().confirmed = Some(taken);
             self.clear_deadline();

@@ -1,8 +1,8 @@
 //! The interface between DDP and its lower layers (LLPs): the eleven requirements of RFC 5041 §3 as traits.
 //!
-//! On receipt the LLP passes each ULPDU with its length and order key, the key below which no ULPDU is missing, and the
-//! end of the stream. To send, the LLP requests the next ULPDU of at most MULPDU bytes when it may send. Markers, CRCs,
-//! segments and chunks are internal to the LLP.
+//! On receipt the LLP passes to DDP each ULPDU with its length and order key, then the key below which no ULPDU is
+//! missing. It also reports the end of the stream. To send, the LLP requests the next ULPDU of at most MULPDU bytes
+//! when it may send. Markers, CRCs, segments and chunks are internal to the LLP.
 //!
 //! ```text
 //!  receive                                   send

@@ -161,7 +161,8 @@ pub enum Event {
         /// Number of messages, at least one.
         messages: u32,
     },
-    /// A posted message was cut or never sent, or the stream failed before its acknowledgement (RFC 5041 §6.2.2).
+    /// A posted message was sent only in part or not at all, or the stream failed before its acknowledgement (RFC 5041
+    /// §6.2.2).
     Flushed {
         /// Cookie of the message.
         cookie: Cookie,

@@ -8,8 +8,8 @@ pub const HALF_CLOSED_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time-outs of idle and ending streams, and the choice to report errors. Part of each LLP's endpoint configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EndpointPolicy {
-    /// Maximum time without progress that a teardown waits for the peer. After it the LLP ends the stream. The wait
-    /// gives the last message time to arrive.
+    /// Maximum time without progress for which a teardown waits for the peer, so that the last message can arrive. Then
+    /// the LLP ends the stream.
     pub teardown_timeout: Duration,
     /// Time without packets from the peer after which its streams and their connection or association are closed.
     /// `None`: no time-out.
@@ -17,7 +17,7 @@ pub struct EndpointPolicy {
     /// Maximum time without progress between the peer's close of its direction and the ULP's close. Meanwhile the ULP's
     /// answers are still sent (RFC 5041 §6.2.1). Afterwards the stream is aborted. `None`: no bound.
     pub half_closed_timeout: Option<Duration>,
-    /// True to report the peer's error to it, by bare DDP's last message or by RDMAP's Terminate.
+    /// True to report an error of the peer to the peer, by bare DDP's last message or by RDMAP's Terminate.
     pub last_message: bool,
 }
 

@@ -495,8 +495,9 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         }
     }
 
-    /// Reserves memory for more ranges and retries if that was the only reason for `reject`. RFC 5041 §5.2: valid
-    /// segments are placed in any order of offsets, while the peer's share of memory suffices to record the ranges.
+    /// If the segment was rejected only for lack of memory to record its range, reserves more memory and retries.
+    /// RFC 5041 §5.2: valid segments are placed in any order of offsets, as long as the peer's share of memory suffices
+    /// for the ranges.
     #[cold]
     fn retry_advance<C: UlpChecks<Code = E>>(
         &mut self,

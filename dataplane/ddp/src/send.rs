@@ -412,7 +412,7 @@ impl<M: RegionMemory> Sender<M> {
         (self.unsent as usize) < self.queue.len()
     }
 
-    /// Returns the number of bytes of the current, incomplete message handed to the LLP; 0 without such a message.
+    /// Returns how many bytes of the incomplete current message were handed to the LLP; 0 without such a message.
     pub(crate) fn current_sent(&self) -> u32 {
         self.queue.get(self.unsent as usize).map_or(0, |posted| posted.sent)
     }

@@ -146,8 +146,8 @@ pub enum StagError {
 ///
 /// Invariant: every entry lies within its memory and its TO range does not wrap.
 ///
-/// Streams borrow their worker's table by shared reference, one stream at a time. A stream can change the table only
-/// by [`invalidate`](Self::invalidate), permanently, for an STag bound to it.
+/// Streams borrow their worker's table by shared reference, one stream at a time. The only change that a stream can
+/// make is [`invalidate`](Self::invalidate), which is permanent and requires that the STag is bound to the stream.
 ///
 /// The entries are divided into parts that grow separately. Growth therefore moves the entries of one part at a time, a
 /// share of 1/[`PARTS`] of all. STags are random (RFC 5040 §8.1.1 (8)), so their low bits select the part.

@@ -149,7 +149,7 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         &self.counters
     }
 
-    /// Returns the receive half for the LLP. `cx` is the worker's state that it uses.
+    /// Returns the receive half for the LLP. `cx`: the worker's state that the receive half uses.
     pub fn sink<'a>(&'a mut self, cx: Context<'a, M>) -> Sink<'a, M, C> {
         Sink { stream: self, cx }
     }
@@ -175,7 +175,7 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
     }
 
     /// Posts the last message (RFC 5041 §7.1), which is not subject to the bound on posts. Messages that have not begun
-    /// are flushed. A begun message is cut after its last sent segment. No message can be posted behind the last
+    /// are flushed. A begun message is cut after its last sent segment. No message can be posted after the last
     /// message.
     ///
     /// # Errors
@@ -194,7 +194,7 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         self.sender.post_last(message, finish, &mut self.events, &mut self.counters)
     }
 
-    /// Returns the number of bytes of the current, incomplete message handed to the LLP; 0 without such a message.
+    /// Returns how many bytes of the incomplete current message were handed to the LLP; 0 without such a message.
     pub(crate) fn current_sent(&self) -> u32 {
         self.sender.current_sent()
     }

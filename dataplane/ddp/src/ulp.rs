@@ -155,7 +155,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Returns the receive half for the LLP. `cx` is the worker's state that it uses.
+    /// Returns the receive half for the LLP. `cx`: the worker's state that the receive half uses.
     pub fn sink<'a>(&'a mut self, cx: Context<'a, M>) -> UlpSink<'a, M> {
         match self {
             Ulp::Ddp(stream) => UlpSink::Ddp(stream.sink(cx)),

@@ -74,7 +74,7 @@ pub enum CloseReason<L> {
         /// Bytes of the Terminate.
         len: usize,
     },
-    /// The peer sent a Terminate, for an error that it found or had itself (RFC 5040 §7).
+    /// The peer sent a Terminate, for an error of this end that it found, or for a failure of its own (RFC 5040 §7).
     Terminated(Box<rdmap::Terminate>),
     /// DDP ended the stream for a reason that is not an error of RFC 5041 §7.2.
     DdpFailed(Failure),

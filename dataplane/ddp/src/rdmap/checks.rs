@@ -283,8 +283,8 @@ impl UlpChecks for Checks {
     }
 
     /// Returns whether the message uses up a receive, and where its payload goes. Immediate Data uses up a receive, but
-    /// is not placed into it (RFC 7306 §6.3). While the ready-to-receive message is awaited, the receive of a message
-    /// behind the first message is unknown.
+    /// is not placed into it (RFC 7306 §6.3). While the ready-to-receive message is awaited, the receives of all
+    /// messages but the first are undecided, because the first message may use up none.
     fn receive_use(&self, header: &UntaggedRepr, len: u32) -> ReceiveUse {
         if self.is_ready_message(header, len) {
             return ReceiveUse::Ready;

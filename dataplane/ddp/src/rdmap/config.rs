@@ -43,8 +43,8 @@ pub struct Config {
     /// the bits that identify that layout are reserved and ignored (RFC 5040 §4.8).
     pub siw: bool,
     /// Same meaning as [`StreamConfig::hold_confirmations`]. In addition, a zero-length Read of the peer is reported
-    /// ([`Event::ReadHeld`](crate::rdmap::Event::ReadHeld)) and answered only when the ULP releases it. Requests behind
-    /// it wait too, because responses are in order (RFC 5040 §5.5 (20)). A close waits for the held Read.
+    /// ([`Event::ReadHeld`](crate::rdmap::Event::ReadHeld)) and answered only when the ULP releases it. Later requests
+    /// wait, too, because responses are in order (RFC 5040 §5.5 (20)). A close waits for the held Read.
     pub hold_confirmations: bool,
     /// Same meaning as [`StreamConfig::copy_sources`].
     pub copy_sources: bool,

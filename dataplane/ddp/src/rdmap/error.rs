@@ -176,8 +176,8 @@ fn from_rdmap(error: &RdmapError) -> TerminateRepr {
     repr
 }
 
-/// Adds the segment's length (M) and its DDP header (D). An incomplete header is omitted; both are omitted without a
-/// segment.
+/// Adds the segment's length (M) and its DDP header (D). An incomplete header is omitted. Without a segment, neither is
+/// added.
 fn with_segment(mut repr: TerminateRepr, header: &[u8], segment_len: u32) -> TerminateRepr {
     if segment_len == 0 {
         return repr;

@@ -147,8 +147,8 @@ pub enum Event {
         data: Vec<u8>,
         /// True if the peer requests an event at this end (Solicited Event).
         solicited: bool,
-        /// The STag that the peer has invalidated. This worker's table no longer finds it; the control thread must
-        /// remove it from the tables of all workers.
+        /// The STag that the peer has invalidated. It is invalid in this worker's table already; the control thread
+        /// must remove it from the tables of all workers.
         invalidated: Option<Stag>,
     },
     /// A Send is in the memory of a [posted receive](crate::rdmap::Stream::post_receive), and everything before it has
@@ -230,8 +230,8 @@ pub enum Event {
     /// The error that ended the stream: found by DDP or RDMAP, or reported by the LLP or the ULP. [`Event::Terminated`]
     /// follows if the error is reported to the peer.
     Error(Error),
-    /// The stream's only Terminate, sent or received. No more messages are accepted, and none are sent behind
-    /// it. The LLP must be closed gracefully (RFC 5040 §6.2.1). Posted receives are flushed behind it.
+    /// The stream's only Terminate, sent or received. No message is accepted or sent after it. The LLP must be closed
+    /// gracefully (RFC 5040 §6.2.1). The flushes of posted receives follow this event.
     Terminated {
         /// True if the peer sent the Terminate.
         by_peer: bool,

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! Messages of a stream are never interleaved. This end's operations and responses alternate, message by message, as
-//! the LLP requests the next message. A long Read Response therefore delays its own stream only. Operations complete in
-//! the order in which they were posted (RFC 5040 §5.5 (15)).
+//! the LLP requests the next message. A long Read Response delays the later messages of its stream, but no other
+//! stream. Operations complete in the order in which they were posted (RFC 5040 §5.5 (15)).
 //!
 //! Not included: the negotiation of IRD and ORD (the LLP's start-up), and the decision which program may post which
 //! operation.

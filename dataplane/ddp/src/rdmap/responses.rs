@@ -132,8 +132,8 @@ impl<M: RegionMemory> Responses<M> {
         self.sent.pop_back();
     }
 
-    /// Returns the oldest Read of at least one byte from this STag whose response is not with the LLP completely.
-    /// `current`: true if the last response handed to DDP has not been handed to the LLP completely.
+    /// Returns the oldest Read of at least one byte from this STag whose response was not completely handed to the LLP.
+    /// `current`: true if this applies to the last response handed to DDP.
     pub(crate) fn find_read(&self, stag: Stag, current: bool) -> Option<PendingRead> {
         let last = self.sent.back().filter(|_| current).and_then(|sent| match sent {
             SentResponse::Read { request, origin } => {

@@ -53,7 +53,7 @@ pub struct Stream<M> {
     siw: bool,
     /// True if the message that DDP is sending is a response.
     current_is_response: bool,
-    /// True if the last message sent was an operation. A waiting response then goes first.
+    /// True if the last message sent was an operation: if a response waits, it is sent next.
     response_next: bool,
     /// True if the wait of the next operation is already counted in [`Counters::ord_waits`].
     ord_wait_counted: bool,
@@ -142,7 +142,7 @@ impl<M: RegionMemory> Stream<M> {
         self.ddp.counters()
     }
 
-    /// Returns the receive half for the LLP. `cx` is the worker's state that it uses.
+    /// Returns the receive half for the LLP. `cx`: the worker's state that the receive half uses.
     pub fn sink<'a>(&'a mut self, cx: Context<'a, M>) -> Sink<'a, M> {
         Sink { stream: self, cx }
     }
@@ -350,7 +350,7 @@ impl<M: RegionMemory> Stream<M> {
     }
 
     /// Ends the stream with a Terminate if the peer's Reads from this revoked STag are not all answered. Returns true
-    /// if so.
+    /// if the stream was ended.
     pub fn on_stag_revoked(&mut self, stag: Stag) -> bool {
         self.terminate_reads(stag, None)
     }
@@ -373,7 +373,7 @@ impl<M: RegionMemory> Stream<M> {
     }
 
     /// Ends unfinished Reads from this STag with a Terminate that contains the unanswered part of the oldest (RFC 5040
-    /// §4.8). Returns true if there was one.
+    /// §4.8). Returns true if a Read was unfinished.
     fn terminate_reads(&mut self, stag: Stag, buffers: Option<&mut BufferPool>) -> bool {
         let current = self.current_is_response && self.ddp.has_unsent();
         let Some(PendingRead { request, origin, begun }) = self.responses.find_read(stag, current)
@@ -381,7 +381,7 @@ impl<M: RegionMemory> Stream<M> {
             return false;
         };
         if self.ended {
-            // An earlier Terminate is queued behind this response. The region must not be read any more, so neither the
+            // An earlier Terminate is queued after this response. The region must not be read any more, so neither the
             // rest of the response nor the Terminate is sent.
             self.ddp.close_now();
             self.process_sent_events();

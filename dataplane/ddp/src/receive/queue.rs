@@ -28,7 +28,8 @@ pub(super) const INLINE_LEN: usize = IMMEDIATE_LEN;
 #[derive(Debug)]
 pub(super) struct Queue {
     qn: Qn,
-    /// Bytes of each pooled buffer. With receives: their maximum number, 0 if no more can be posted or taken.
+    /// Length of each pooled buffer, bytes. In a queue with receives: maximum number of receives, 0 if no more can be
+    /// posted or taken.
     limit: u32,
     /// MSN of the oldest message that is not delivered.
     next: Msn,

@@ -51,7 +51,8 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         Ok(len)
     }
 
-    /// Validates and places a segment with this header. In order, delivers the message that it completes.
+    /// Validates and places a segment with this header. If the segment is in order and completes its message, delivers
+    /// the message.
     #[inline(always)]
     pub(super) fn accept_tagged<C: UlpChecks<Code = E>>(
         &mut self,

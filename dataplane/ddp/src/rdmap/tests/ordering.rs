@@ -100,7 +100,7 @@ fn operation_pairs_follow_the_ordering_tables() {
     }
 }
 
-// RFC 5040 §5.5 (12), note: a Read behind a Write sees the Write's data. RFC 7306 §7: so does an atomic.
+// RFC 5040 §5.5 (12), note: a Read that follows a Write returns the Write's data. RFC 7306 §7: so does an atomic.
 #[test]
 fn requests_observe_earlier_sends_and_writes() {
     let mut b = End::new();

@@ -65,7 +65,7 @@ pub(crate) const UNTAGGED_BUFFERS: (u32, u32) = (4, 4000);
 /// Guard regions: no good peer writes them, and no attack may change them.
 pub(crate) const GUARD_REGIONS: [&str; 3] = ["readonly", "nobodys", "secret"];
 
-/// Returns true for addresses of the test bed's hosts, for which the attacker must not answer address resolution.
+/// Returns true for addresses of the test bed's hosts. The attacker must not answer address resolution for them.
 pub(crate) fn is_reserved(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.octets()[3] < 16,

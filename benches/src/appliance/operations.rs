@@ -1,4 +1,4 @@
-//! Operations that local programs post, beside the load that a worker makes itself.
+//! Operations that local programs post, compared with the load that a worker makes itself.
 //!
 //! ```text
 //!  core B: both programs, one thread         core A: one worker, both ends of each stream
@@ -34,7 +34,8 @@ const ECHO: u16 = 4792;
 const SHORT_SINK: u16 = 4793;
 /// Length of an A or B slice.
 const SLICE: Duration = Duration::from_millis(10);
-/// Pause between two requests for the state of a job. Its thread shares a core with the programs, which are idle then.
+/// Pause between two requests for the state of a job. The requesting thread shares a core with the programs, which are
+/// idle then.
 const POLL: Duration = Duration::from_micros(500);
 
 /// An operation of local programs.
@@ -51,13 +52,14 @@ pub enum ProgramOperation {
         /// Length of a message, bytes.
         len: u32,
     },
-    /// Echo between two programs − echo inside the worker, per side.
+    /// Median latency of an echo between two programs minus that of an echo inside the worker, halved: the difference
+    /// per side.
     Echo {
         /// Length of a message, bytes.
         len: u32,
     },
-    /// Echo by the worker to a program that sleeps until a notification − to a program that polls. The worker is
-    /// adaptive.
+    /// Median latency of an echo by the worker to a program that sleeps until a notification, minus that to a program
+    /// that polls. The worker is adaptive.
     Event {
         /// Pause before each message of the sleeping program, microseconds. The worker sleeps, too, if it is long.
         pause_us: u64,
@@ -67,13 +69,14 @@ pub enum ProgramOperation {
         /// Number of QPs of each of two programs.
         pairs: u32,
     },
-    /// Writes on all QPs of a program: their rate / the rate on one QP of another program.
+    /// Writes on all QPs of a program: total rate / the rate on the only QP of another program.
     ManyPairs {
         /// Number of QPs.
         pairs: u32,
         /// Length of a message, bytes.
         len: u32,
-        /// Messages in flight on each of the QPs. The one QP has [`many::DEPTH_OF_ONE`] in flight.
+        /// Messages in flight on each of the QPs. The only QP of the other program has [`many::DEPTH_OF_ONE`] in
+        /// flight.
         depth: u32,
     },
 }
@@ -152,7 +155,7 @@ struct LoneAppliance {
     programs: PathBuf,
 }
 
-/// Returns the configuration file. `polls`: the worker never sleeps.
+/// Returns the configuration file. `polls`: true if the worker never sleeps.
 fn config_text(directory: &Path, core: usize, polls: bool) -> String {
     let directory = directory.display();
     let idle = if polls { "poll" } else { "adaptive" };

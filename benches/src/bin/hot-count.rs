@@ -1,5 +1,6 @@
-//! Counts the instructions of the hot paths (`hot`, `hot-floods`, `hot-programs`) and compares them with the baseline. A separate
-//! program, because its build needs neither the control thread nor the other benchmarks, which saves a minute.
+//! Counts the instructions of the hot paths (`hot`, `hot-floods`, `hot-programs`) and compares them with the baseline.
+//! It is a separate program because its build needs neither the control thread nor the other benchmarks, which saves a
+//! minute.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stderr)]
 

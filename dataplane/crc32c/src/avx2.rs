@@ -30,7 +30,7 @@ pub(crate) fn is_supported() -> bool {
 pub(crate) struct Avx2;
 
 impl Pass for Avx2 {
-    // The first step, which takes eight lanes, and the last lane.
+    // One step of eight lanes, and the last lane.
     const MIN_LEN: usize = STEP + LANE;
 
     #[target_feature(enable = "avx2,vpclmulqdq,pclmulqdq,sse4.2")]
@@ -82,8 +82,8 @@ impl Pass for Avx2 {
         if SUM {
             sums.add(_mm256_set_m128i(second, _mm_shuffle_epi8(first, up)), 0);
         }
-        // The state is XORed into the first four bytes of the message. If the head is shorter, the rest of the state
-        // goes into the next lane.
+        // The state is XORed into the first four bytes of the message. If the head is shorter, the rest of the state is
+        // XORed into the next lane.
         let head = _mm_shuffle_epi8(_mm_xor_si128(first, _mm_cvtsi32_si128(state as i32)), up);
         let in_head = LANE - lead;
         let over = if in_head < 4 { state >> (8 * in_head) } else { 0 };

@@ -63,7 +63,7 @@ impl Pass for Avx512 {
         // Number of zeros before the message in the first vector, 0 to 63.
         let lead = vectors * VECTOR - len;
         let mask = !0u64 << lead;
-        // Both may point in front of the message. For the head, the mask limits accesses to the message.
+        // Both pointers may point in front of the message. For the head, the mask limits accesses to the message.
         let (src, dst) = (src.wrapping_sub(lead), dst.wrapping_sub(lead));
         let state = !crc;
         let mut sums = Sums::new();
@@ -88,8 +88,8 @@ impl Pass for Avx512 {
             vector
         };
 
-        // The state is XORed into the first four bytes of the message. If the head is shorter, the rest of the state
-        // goes into the next vector.
+        // The state is XORed into the first four bytes of the message. If the head is shorter, the rest of the state is
+        // XORed into the next vector.
         let head = _mm512_xor_si512(head, _mm512_maskz_expand_epi8(mask, scalar(state)));
         let in_head = VECTOR - lead;
         let mut over = scalar(if in_head < 4 { state >> (8 * in_head) } else { 0 });

@@ -17,7 +17,7 @@ impl Inserts {
     /// No words, in a copy of less than 2^32 bytes.
     pub(crate) const NONE: Inserts = Inserts::new(u32::MAX, 0);
 
-    /// Returns words to insert. The first is at offset `first` of the copy and has this number.
+    /// Returns words to insert. `first`: offset of the first word in the copy; `number`: number of the first word.
     #[inline]
     pub const fn new(first: u32, number: u16) -> Inserts {
         Inserts((first as u64) << 16 | number as u64)

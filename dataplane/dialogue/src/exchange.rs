@@ -1,5 +1,5 @@
 //! Sequence numbers of both sides in a dialogue. Builds the segment of a `<` line, and compares a segment with a `>`
-//! line. All players of dialogues use this module. Times are handled elsewhere.
+//! line. Shared by all players of dialogues; each player handles times itself.
 
 use crate::script::{Args, SegmentLine, number};
 use crate::segment::{Flags, Segment};

@@ -82,8 +82,8 @@ impl Streams {
         self.outbound.bytes()
     }
 
-    /// Returns the sequence number, relative to the initial one, of the position `text`: a number, `NAME` or
-    /// `NAME.end`, each with an optional `+N` or `-N`.
+    /// Returns the sequence number, relative to the initial sequence number, of the position `text`: a number, `NAME`
+    /// or `NAME.end`, each with an optional `+N` or `-N`.
     ///
     /// # Errors
     /// The name is unknown, or the text has another form.

@@ -95,7 +95,7 @@ impl Algorithm {
         if self.is_cbc() { 16 } else { 4 }
     }
 
-    /// Returns the length of the encryption key in bytes. For AEADs and GMAC it includes the 4-byte salt behind the key
+    /// Returns the length of the encryption key in bytes. For AEADs and GMAC it includes the 4-byte salt after the key
     /// (RFC 4106 §8.1), as in XFRM.
     pub const fn key_len(self) -> usize {
         match self {

@@ -113,7 +113,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Returns a guard without SAs. `owners` lists the number of the worker that owns each protection's SAs.
+    /// Returns a guard without SAs. `owners`: for each protection, in the order of its number, the worker that owns its
+    /// SAs.
     pub fn new(worker: u16, spd: Spd<Protection>, owners: impl IntoIterator<Item = u16>) -> Guard {
         Guard {
             worker,
@@ -145,8 +146,9 @@ impl Guard {
         self.outbound_spis.contains_key(&spi)
     }
 
-    /// Replaces the policies. `owners` lists the worker that owns each protection's SAs. Existing protections keep
-    /// their owner and SAs. The caller must remove the SAs of protections that no policy requires any more.
+    /// Replaces the policies. `owners`: for each protection, in the order of its number, the worker that owns its SAs.
+    /// Existing protections keep their owner and SAs. The caller must remove the SAs of protections that no policy
+    /// requires any more.
     pub fn set_policies(&mut self, spd: Spd<Protection>, owners: impl IntoIterator<Item = u16>) {
         self.flows = Flows::new(spd);
         for owner in owners.into_iter().skip(self.protections.len()) {
@@ -499,7 +501,7 @@ impl Guard {
         !self.notices.is_empty()
     }
 
-    /// Reports the drop of a packet, in its received form. `spi`: SPI of an ESP packet.
+    /// Reports the drop of `packet`, which must be as received. `spi`: SPI of an ESP packet.
     fn audit(&mut self, reason: IpsecDrop, spi: Option<u32>, packet: &[u8], now: Instant) {
         self.audit_with(reason, spi, packet, now, |packet| {
             spi.and_then(|_| esp::esp_sequence(packet))

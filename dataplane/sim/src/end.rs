@@ -45,7 +45,7 @@ pub trait End: Debug {
     /// bytes.
     fn packet_too_big(&mut self, now: Instant, mtu: usize, dropped: &[u8]);
 
-    /// Returns true if IP may fragment this packet, because it knowingly exceeds the path MTU.
+    /// Returns true if IP may fragment this packet: the host sends it although it exceeds the path MTU.
     fn is_for_fragments(&self, _bytes: &[u8]) -> bool {
         false
     }

@@ -76,8 +76,8 @@ impl Config {
         if self.v6 { ip::IPV6_HEADER } else { ip::IPV4_HEADER }
     }
 
-    /// Returns the length of the largest inner packet whose ESP packet fits `mtu`, bytes. Counts [`IP_HEADER`] bytes
-    /// for its IP header, even if it is IPv6.
+    /// Returns the length of the largest inner packet whose ESP packet fits `mtu`, bytes. The inner IP header counts as
+    /// [`IP_HEADER`] bytes, even if it is IPv6.
     pub fn inner_mtu(&self, mtu: usize) -> usize {
         let largest = self.shape().max_packet_len(mtu, self.header());
         largest.map_or(0, |largest| largest - self.header() + IP_HEADER)

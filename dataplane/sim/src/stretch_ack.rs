@@ -13,7 +13,7 @@ use wire::sctp::{Chunk, Packet as SctpPacket};
 use crate::packet::{Packet, Protocol};
 use crate::segment::{Flags, Segment};
 
-/// Limits of a stretch ACK: newly acknowledged segments, and hold time.
+/// Limits of stretch ACKs: newly acknowledged segments, and hold time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
     /// Number of newly acknowledged full segments (over SCTP: chunks) at which an acknowledgement is forwarded.

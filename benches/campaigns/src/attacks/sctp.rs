@@ -130,8 +130,8 @@ fn send_blind_inits(context: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends INITs from random hosts whose address list contains the good peer's address. Every second list also contains
-/// 255.255.255.255.
+/// Sends INITs from random hosts. The address list of each INIT contains the good peer's address, and in every second
+/// INIT also 255.255.255.255.
 fn send_inits_with_addresses(context: &mut AttackContext<'_>) -> Result<()> {
     let peer = testbed::PEER_V4.octets();
     for n in 0..ROUND {

@@ -32,7 +32,7 @@ pub(crate) const STEPS: usize = 9;
 pub(crate) enum Act {
     /// Overwrites its queues and doorbells with random words.
     ScribbleQueues,
-    /// Posts descriptors with STags of others, one on each QP.
+    /// Posts descriptors with lkeys that are not the program's, one on each QP.
     NameForeignStags,
     /// Rings all doorbells and wakes the workers in a loop.
     RingDoorbells,
@@ -144,7 +144,7 @@ impl Hostile<'_> {
         Ok(file.write_all_at(&word.to_ne_bytes(), at * 8)?)
     }
 
-    /// Posts a descriptor with a random lkey, or one near its own, on each new QP. The QP must fail.
+    /// Posts a descriptor on each new QP, with a random lkey or a number near the program's own lkey. The QP must fail.
     fn name_foreign_stags(&mut self) -> Result<u64> {
         let mut attempts = 0;
         let mut connected = self.connect()?;

@@ -193,7 +193,8 @@ impl RawProgram {
         }
     }
 
-    /// Writes a descriptor to the SQ (`receive` false) or RQ of a QP, whether there is room or not, and rings.
+    /// Writes a descriptor to the SQ (`receive` false) or RQ of a QP, whether there is room or not, and rings the
+    /// doorbell.
     pub(crate) fn post(&self, pair: &mut RawPair, receive: bool, units: &Units) -> Result<()> {
         let ring = if receive { pair.receives } else { pair.sends };
         let next = &mut pair.next[usize::from(receive)];

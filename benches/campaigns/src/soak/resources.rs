@@ -18,7 +18,7 @@ const HOST_ENTRIES: u64 = 8;
 const PROGRAM_COUNTS: [&str; 4] =
     ["sessions_opened", "sessions_ended", "sessions_refused", "session_queues_failed"];
 
-/// Resources that must return to their initial values.
+/// Resources that are compared before and after a soak.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Resources {
     /// Resident set size, bytes.
@@ -63,7 +63,8 @@ impl Resources {
         })
     }
 
-    /// Returns the resources that exceed `before`, and the object lists that differ from it. Empty if nothing leaked.
+    /// Returns the resources that exceed their value in `before` by more than their allowance, and the object lists
+    /// that differ. Empty if nothing leaked.
     pub(crate) fn excess_over(&self, before: &Resources) -> Vec<String> {
         let mut wrong = Vec::new();
         let mut more = |what: &str, now: u64, then: u64, by: u64| {

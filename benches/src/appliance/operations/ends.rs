@@ -17,7 +17,7 @@ use super::super::{Latencies, TIMEOUT};
 
 pub(super) const ACCESS: MemoryAccess =
     MemoryAccess { local_write: true, remote_write: true, remote_read: true, remote_atomic: false };
-/// Length of each program's memory, bytes: that of the region of the worker's own load.
+/// Length of each program's memory, bytes: the length of the region of the worker's own load.
 pub(super) const MEMORY: usize = 16 << 20;
 /// Maximum number of completions of a poll, and of operations that are posted with one doorbell.
 pub(super) const BATCH: usize = 64;
@@ -201,7 +201,7 @@ fn await_message(queue: &CompletionQueue) -> anyhow::Result<()> {
             return check_message(&completion);
         }
         polls += 1;
-        // Looks at the clock rarely.
+        // Reads the clock only at every 1024th poll, because reading it slows the poll down.
         anyhow::ensure!(
             !polls.is_multiple_of(1024) || begin.elapsed() < TIMEOUT,
             "no message arrives"

@@ -1,4 +1,4 @@
-//! Programs with many QPs: memory of each, and rate of all together.
+//! Programs with many QPs: memory per QP, and the total rate of all QPs of a program.
 
 use std::time::{Duration, Instant};
 
@@ -109,7 +109,7 @@ impl Writers {
         let at = offset(self.sent, self.len);
         let payload = post::gather(&[self.near.memory.sge(at..at + self.len)?])?;
         let work = post::write(self.far.memory.remote(at), payload);
-        // The number of the QP in the program's list, which differs from its number in the completion.
+        // `wr_id` is the index of the QP in `pairs`. The completion has another number of the QP.
         let work = SendWork { wr_id: pair as u64, ..work };
         self.sent += 1;
         Ok(self.near.pairs[pair].post_send(&work)?)

@@ -201,7 +201,7 @@ fn open(
                     send(worker, [Command::Accept { stream, pd, private_data, ulp, service }])?;
                 }
                 Event::Established { stream, ticket, .. } => {
-                    // Only the stream of the connect has a ticket.
+                    // Only the stream that the connect opens has a ticket.
                     opened = opened.or(ticket.map(|_| stream));
                     left -= 1;
                 }

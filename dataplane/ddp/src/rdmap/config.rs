@@ -36,8 +36,9 @@ pub struct Config {
     /// True to accept and send RFC 7306's Immediate Data. Otherwise posts of it are refused, and received Immediate
     /// Data has an unexpected opcode.
     pub immediate: bool,
-    /// True if the initiator may begin with a zero-length Send as its ready-to-receive message (RFC 6581 §9.2). One more
-    /// buffer is posted, and the message is reported as [`Event::ReadyToReceive`](crate::rdmap::Event::ReadyToReceive).
+    /// True if the initiator may begin with a zero-length Send as its ready-to-receive message (RFC 6581 §9.2). For
+    /// this message one more buffer is posted. The message is reported as
+    /// [`Event::ReadyToReceive`](crate::rdmap::Event::ReadyToReceive).
     pub rtr_send: bool,
     /// True if the peer is siw (Linux's software iWARP), whose Terminates have their own layout. With any other peer
     /// the bits that identify that layout are reserved and ignored (RFC 5040 §4.8).

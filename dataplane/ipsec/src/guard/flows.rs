@@ -1,5 +1,5 @@
-//! The policies, with a cache of their decisions on recent flows. A look-up in the list takes time proportional to its
-//! length, and each packet needs one.
+//! The policies, with a cache of their decisions on recent flows. Without the cache, each packet would need a look-up
+//! in the list, whose time is proportional to the list's length.
 
 use std::net::IpAddr;
 

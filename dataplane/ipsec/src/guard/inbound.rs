@@ -26,7 +26,7 @@ pub(super) struct InboundSa {
 #[derive(Debug)]
 pub(super) struct PendingSa {
     sa: Inbound,
-    /// Highest sequence number that counts as received, with all lower numbers.
+    /// All sequence numbers up to this number count as received.
     top: u64,
 }
 

@@ -28,7 +28,7 @@ pub(super) trait Subject: Sized {
     fn reopens(&self, seg: &tcp::Segment<'_>) -> bool;
     /// Processes a received segment. The error is the name of the drop reason.
     fn input(&mut self, now: Instant, seg: &tcp::Segment<'_>) -> Result<(), String>;
-    /// Writes the segments that are due to `tx`.
+    /// Writes the due segments to `tx`.
     fn transmit(&mut self, now: Instant, tx: &mut Batch);
     /// Returns the expiry of the next timer.
     fn timeout(&self) -> Option<Instant>;

@@ -2,9 +2,9 @@
 //! end is a second worker (initiator), whose instructions are not counted.
 //!
 //! With [`FrameMix::Mixed`], each segment of the stream is followed by [`FLOOD_RATIO`] flood frames, in full bursts.
-//! With [`FrameMix::Flood`], an RST that matches no stream takes the place of each segment, so that a burst has as many
-//! flood frames. The cost of a flood frame depends on that number, because the worker examines only a few unmatched
-//! frames per burst.
+//! With [`FrameMix::Flood`], an RST that matches no stream takes the place of each segment, so that a burst has the
+//! same number of flood frames as with [`FrameMix::Mixed`]. The cost of a flood frame depends on this number, because
+//! the worker examines only a few unmatched frames per burst.
 //!
 //! ```text
 //!  share = instructions per segment without a flood / (mixed - flood)

@@ -100,8 +100,9 @@ fn feed_without_keys(suite: &EspSetup, packet: &[u8]) {
     while guard.take_notice().is_some() {}
 }
 
-/// Seals `content` with the keys of the peer. It becomes the encrypted part of an ESP packet, so its trailer and
-/// padding are arbitrary. Checks that the guard opens at most the packet's length, and drops a replay.
+/// Seals `content` with the keys of the peer. It is the whole encrypted part of the ESP packet, so that padding, pad
+/// length and next header are arbitrary. Checks that an opened packet is not longer than the ESP packet, and that a
+/// replay is dropped.
 fn feed_sealed_by_peer(suite: &EspSetup, content: &[u8]) {
     let algorithm = suite.algorithm;
     let block = algorithm.block();

@@ -2,7 +2,7 @@
 //! with any STag. Meanwhile a good program transfers to a good peer.
 //!
 //! Checks:
-//! - The memory of others is neither changed nor read.
+//! - The memory of other programs is neither changed nor read.
 //! - The good program makes progress, and its completions are in order.
 //! - A turn of the worker takes a bounded number of posts.
 //! - A hostile QP ends with an event, and the removal of its program frees its memory.
@@ -63,7 +63,7 @@ struct Outcome {
 fn run(data: &[u8]) -> Outcome {
     let mut hasher = DefaultHasher::new();
     data.hash(&mut hasher);
-    // An input cannot contain its own mark.
+    // The mark is a hash of the input, so that no input contains its own mark.
     let mark = hasher.finish();
     let areas = [area(), area(), area(), area()];
     let mut world = World::new(&areas, mark);
@@ -110,7 +110,8 @@ fn remove_hostile_program(mut world: World<'_>) {
         let answer = world.run_until("an answer", |world| world.hosts[0].take_answer(ticket));
         assert_eq!(answer, Ok(()));
     }
-    // Removed regions are taken from posted receives in further turns, and their memory is held until then.
+    // In later turns the workers take the removed regions from posted receives. Until then they hold the regions'
+    // memory.
     for _ in 0..4 {
         world.turn();
     }
@@ -147,7 +148,7 @@ struct Hostile {
     turns: u32,
 }
 
-/// STags: own, of the target, of others, without rights, and none.
+/// STags: of the program, of its target, of other programs, without rights, and unused.
 const STAGS: [u32; 9] = [
     main_stag(HOSTILE).0,
     main_stag(TARGET).0,

@@ -14,8 +14,7 @@ use crate::testbed::{self, SOCKETS_V4};
 pub(crate) struct AttackContext<'a> {
     /// Attacker's port, which sends raw frames.
     pub(crate) station: &'a mut AttackerPort,
-    /// The appliance under attack. Attacks read STags from its API, which a real attacker would
-    /// have to guess.
+    /// The appliance under attack. Attacks read STags from its API; a real attacker would have to guess them.
     pub(crate) target: &'a Appliance,
     /// TCP flow of the good peer, from the target to the peer.
     pub(crate) flow: Flow,

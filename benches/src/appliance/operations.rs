@@ -6,9 +6,9 @@
 //!    request     ---- API ------------->       B slices: `ddpctl bench`, stream to an own listener
 //! ```
 //!
-//! One appliance has one worker. Every connection is to an address of the appliance itself, so one worker serves both of
-//! its ends, and no packet leaves through a port. A and B slices alternate. The row is the median over pairs of adjacent
-//! slices, in the order AB as often as BA.
+//! One appliance has one worker. Every connection is to an address of the appliance itself, so one worker serves both
+//! of its ends, and no packet leaves through a port. A and B slices alternate. The row is the median over pairs of
+//! adjacent slices, in the order AB as often as BA.
 
 mod ends;
 mod many;
@@ -307,8 +307,8 @@ impl Alternated {
     }
 }
 
-/// Measures `pairs` pairs of adjacent slices, after a pair as warm-up, in the order AB as often as BA. `slice` measures a
-/// slice of side 0 (A) or 1 (B), and `compare` compares the two slices of a pair.
+/// Measures `pairs` pairs of adjacent slices, after a pair as warm-up, in the order AB as often as BA. `slice` measures
+/// a slice of side 0 (A) or 1 (B). `compare` compares the two slices of a pair.
 fn alternate(
     pairs: usize,
     compare: impl Fn(f64, f64) -> f64,

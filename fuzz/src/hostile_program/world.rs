@@ -72,7 +72,7 @@ impl<'a> World<'a> {
         let mut hosts = [Host::new(1, START), Host::new(2, START)];
         let [first, second] = &mut hosts;
         let [hostile, good, target, witness] = areas;
-        // The hostile program may read the region of its target that has rights.
+        // The hostile program may read its target's region with rights, so this region has another mark.
         let hostile = Program::attach(first, HOSTILE, hostile, [!mark, !mark]);
         let good = Program::attach(first, GOOD, good, [mark, mark]);
         let target = Program::attach(second, TARGET, target, [!mark, mark]);
@@ -291,7 +291,7 @@ impl<'a> World<'a> {
     }
 
     /// Waits until all operations of the good program are complete, and posts no more. Compares all memory that the
-    /// hostile program must not change or read. `mark`: mark of the memory of others.
+    /// hostile program must not change or read. `mark`: mark of the memory that it must not read.
     pub(super) fn check_memory(&mut self, mark: u64) {
         self.is_posting = false;
         self.run_until("the end of all operations", |world| {

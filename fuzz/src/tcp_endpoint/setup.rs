@@ -103,7 +103,7 @@ impl Setup {
     }
 }
 
-/// Returns the peer's SYN or SYN-ACK without flags, which the caller sets.
+/// Returns the peer's SYN or SYN-ACK. The caller sets the flags.
 pub(super) fn syn(setup: Setup, iss: SeqNumber) -> Segment<'static> {
     let timestamps = (!setup.tcp_flag(0)).then_some(Timestamps { val: 1, ecr: 0 });
     Segment {

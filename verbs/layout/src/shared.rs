@@ -12,8 +12,8 @@ pub(crate) use std::sync::atomic::{Ordering, fence};
 /// A word of shared memory, 8 bytes.
 pub type Word = AtomicU64;
 
-/// Distance in words of two words that different sides write: 128 bytes, because processors prefetch cache lines in
-/// pairs.
+/// Minimum distance, in words, between two words that different sides write: 128 bytes, because processors prefetch
+/// cache lines in pairs.
 pub const LINE_WORDS: usize = 16;
 
 #[cfg(not(loom))]
@@ -87,7 +87,7 @@ impl<'a> Entries<'a> {
     }
 }
 
-/// Validates `index`, read from the other side: at most `most` beyond `base`, and not behind `last`, the value read
+/// Validates `index`, read from the other side: at most `most` beyond `base`, and not below `last`, the value read
 /// before. Returns `None` if it is invalid.
 #[inline]
 pub(crate) fn checked(index: u64, base: u64, last: u64, most: u64) -> Option<u64> {

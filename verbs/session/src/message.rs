@@ -573,7 +573,7 @@ pub enum Event {
         /// Cause, one sentence.
         message: String,
     },
-    /// Fewer receives remain in an SRQ than the limit of [`Call::SetReceiveLimit`], which this event ends.
+    /// Fewer receives remain in an SRQ than the limit of [`Call::SetReceiveLimit`]. This event removes the limit.
     SharedReceivesLow {
         /// Number of the SRQ.
         queue: u32,

@@ -22,7 +22,7 @@ use crate::message::{MAX_DESCRIPTORS, MAX_MESSAGE};
 /// Size of the ancillary data for the file descriptors of one packet, bytes.
 const ANCILLARY: usize = rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS));
 
-/// A connected socket of a session, of type `SOCK_SEQPACKET`. Its drop closes it.
+/// A connected socket of a session, of type `SOCK_SEQPACKET`. Closed on drop.
 #[derive(Debug)]
 pub struct SessionSocket(OwnedFd);
 

@@ -1,5 +1,5 @@
-//! A worker that its caller drives, with two streams to its own listener: one of a program's QP, one for the worker's own
-//! load. Both write to the same region, so that their costs differ only by the program's part.
+//! A worker that its caller drives, with two streams to its own listener: one stream of a program's QP, and one of the
+//! worker's own load. Both write to the same region, so that their costs differ only by the program's part.
 //!
 //! ```text
 //!   library --> shared memory --> QP -- stream 1 --+

@@ -1,4 +1,7 @@
-//! Round-trip time and retransmission time-out (RFC 6298, RFC 7323 appendix G).
+//! Round-trip time and retransmission time-out (RFC 6298, RFC 7323 appendix G). SRTT and RTTVAR are in nanoseconds, the
+//! time-out in microseconds.
+//!
+//! Not included: the choice of valid measurements (Karn's algorithm, [`delivery`](crate::delivery)), and the timer.
 
 use core::time::Duration;
 

@@ -1,4 +1,6 @@
-//! Tail loss probes (RFC 8985 §7): one segment that elicits overdue acknowledgements.
+//! Tail loss probes (RFC 8985 §7): one segment that elicits overdue acknowledgements. At most one probe is outstanding.
+//!
+//! Not included: the timer, and the choice of the segment to send, which are the protocols'.
 
 use base::Nanos;
 

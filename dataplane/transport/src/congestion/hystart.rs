@@ -1,4 +1,5 @@
-//! HyStart++ (RFC 9406): the first slow start ends when round trips grow, before the queue overflows.
+//! HyStart++ (RFC 9406): the first slow start ends when round trips grow, before the queue overflows. Later slow starts
+//! do not use this module. The window itself is in [`window`](super::window).
 
 use base::{Blank, Nanos};
 

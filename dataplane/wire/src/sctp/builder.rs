@@ -1,4 +1,5 @@
-//! Bundles chunks into a packet buffer (RFC 9260 §6.10).
+//! Bundles chunks into a packet buffer (RFC 9260 §6.10). Each chunk is padded to a multiple of 4 bytes, and the
+//! checksum is written last. Not included: which chunks may share a packet, and their order.
 
 use super::data::DATA_HEADER_LEN;
 use super::raw::{self, emit_chunk_header};

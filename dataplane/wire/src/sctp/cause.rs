@@ -1,4 +1,5 @@
-//! Error causes of ERROR and ABORT chunks (RFC 9260 §3.3.10).
+//! Error causes of ERROR and ABORT chunks (RFC 9260 §3.3.10). Parsing checks lengths; the association judges the
+//! content.
 
 use super::parameter::{PARAMETER_HEADER_LEN, Tlv, emit_tlv};
 use super::{BadParameter, Tsn, padded};

@@ -1,5 +1,7 @@
 //! The network stack of one worker: neighbours, packets in reassembly, path MTUs, and rate limits on the packets that
-//! unknown hosts can cause the worker to send.
+//! unknown hosts can cause the worker to send. Answers are queued in an outbox.
+//!
+//! Not included: parsing and the neighbour state machine ([`net`](crate::net)), and the packets of streams.
 
 use std::net::{IpAddr, SocketAddr};
 

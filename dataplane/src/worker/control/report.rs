@@ -1,4 +1,9 @@
-//! Translation of endpoint events for the control thread.
+//! Translates the events of TCP endpoints and of bare DDP streams into events for the control thread. A stream without
+//! event credit is not polled for events ([`event_queue`](crate::worker::link::event_queue)). When a stream over TCP
+//! ends, this module also decides on TIME-WAIT or a second connection attempt.
+//!
+//! Not included: events of associations ([`sctp`](crate::worker::sctp)), of RDMAP ([`ulp`](crate::worker::ulp)) and of
+//! QPs ([`programs`](crate::worker::programs)).
 
 use base::Instant;
 use ddp::{Cookie, Poster};

@@ -1,5 +1,8 @@
 //! The SCTP associations of one worker, found by slot, by flow or by verification tag. Associations that are shutting
-//! down are also queued by age.
+//! down are also queued by age. Each association has one slot, one entry by flow and one entry by its local tag, all
+//! removed together.
+//!
+//! Not included: processing of packets, transmission and limits ([`sctp`](crate::worker::sctp)).
 
 use std::sync::Arc;
 

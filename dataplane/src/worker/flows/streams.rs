@@ -1,4 +1,6 @@
-//! The streams of one worker, found by slot, by id or by flow. Streams in TIME-WAIT are also queued by age.
+//! The streams of one worker, found by slot, by id or by flow. Streams in TIME-WAIT are also queued by age. Each stream
+//! has one slot. A stream over TCP also has one entry by flow; a session has none, because packets match its
+//! association ([`associations`](super::associations)).
 
 use base::Prefetch;
 use ddp::StreamId;

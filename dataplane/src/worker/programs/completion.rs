@@ -1,4 +1,5 @@
-//! The completion queues (CQs) of a program at this worker.
+//! The completion queues (CQs) of a program at this worker. A CQ into which a completion cannot be written has failed
+//! for the rest of its lifetime; the QPs that use it then end.
 
 use std::sync::Arc;
 

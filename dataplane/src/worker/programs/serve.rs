@@ -1,5 +1,8 @@
 //! The part of a worker's turn that serves programs, each within its budget: first doorbells, then QPs with
-//! descriptors, round robin.
+//! descriptors, round robin. Receives are taken before sends, and are not charged to the budget but limited separately
+//! ([`MAX_RECEIVES`]).
+//!
+//! Not included: checks of SGEs ([`request`](super::request)) and completions ([`event`](super::event)).
 
 use std::sync::Arc;
 

@@ -1,4 +1,9 @@
-//! The receive half of a turn. Frames from ports and from other workers are processed in bursts, each in stages.
+//! The receive half of a turn. Frames from ports and from other workers are processed in bursts, each in three stages:
+//! parse and hash, look up, process. Unmatched frames of a burst are processed last. Each received frame is counted
+//! exactly once, with its outcome.
+//!
+//! Not included: processing of matched segments and packets ([`tcp`](crate::worker::tcp),
+//! [`sctp`](crate::worker::sctp)).
 
 use std::net::SocketAddr;
 

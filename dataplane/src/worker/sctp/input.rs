@@ -1,5 +1,8 @@
 //! Received SCTP packets. A packet belongs to an association, to a listener's handshake, or is out of the blue (RFC
-//! 9260 §8.4).
+//! 9260 §8.4). A packet that was not looped back is processed only if its checksum is correct. Answers to packets that
+//! are not proven to be from the peer are rate-limited.
+//!
+//! Not included: creation and removal of associations ([`open`](super::open)).
 
 use std::net::IpAddr;
 use std::sync::Arc;

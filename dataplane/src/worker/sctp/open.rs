@@ -1,4 +1,7 @@
 //! Start and end of associations: cookies that peers return, connects of the control thread, and removal.
+//!
+//! Not included: received packets ([`input`](super::input)), and the limits and eviction of associations
+//! ([`eviction`](super::eviction)).
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -27,8 +30,11 @@ use crate::worker::flows::schedule::CarrierKind;
 use crate::worker::{Core, Phase};
 
 impl<Io: PortIo> Core<Io> {
-    /// Accepts an association whose state cookie the peer has returned in `packet` (RFC 9260 §5.1.5). If a limit is
-    /// reached, the packet is not answered, so that the peer retransmits it.
+    /// Accepts an association whose state cookie the peer has returned in `packet` (RFC 9260 §5.1.5).
+    ///
+    /// # Errors
+    /// A limit is reached, the worker drains, the event ring is short of room, or there is no route. The packet is then
+    /// not answered, so the peer retransmits it.
     pub(super) fn accept_association(
         &mut self,
         listener: &ListenerConfig,

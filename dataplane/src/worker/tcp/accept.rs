@@ -1,5 +1,9 @@
 //! Start and end of streams over TCP: received SYNs, connects of the control thread, and release of a stream's
-//! resources.
+//! resources. A SYN creates a stream only if a listener, its peer lists, its required protection, a route and all
+//! limits admit it.
+//!
+//! Not included: segments of streams ([`segment`](super::segment)), SYN cookies ([`syn_cookies`](super::syn_cookies)),
+//! and the limits of listeners ([`listeners`](crate::worker::flows::listeners)).
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -124,8 +128,12 @@ impl<Io: PortIo> Core<Io> {
         self.env.control.report_failed_handshake(transport, flow, None, failure, detail, now);
     }
 
-    /// Handles a SYN in LISTEN (RFC 9293 §3.10.7.2). If a limit is reached, the SYN is answered with a cookie, or
-    /// dropped so that the peer retransmits it.
+    /// Handles a SYN in LISTEN (RFC 9293 §3.10.7.2). If a limit is reached, the SYN is answered with a cookie if
+    /// possible.
+    ///
+    /// # Errors
+    /// The reason why the SYN creates no stream and gets no cookie. If a limit is the reason, the peer retransmits the
+    /// SYN.
     fn handle_syn(
         &mut self,
         flow: FlowKey,

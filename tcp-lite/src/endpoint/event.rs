@@ -95,8 +95,8 @@ pub enum TcpReason {
 }
 
 impl TcpReason {
-    /// Maps the end of a TCP connection to a close reason. The result counts only if no cause is known, or if a
-    /// graceful close has failed. `peer_first` is true if the peer has closed its direction.
+    /// Maps the end of a TCP connection to a close reason. The lifecycle uses this reason if it has recorded none
+    /// before, or if a graceful close has failed. `peer_first` is true if the peer has closed its direction.
     pub(super) fn from_tcp(reason: tcp::CloseReason, peer_first: bool) -> CloseReason {
         match reason {
             tcp::CloseReason::Normal if peer_first => CloseReason::PeerShutdown,

@@ -1,4 +1,4 @@
-//! One stream as a worker holds it: TCP, MPA and DDP, joined by direct calls.
+//! One stream over TCP, the unit that a worker stores per connection: TCP, MPA and DDP, joined by direct calls.
 //!
 //! ```text
 //!             Connecting --TCP--> Startup --(Deciding)--(Readying)--> Established
@@ -208,7 +208,7 @@ impl<M: RegionMemory> Endpoint<M> {
         result
     }
 
-    /// Writes the segments that are due into `tx`.
+    /// Writes the due segments to `tx`.
     pub fn poll_transmit(&mut self, now: Instant, tx: &mut impl TxBatch) {
         let mut call = UpperCall::for_transmit(&mut self.upper, tx);
         self.conn.poll_transmit(now, &mut call, tx);

@@ -83,7 +83,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.full_mut().ok_or(PostError::Closed)?.stream.set_receive_source(source)
     }
 
-    /// Empties the posted receives that use a region: see [`ddp::rdmap::Stream::revoke_receives`].
+    /// Removes the memory of a region from the posted receives that use it: see
+    /// [`ddp::rdmap::Stream::revoke_receives`].
     pub fn revoke_receives(&mut self, memory: &M) {
         if let Some(full) = self.upper.full_mut() {
             full.stream.revoke_receives(memory);

@@ -1,4 +1,5 @@
-//! Ends of a stream: graceful close, half-close, error, abort (RFC 5041 §6.2).
+//! Ends of a stream: graceful close, half-close, error, abort (RFC 5041 §6.2). An orderly close reports success to the
+//! peer (docs/protocol.md §6). After an error, an error message therefore precedes the FIN, or a reset replaces it.
 
 use super::upper::{FullOperation, Stage};
 use super::{CloseReason, Context, Endpoint, State, TcpReason};

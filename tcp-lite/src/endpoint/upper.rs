@@ -1,4 +1,7 @@
 //! The layers above TCP: the start-up, then MPA and DDP. TCP calls them through the traits of the [seam](crate::seam).
+//! Start-up bytes precede the first FPDU, which begins a new segment.
+//!
+//! Not included: events for the owner, and the ends of a stream ([`teardown`](super::teardown)).
 
 use super::config::EndpointConfig;
 use crate::mpa::{
@@ -30,7 +33,7 @@ pub struct Context<'a, M> {
     pub hold: &'a mut HoldBudget,
 }
 
-/// Result of received start-up bytes, to be handled by the endpoint.
+/// Outcome of received start-up bytes that the endpoint must handle after the call into TCP.
 #[derive(Debug)]
 pub(super) enum Notice {
     Request(Request),
@@ -394,7 +397,7 @@ impl<M: RegionMemory> Upper<M> {
 }
 
 impl SpanOutcome {
-    /// Returns the outcome for a longer span that begins at `offset` and whose first part was taken.
+    /// Extends the outcome to a span that begins at `offset`: the bytes before this outcome's span were taken.
     fn with_prefix_taken(self, offset: u64) -> SpanOutcome {
         match self {
             SpanOutcome::All => SpanOutcome::All,
@@ -474,7 +477,7 @@ impl<M: RegionMemory> SpanSink for UpperCall<'_, '_, M> {
         }
     }
 
-    /// No-op: MPA notifies DDP as soon as it passes an FPDU to it.
+    /// No-op: MPA itself notifies DDP of in-order data when it passes an FPDU up.
     fn advance_in_order(&mut self, _now: Instant, _offset: u64) {}
 
     fn room(&self) -> u64 {
@@ -489,7 +492,7 @@ impl<M: RegionMemory> SpanSink for UpperCall<'_, '_, M> {
 
     fn grow_window(&mut self, grown: u64, increase: u64) -> bool {
         let Some(cx) = self.cx.as_deref_mut() else { return false };
-        // After an error received data is discarded, so a larger window is of no use.
+        // After an error received data is discarded, so a larger window has no benefit.
         self.upper.full().is_some_and(|full| !full.receiver.is_discarding())
             && cx.hold.windows_mut().widen(grown, increase)
     }
@@ -529,7 +532,7 @@ impl<M: RegionMemory> SegmentSource for UpperCall<'_, '_, M> {
         sender.set_emss(emss);
         self.text_sum = self.uses_sum.then(Sum::default);
         let sum = &mut self.text_sum;
-        // The ULP is matched once per segment, not for each FPDU.
+        // The match on the ULP is outside the loop over FPDUs: once per segment.
         match stream {
             Ulp::Ddp(stream) => sender.fill(&mut **stream, offset, in_flight, out, sum),
             Ulp::Rdmap(stream) => sender.fill(&mut **stream, offset, in_flight, out, sum),

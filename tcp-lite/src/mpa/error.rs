@@ -1,4 +1,5 @@
-//! Errors of MPA and their codes (RFC 5044 §8, RFC 6581 §8).
+//! Errors of MPA (RFC 5044 §8, RFC 6581 §8). Each error has exactly one error code. Not included: the messages that
+//! report the errors, which the endpoint sends.
 
 use super::foreign::ForeignProtocol;
 use ddp::enhanced::NegotiationError;

@@ -89,7 +89,7 @@ impl Framing {
     pub fn ulpdu_end(&self, end: u64, ulpdu_len: usize) -> u64 {
         let crc = end - CRC_LEN as u64;
         let before = crc - MARKER;
-        // Without a marker directly before the CRC, these bytes are pad, ULPDU or the length field.
+        // If these bytes are not a marker, they are pad, ULPDU or the length field.
         let padded = if self.is_marker(before) { before } else { crc };
         padded - pad_len(ulpdu_len) as u64
     }

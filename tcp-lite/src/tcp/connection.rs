@@ -1,5 +1,6 @@
-//! The connection and its public interface. The module `input` processes received segments, `output` transmits, and
-//! `timeouts` handles timers.
+//! The connection and its public interface: opens, closes, events, queries. The module `input` processes received
+//! segments, `output` transmits, and `timeouts` handles timers. The state changes only by legal transitions
+//! ([`State`]), and each event is reported at most once.
 
 use core::time::Duration;
 use std::sync::Arc;

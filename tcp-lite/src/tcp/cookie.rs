@@ -89,8 +89,8 @@ pub struct SynAckOffer {
 
 impl SynCookies {
     /// Creates the generator. `secret` comes from a good random source and is shared by all workers that may receive
-    /// the acknowledgement. It must differ from the key of `starts`, which generates the ISNs of connections opened
-    /// without a cookie.
+    /// the acknowledgement. `secret` must differ from the key of `starts`, the generator of the ISNs of connections
+    /// opened without a cookie.
     pub fn new(secret: [u8; 16], starts: IsnGenerator) -> Self {
         SynCookies { secret, isn_generator: starts, keys: Default::default() }
     }
@@ -144,7 +144,7 @@ impl SynCookies {
         true
     }
 
-    /// Checks the cookie in `seg`, a segment with ACK and neither SYN nor RST. Returns `None` if it is invalid.
+    /// Checks the cookie in `seg`, a segment with ACK and neither SYN nor RST. Returns `None` if the cookie is invalid.
     pub fn check(
         &self,
         config: &Config,
@@ -215,9 +215,10 @@ impl SynCookies {
 }
 
 impl Connection {
-    /// Opens a passive connection from a cookie. The state is that after [`accept`](Self::accept) of the SYN and
-    /// transmission of the SYN-ACK. The caller passes the segment with the cookie to [`input`](Self::input) next, which
-    /// makes the connection ESTABLISHED. `offer` must be the offer passed to [`SynCookies::answer`].
+    /// Opens a passive connection from a cookie. The connection is then in the state that [`accept`](Self::accept) of
+    /// the SYN and transmission of the SYN-ACK would have produced. The caller passes the segment with the cookie to
+    /// [`input`](Self::input) next, which makes the connection ESTABLISHED. `offer` must be the offer passed to
+    /// [`SynCookies::answer`].
     pub fn accept_cookie(
         config: Arc<Config>,
         tuple: FourTuple,

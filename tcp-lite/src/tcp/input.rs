@@ -1,4 +1,7 @@
-//! SEGMENT ARRIVES (RFC 9293 §3.10.7), with the checks of RFC 5961 and RFC 7323.
+//! SEGMENT ARRIVES (RFC 9293 §3.10.7), with the checks of RFC 5961 and RFC 7323, in the RFC's order.
+//!
+//! Not included: LISTEN, a state of the owner's listener; loss recovery (`acks`); received ranges (`receiver`). Answers
+//! are only scheduled: `output` sends them.
 
 use core::time::Duration;
 
@@ -257,7 +260,7 @@ impl Connection {
         }
     }
 
-    /// Second check: processes a reset in the window. It is accepted at RCV.NXT only (RFC 5961 §3.2).
+    /// Second check: processes a reset in the window. A reset is accepted at RCV.NXT only (RFC 5961 §3.2).
     fn on_reset(
         &mut self,
         now: Instant,

@@ -84,7 +84,7 @@ impl core::fmt::Debug for IsnGenerator {
 
 impl IsnGenerator {
     /// Creates the generator. `key` must come from a good random source. All workers that may open the same four-tuple
-    /// share it.
+    /// share the key.
     pub fn new(key: [u8; 16]) -> Self {
         IsnGenerator { key }
     }

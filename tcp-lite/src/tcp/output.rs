@@ -1,4 +1,9 @@
-//! Transmission: SYNs, retransmissions, new data, probes, acknowledgements, resets.
+//! Transmission: SYNs, retransmissions, new data, probes, acknowledgements, resets. In ESTABLISHED, a poll sends
+//! acknowledgements of an earlier CE state, a window probe or tail loss probe, then lost segments before new data, a
+//! keepalive probe, and last the current acknowledgement.
+//!
+//! Not included: which segments are lost (`scoreboard`), the computation of windows (`window`), and the encoding of
+//! segments (`segment`).
 
 mod handshake;
 mod run;

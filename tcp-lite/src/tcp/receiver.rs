@@ -89,7 +89,8 @@ struct OutOfOrder {
     earlier_acks: ArrayVec<(ExtSeq, bool), MAX_EARLIER_ACKS>,
 }
 
-/// A pending acknowledgement with an older ECE state, of less than all received data (RFC 8257 §3.2).
+/// A pending acknowledgement of the segments before a change of the CE mark, with the ECE state before the change (RFC
+/// 8257 §3.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct EarlierAck {
     pub(crate) ack: ExtSeq,
@@ -258,8 +259,8 @@ impl Receiver {
             && (self.out_of_order.is_blank() || self.is_out_of_order_empty())
     }
 
-    /// Passes the payload of the next segment in order to `up`. A faster [`hand_up_text`](Self::hand_up_text) for a
-    /// payload for which [`is_in_order_text`](Self::is_in_order_text) is true.
+    /// Passes the payload of the next segment in order to `up`. Equivalent to [`hand_up_text`](Self::hand_up_text), but
+    /// faster. Requires that [`is_in_order_text`](Self::is_in_order_text) is true for the payload.
     #[inline]
     pub(crate) fn hand_up_next_text(
         &mut self,
@@ -420,9 +421,9 @@ impl Receiver {
         taken.len()
     }
 
-    /// Returns true if an out-of-order `range` can be stored. With `max_ranges` stored ranges, `range` must touch one
-    /// of them. An upper layer that takes only a part of `range` may still add a range, so twice `max_ranges` is the
-    /// absolute limit.
+    /// Returns true if an out-of-order `range` can be stored. From `max_ranges` stored ranges on, `range` must touch
+    /// one of them. If the upper layer takes only a part of such a `range`, one range more may result. The absolute
+    /// limit is therefore twice `max_ranges`.
     fn can_store_range(&self, range: Range, max_ranges: usize) -> bool {
         let n = self.out_of_order.ranges.len();
         n < max_ranges || (n < 2 * max_ranges && self.out_of_order.ranges.touches(range))

@@ -188,8 +188,8 @@ impl Scoreboard {
             && self.sacked.is_empty()
     }
 
-    /// Acknowledges everything in flight, up to `una`. A faster [`acknowledge`](Self::acknowledge) if
-    /// [`has_single_segment`](Self::has_single_segment) is true. Returns the segment's time of transmission.
+    /// Acknowledges everything in flight, up to `una`. Equivalent to [`acknowledge`](Self::acknowledge), but faster.
+    /// Requires [`has_single_segment`](Self::has_single_segment). Returns the segment's time of transmission.
     #[inline]
     pub(crate) fn acknowledge_single(&mut self, una: ExtSeq) -> Option<Instant> {
         let record = self.records.pop_front()?;

@@ -1,5 +1,5 @@
-//! The send half: segments in flight, the peer's window and the congestion window. Acknowledgements are processed in
-//! `acks`.
+//! The send half: segments in flight, the peer's window and the congestion window. The scoreboard has a record of each
+//! data segment between SND.UNA and SND.NXT. Acknowledgements are processed in `acks`.
 
 use base::{Blank, Instant, Lazy};
 use transport::congestion::Congestion;

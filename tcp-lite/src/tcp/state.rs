@@ -9,7 +9,7 @@ pub enum State {
     Closed,
     /// Our SYN was sent.
     SynSent,
-    /// A SYN was received and ours was sent; ours is not acknowledged.
+    /// A SYN was received and our SYN was sent. Our SYN is not acknowledged.
     SynReceived,
     /// Data may flow in both directions.
     Established,
@@ -19,9 +19,9 @@ pub enum State {
     FinWait2,
     /// The peer sent a FIN; we may still send.
     CloseWait,
-    /// Our FIN was sent, then the peer's received (simultaneous close); ours is not acknowledged.
+    /// Our FIN was sent before the peer's FIN was received (simultaneous close). Our FIN is not acknowledged.
     Closing,
-    /// The peer's FIN was received, then ours sent; ours is not acknowledged.
+    /// The peer's FIN was received before our FIN was sent. Our FIN is not acknowledged.
     LastAck,
     /// Both FINs are acknowledged; old segments are discarded until 2 MSL have passed.
     TimeWait,

@@ -1,4 +1,5 @@
-//! The timers of a connection, in one table.
+//! The timers of a connection, in one table: each is set to a time or unset. Not included: the actions at expiry
+//! (`timeouts`, `loss_timer`).
 
 use base::{Blank, Instant, Lazy};
 

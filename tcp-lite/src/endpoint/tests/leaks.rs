@@ -135,7 +135,7 @@ proptest! {
         for node in [&mut net.a, &mut net.b] {
             assert_budget_matches(node);
             if !node.ep().is_done() {
-                // This end has not noticed the stream's end. Abort the stream, as an operator would.
+                // This end has not noticed the stream's end. Aborts the stream, as an operator would.
                 node.with_endpoint(|ep, cx| ep.abort(now, cx));
             }
             prop_assert_eq!((node.hold.used(), node.buffers.in_use()), (0, 0));

@@ -25,8 +25,8 @@ fn raw_established(good: &[Vec<u8>]) -> (Net<Raw, Node>, Vec<u8>) {
     (net, bytes)
 }
 
-/// Does the same as [`raw_established`], with one FPDU, `good`. While the returned flag is set, the path loses all data
-/// segments of the endpoint.
+/// Returns the hosts of [`raw_established`] with the single FPDU `good`, and a flag. While the flag is set, the path
+/// loses all data segments of the endpoint.
 fn lossy_raw_established(
     config: EndpointConfig,
     good: &[u8],
@@ -46,7 +46,8 @@ fn lossy_raw_established(
     (net, bytes, lossy)
 }
 
-/// Returns an FPDU with a wrong CRC, to be sent after `first`, the bytes of an FPDU that writes `good` at offset 0.
+/// Returns an FPDU with a wrong CRC, to be sent directly after `first`. `first`: the bytes of the FPDU that writes
+/// `good` at offset 0.
 fn bad_crc_fpdu(first: &[u8]) -> Vec<u8> {
     let mut bad = fpdus(&[write(0, b"good"), write(8, b"wrong")]).split_off(first.len());
     bad[20] ^= 1;

@@ -91,7 +91,7 @@ impl<'a> Extent<'a> {
         located
     }
 
-    /// Returns false if the FPDU at `fpdu` would end at or before `marker`, which points to it. Then the marker is
+    /// Returns false if `marker` points to an FPDU at `fpdu` that would end at or before the marker. The marker is then
     /// wrong.
     fn may_contain(&self, checks: &Checks, fpdu: u64, marker: u64) -> bool {
         let header = checks.framing.header_offset(fpdu);
@@ -235,8 +235,8 @@ impl ReceivedMarker {
         if !framing.is_marker(target) {
             return Some(target);
         }
-        // draft-culley-iwarp-mpa-03 §7.1 counts FPDUPTR "from the beginning of the FPDU". A marker directly before the
-        // length field may be meant. A length field is never located on a marker, so each FPDUPTR gives only one
+        // draft-culley-iwarp-mpa-03 §7.1 counts FPDUPTR "from the beginning of the FPDU", which may mean a marker
+        // directly before the length field. No length field is located on a marker, so each FPDUPTR gives only one
         // possible FPDU.
         checks.draft_pointers.then_some(target + MARKER_LEN as u64)
     }

@@ -17,7 +17,7 @@
 //! - `pieces` are sorted, do not overlap, and are at or beyond `next`.
 //! - A run of held pieces whose start is known begins with an incomplete FPDU. The start is known if the run follows
 //!   `next` or an island, or is located by a marker.
-//! - No FPDU at or beyond the offset of `first_error` was handed up since it was set.
+//! - Since `first_error` was recorded, no FPDU at or beyond its offset was handed up.
 
 mod extent;
 mod fast_path;
@@ -163,8 +163,8 @@ impl Receiver {
         }
     }
 
-    /// Returns the error that ended the stream, once all FPDUs before it have been handed up. No FPDU is handed up
-    /// after it.
+    /// Returns the error that ended the stream, once all FPDUs before the error have been handed up. No FPDU is handed
+    /// up after that.
     pub fn error(&self) -> Option<MpaError> {
         self.first_error.as_deref().copied().filter(|_| self.failed)
     }
@@ -298,7 +298,7 @@ impl Receiver {
     /// Returns true if bytes must be refused regardless of their content. They are then not examined.
     fn must_refuse(&self, in_order: bool) -> bool {
         match in_order {
-            // The next FPDU is complete and refused. More bytes would only repeat its CRC.
+            // The next FPDU is complete and refused. Further bytes would only cause another verification of its CRC.
             true => self.blocked,
             false => {
                 self.pieces.is_full(self.stats.held)
@@ -314,8 +314,8 @@ impl Receiver {
     }
 
     /// Handles an FPDU that the sink refused. Returns the end of the bytes to take. Bytes of the FPDU are taken only if
-    /// the span is in order and contains only a part of it. If they were not, each retransmission of this part would
-    /// verify the whole FPDU again.
+    /// the span is in order and contains only a part of the FPDU. Otherwise each retransmission of this part would
+    /// cause a verification of the whole FPDU.
     fn on_sink_refusal(&mut self, fpdu: Range<u64>, span: &Span<'_>) -> u64 {
         let (offset, end) = (span.offset, span.end());
         let whole = fpdu.start >= offset && fpdu.end <= end;

@@ -77,7 +77,7 @@ impl Blank for Pieces {
 }
 
 impl Pieces {
-    /// Returns true if equal to the blank value, except for the capacity of the list.
+    /// Returns true if the state equals the blank state, except for the capacity of the list.
     pub(super) fn is_unused(&self) -> bool {
         self.list.is_empty()
             && self.failed_verify_bytes == 0

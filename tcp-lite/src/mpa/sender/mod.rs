@@ -197,8 +197,8 @@ impl Sender {
     }
 
     /// Writes the payload of the next segment into `out` and returns its length: see
-    /// [`SegmentSource::fill`](crate::seam::SegmentSource::fill). Adds these bytes to `sum`, or sets it to `None` if
-    /// that would require a separate pass.
+    /// [`SegmentSource::fill`](crate::seam::SegmentSource::fill). Adds these bytes to `sum`, or sets `sum` to `None` if
+    /// the addition would require a separate pass.
     pub fn fill(
         &mut self,
         source: &mut impl UlpduSource,

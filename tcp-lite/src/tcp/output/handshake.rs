@@ -91,7 +91,7 @@ impl Connection {
     }
 
     /// Sends `<SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK>` in SYN-RECEIVED, for a segment outside the window (RFC 9293
-    /// §3.10.7.4, first check). The right edge is that of our SYN: a peer whose address is unproven is offered no more.
+    /// §3.10.7.4, first check). Offers only the window that our SYN offered, because the peer's address is not proven.
     fn send_handshake_ack(&mut self, now: Instant, tx: &mut impl TxBatch) {
         if !self.recv.ack_now || self.syn.due {
             return;

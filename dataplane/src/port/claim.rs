@@ -1,5 +1,6 @@
 //! Exclusive use of a Linux interface by an `af_packet` port. Each packet socket receives all frames, so two ports on
-//! one interface would both answer. For AF_XDP no claim is needed: the kernel refuses a second socket.
+//! one interface would both answer. AF_XDP needs no claim: the kernel refuses a second socket on a queue of the
+//! interface.
 //!
 //! A claim is a packet socket (packet(7)) with a private protocol number, bound to the interface. The kernel lists it
 //! in `/proc/net/packet` for all processes of the network namespace, including processes of other users and containers.
@@ -19,7 +20,7 @@ const PROTOCOL: u16 = 0x00dd;
 /// The kernel's list of packet sockets in the calling thread's network namespace.
 const SOCKETS: &str = "/proc/thread-self/net/packet";
 
-/// A claim on an interface, held until it is dropped.
+/// A claim on an interface, released on drop.
 #[derive(Debug)]
 pub(super) struct Claim(#[expect(dead_code, reason = "held, not read")] OwnedFd);
 
@@ -54,8 +55,8 @@ pub(super) fn claim_interface(port: &str, device: &str) -> Result<Claim, PortErr
     }
 }
 
-/// Opens a claim, then searches the list for another claim on the interface. Of two concurrent processes, at least one
-/// finds the claim of the other.
+/// Opens a claim, then searches the kernel's list for another claim on the interface. The claim is opened first, so of
+/// two concurrent processes at least one finds the other's claim.
 fn open(device: &str) -> io::Result<(Claim, Option<SocketEntry>)> {
     let socket = dpdk::packet_socket(device, PROTOCOL)?;
     let own_inode = rustix::fs::fstat(&socket)?.st_ino;
@@ -94,7 +95,7 @@ fn other_claim(listed: &str, own: u64) -> Option<SocketEntry> {
     claims().find(|claim| claim.interface == interface && claim.inode != own)
 }
 
-/// Describes the process that holds a claim. If `/proc` does not show the process's descriptors, names only its user.
+/// Describes the process that holds a claim, or only its user if `/proc` does not show the process's descriptors.
 /// Descriptors are hidden if another user runs the process, or if the service's sandbox hides `/proc`.
 fn describe_holder(claim: &SocketEntry) -> String {
     match process_by_inode(claim.inode) {

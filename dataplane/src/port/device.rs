@@ -44,8 +44,8 @@ pub struct DeviceView {
     pub link: LinkState,
     /// The most serious fault of the interface; `None` without a fault.
     pub fault: Option<DeviceFault>,
-    /// Link-layer address that the port should have: the configured one, otherwise the interface's. A TAP port keeps
-    /// its own address.
+    /// Link-layer address that the port should have: the configured address, otherwise the interface's. A TAP port
+    /// keeps its own address.
     pub mac: [u8; 6],
 }
 
@@ -101,8 +101,8 @@ fn interface_name(kind: &PortKind) -> Option<&str> {
 }
 
 impl Port {
-    /// Returns the current state of link and interface, and publishes the link's state to the queues. While the link is
-    /// down, the queues drop frames that the device does not accept.
+    /// Returns the current state of link and interface, and publishes the state of the link to the queues. While the
+    /// link is down, the queues drop the frames that the device does not accept.
     pub fn view(&self) -> DeviceView {
         let view = match interface_name(&self.info.kind) {
             Some(name) => self.view_interface(name),

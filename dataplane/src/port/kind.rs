@@ -1,4 +1,5 @@
-//! Differences between the kinds of ports: limits, requirements on the host, driver arguments.
+//! Differences between the kinds of ports: requirements on the host, limits, driver arguments, errors. The
+//! configuration words and the MTU limits are in `port_kind`.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -12,7 +13,7 @@ use port_kind::{AF_XDP_MAX_MTU, MemifRole, PortKind, pcap};
 
 use super::{ChecksumSite, Checksums, FRAME_OVERHEAD, PortConfig, PortError, Segmenter};
 
-/// Message for the operator about a PCI device without receive interrupts, which cannot wake an idle worker.
+/// Message for the operator: the worker of a PCI device without receive interrupts sleeps at most 50 µs at a time.
 pub(super) const NO_INTERRUPT: &str = "the device has no receive interrupts with this driver: an idle worker polls longer \
      before it sleeps, and looks again every 50 us";
 
@@ -46,7 +47,7 @@ fn packet_block(frame: usize) -> usize {
     (1..).map(|n| n * frame).find(|bytes| bytes.is_multiple_of(PAGE)).expect("frames are KiB")
 }
 
-/// Checks requirements on the host for which the driver would fail without stating a reason. `own_sockets` are the
+/// Checks requirements on the host whose violation the driver would report without a reason. `own_sockets` are the
 /// memif sockets of this process, which several ports may share.
 pub(super) fn check_host(
     config: &PortConfig,
@@ -166,8 +167,8 @@ fn check_mtu(config: &PortConfig, device: &str, interface_mtu: u32) -> Result<()
     })
 }
 
-/// Checks a value for a driver's argument list, in which some characters are special. `max_len` is its maximum length
-/// in bytes.
+/// Checks that a driver's argument list can contain a value: some characters are special. `max_len` is the maximum
+/// length of the value in bytes.
 fn check_value(
     config: &PortConfig,
     key: &'static str,
@@ -222,8 +223,8 @@ fn check_socket(
     if !serves || ours.contains(socket) || std::fs::symlink_metadata(socket).is_err() {
         return Ok(());
     }
-    // A socket with a server must stay. A connection to it succeeds, or fails because the socket types differ. The
-    // socket file of a killed process refuses connections and is removed.
+    // A socket with a server must stay: a connection to it succeeds, or fails because the socket types differ. The
+    // socket file of a killed process refuses connections, and is removed.
     match UnixStream::connect(socket) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused && is_socket(socket) => {
             std::fs::remove_file(socket).map_err(|error| refuse(error.to_string()))
@@ -302,8 +303,8 @@ pub(super) fn virtual_device(config: &PortConfig) -> (String, String) {
     }
 }
 
-/// Returns the DPDK configuration of the port's device. `cuts` is the site that segments large packets, if any. `rss`
-/// is the device's RSS, if it distributes frames.
+/// Returns the DPDK configuration of the port's device. `cuts` is the device or frontend that segments large packets,
+/// if any. `rss` is the device's RSS, if the device distributes frames over queues.
 pub(super) fn device_config(
     config: &PortConfig,
     checksums: Checksums,
@@ -332,7 +333,7 @@ pub(super) fn device_config(
             tcp_segmentation: cuts == Some(Segmenter::Device),
         },
         rss,
-        // With a configured MAC address, the port must receive frames that are not for the interface's own address.
+        // With a configured MAC address, the port must receive frames for an address that is not the interface's own.
         promiscuous: config.mac.is_some(),
         all_multicast: true,
         reconnect: matches!(config.kind, PortKind::Memif { role: MemifRole::Client, .. }),
@@ -343,7 +344,7 @@ pub(super) fn device_config(
             PortKind::Tap { .. } => IdleFd::QueueInterrupt,
             PortKind::VhostUser { .. } => IdleFd::VhostKick,
             PortKind::Pci { .. } if config.may_sleep => IdleFd::RxInterrupt,
-            // The descriptor of a ring port does not belong to DPDK. The memif driver has no descriptor.
+            // The wake-up of a ring port is not a descriptor of DPDK (`RingWakes`). The memif driver has no descriptor.
             PortKind::Pci { .. }
             | PortKind::Memif { .. }
             | PortKind::Ring { .. }

@@ -110,8 +110,8 @@ impl Layout {
         let ip = frame.get(l2..)?;
         let (v6, l3, len, protocol) = match frame[l2 - 2..l2] {
             [0x08, 0x00] if ip.len() >= 20 => {
-                // Packets with IP options are not merged. DF must be set: only then is the identification without
-                // meaning (RFC 6864 §4.1).
+                // Packets with IP options are not merged. DF must be set: the identification of other packets has a
+                // meaning (RFC 6864 §4.1), and the device changes it.
                 if ip[0] != 0x45 || ip[V4_FRAGMENT] != [0x40, 0] {
                     return None;
                 }
@@ -135,7 +135,8 @@ impl Layout {
         (plain && fits).then_some(Layout { v6, l2, l4: l2 + l3, end })
     }
 
-    /// Returns true if a device would derive the headers of `next` from `first` at payload offset `offset`.
+    /// Returns true if a device that segments a large packet with the headers of `first` would send the headers of
+    /// `next` at payload offset `offset`.
     fn continues(self, first: &[u8], next: &[u8], offset: usize) -> bool {
         if Layout::parse(next).is_none() {
             return false;

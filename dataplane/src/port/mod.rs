@@ -1,4 +1,4 @@
-//! Ports: the devices that receive and send frames, behind one interface.
+//! Ports: the devices that receive and send frames, behind one interface. Used by `io`, which the workers call.
 //!
 //! [`PortFactory::open`] turns a [`PortConfig`] into a [`Port`] and several [`PortQueue`]s. The control thread owns the
 //! [`Port`]. Each worker owns one [`PortQueue`]. [`PortInfo`] lists the functions that the device offloads (checksums,
@@ -158,7 +158,7 @@ pub struct PortInfo {
 #[derive(Clone, Debug)]
 pub struct PortFactory {
     eal: Eal,
-    /// Second ends of ring pairs, by link name, until a port opens them. The first end of each pair is already open.
+    /// Unopened second ends of ring pairs, by link name. The first end of each pair is open.
     unjoined: Arc<Mutex<HashMap<String, UnjoinedEnd>>>,
     /// Sockets of memif servers in this process.
     memif_sockets: Arc<Mutex<BTreeSet<PathBuf>>>,
@@ -487,8 +487,8 @@ impl PortConfig {
         if self.queues > max {
             return Err(PortError::Queues { port: self.name.clone(), queues: self.queues, max });
         }
-        // The other drivers do not report all of their limits. For these, `check` has applied the limit of the port
-        // kind.
+        // Only the drivers of PCI and TAP ports report all limits. For the other kinds, `check` has applied the limit
+        // of the kind.
         let max = match self.kind {
             PortKind::Pci { .. } => device.max_mtu,
             // `max_rx_packet` includes the Ethernet header, a VLAN tag and the frame check sequence. The TAP driver of

@@ -1,4 +1,6 @@
-//! A worker's part of a port: one RX queue and one TX queue.
+//! A worker's part of a port: one RX queue and one TX queue. Received frames may pass an impairment; sent frames wait
+//! in a bounded queue until the device accepts them. A worker uses its queues alone and without locks. The control
+//! thread sees only the shared counters ([`super::shared`]).
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -19,7 +21,7 @@ use crate::capture::Tap;
 /// Maximum number of frames that one call of [`PortQueue::rx_burst`] receives.
 pub const BURST: usize = 32;
 
-/// Maximum number of bytes that are prefetched of one buffer.
+/// Maximum number of bytes prefetched per buffer.
 const MAX_PREFETCH: usize = 1536;
 
 /// Distance, in allocations, between the prefetch of a buffer and its use.
@@ -151,7 +153,7 @@ impl PortQueue {
     /// MTU with all link headers. Returns `None` if no buffer is free; the caller retries later.
     pub fn alloc(&mut self) -> Option<Mbuf> {
         if self.allocated.is_empty() && !self.pool.alloc_bulk(&mut self.allocated) {
-            // The pool has fewer than `ALLOC_BATCH` free buffers, but may have one.
+            // The pool has fewer than `ALLOC_BATCH` free buffers, but may have a single one.
             let buffer = self.pool.alloc();
             self.counters.no_buffer += u64::from(buffer.is_none());
             return buffer;
@@ -164,8 +166,9 @@ impl PortQueue {
         buffer
     }
 
-    /// Queues a frame for transmission. The next [`flush`](Self::flush) or an earlier call offers it to the device. If
-    /// both the device and the queue are full, the frame is dropped and counted.
+    /// Queues a frame for transmission. The next [`flush`](Self::flush) or [`offer`](Self::offer) offers it to the
+    /// device; so does a call of `tx` that finds the queue full. If the device accepts no frame either, the frame is
+    /// dropped and counted.
     pub fn tx(&mut self, frame: Mbuf) {
         if self.pending.is_full() {
             self.offer();

@@ -31,7 +31,7 @@ impl QueueCapture {
         }
     }
 
-    /// Marks all pending frames as recorded. `pending` has the frames that the device did not accept.
+    /// Marks all pending frames as recorded. `pending` has the frames that the device did not accept in the offer.
     pub(super) fn mark_offered(&mut self, pending: &[Mbuf]) {
         self.recorded = pending.len();
     }

@@ -1,4 +1,5 @@
-//! The two ends of a `ring` link: their open state, and the descriptors that wake the receiving workers.
+//! The two ends of a `ring` link: their open state, and the descriptors that wake the receiving workers. DPDK's rings
+//! carry the frames (`dpdk::ring_pair`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -6,8 +6,8 @@ use dpdk::{DeviceInfo, Rss, SctpRules};
 use super::{PortConfig, PortKind};
 use crate::steering::SYMMETRIC_KEY;
 
-/// Drivers that exclude the ports from a hash over "only the destination address" (`RTE_ETH_RSS_L3_DST_ONLY`). With a
-/// rule of that kind, all SCTP packets to one local address would arrive on one queue. Without a rule they are
+/// Drivers whose hash over "only the destination address" (`RTE_ETH_RSS_L3_DST_ONLY`) does not include the ports. With
+/// a rule of this kind, all SCTP packets to one local address would arrive on one queue. Without a rule they are
 /// distributed.
 const DRIVERS_WITHOUT_PORTS: [&str; 2] = ["net_ice", "net_iavf"];
 
@@ -24,8 +24,8 @@ pub struct RssTable {
     /// a segment may arrive on any queue, and its receiver passes it to the worker that owns its flow.
     pub in_device: bool,
     /// True if the device has rules that deliver SCTP packets to their owner's queue, except fragments and packets in
-    /// UDP or ESP. Devices differ in the fields that they hash, so the worker determines the owner of each packet also
-    /// with these rules.
+    /// UDP or ESP. Devices differ in the fields that they hash, so the worker determines the owner of each packet even
+    /// if the rules exist.
     pub sctp_rules: bool,
 }
 
@@ -100,8 +100,8 @@ mod tests {
     use super::*;
     use crate::port::PortConfig;
 
-    /// Chooses RSS for `device`, and applies its answer `rules`. Returns true if rules were requested (`None` without
-    /// RSS), true if the table has them, and all statements.
+    /// Chooses RSS for `device`, and applies the rules that the device accepted (`rules`). Returns whether rules were
+    /// requested (`None` without RSS), whether the table has them, and the statements about the rules.
     fn choose_and_apply(
         config: &PortConfig,
         device: &DeviceInfo,

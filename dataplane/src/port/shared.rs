@@ -1,4 +1,4 @@
-//! State of a queue shared by its worker and the control thread, in relaxed atomics. The worker stores the counters of
+//! State of a queue, in relaxed atomics, shared by its worker and the control thread. The worker stores the counters of
 //! the queue and of its impairment at each flush. The control thread stores whether the device's link is down.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

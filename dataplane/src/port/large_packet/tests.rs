@@ -153,7 +153,7 @@ impl Spec {
     }
 }
 
-/// Returns the frames that a device sends for a large packet. `virtio`: as a virtio device does.
+/// Returns the frames that a device sends for a large packet. `virtio` is true to segment as a virtio device does.
 fn segment(packet: &LargePacket, payload: &[u8], virtio: bool) -> Vec<Vec<u8>> {
     let (l2, l4) = (usize::from(packet.l2_len), usize::from(packet.l2_len + packet.l3_len));
     let size = usize::from(packet.segment_len);
@@ -258,7 +258,8 @@ impl SplitMix64 {
     }
 }
 
-/// Number of variants of [`change`]. Each changes one property, so that the segment differs from the previous segment.
+/// Number of variants of [`change`]. Each variant changes one property of a segment, which then differs from the
+/// previous segment.
 const CHANGES: u64 = 24;
 
 fn change(spec: &mut Spec, variant: u64) {

@@ -7,8 +7,8 @@ use std::process::exit;
 /// Oldest DPDK release that the shim compiles against.
 const MIN_RELEASE: &str = "22.11";
 
-/// Headers that identify DPDK's header directories: the first is in the common directory, the second in the
-/// architecture's.
+/// Headers that identify DPDK's header directories. The first is in the common directory, the second in the
+/// architecture's directory.
 const HEADERS: [&str; 2] = ["rte_version.h", "rte_build_config.h"];
 
 /// DPDK functions that need no shim: not inline, and without structures in their signatures.
@@ -32,8 +32,8 @@ const FUNCTIONS: &[&str] = &[
     "rte_eth_dev_rx_intr_disable",
 ];
 
-/// Libraries with these functions and with those that the shim calls. Two are drivers, `net_ring` and `net_vhost`; the
-/// EAL loads all other drivers at run time.
+/// Libraries that contain [`FUNCTIONS`] or functions that the shim calls. Two are drivers, `net_ring` and `net_vhost`.
+/// The EAL loads all other drivers at run time.
 const LIBRARIES: &[&str] = &[
     "rte_net_ring",
     "rte_net_vhost",
@@ -106,9 +106,10 @@ fn main() {
 
 /// Returns paths whose modification time or existence changes when libdpdk is upgraded.
 ///
-/// Header files do not qualify: they keep the times of the package's build, often before our last build. Header
-/// directories do, because an installation renames each file into them. The library under its full name
-/// (`librte_eal.so.25.0`) also does: the next release has another name.
+/// The paths are the header directories and the library under its full name (`librte_eal.so.25.0`). An installation
+/// renames each header into its directory, which changes the directory's time. The next release has another library
+/// name. Header files are not among the paths, because their times are those of the package's build, often before our
+/// last build.
 fn rerun_paths(dpdk: &pkg_config::Library) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = dpdk
         .include_paths

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A large packet consists of a header buffer, followed by the payloads of the frames. Frames are merged when they are
-//! offered to the device. If the device does not accept the packet, they are separated again, so frames that wait for
-//! a device are never merged.
+//! offered to the device. If the device does not accept the packet, it is split into the frames again. So frames that
+//! wait for a device are never merged.
 
 use arrayvec::ArrayVec;
 use dpdk_sys as sys;
@@ -34,7 +34,8 @@ pub struct BurstResult {
 /// State of one transmit queue for merging frames into large packets.
 #[derive(Debug)]
 pub(crate) struct Coalescer {
-    /// The device's segmentation; a vhost-user frontend negotiates its own.
+    /// Segmentation that the device performs. On a vhost-user port, the frontend's negotiated segmentation is used
+    /// instead.
     pub(crate) device_segmentation: Segmentation,
     /// True once the driver refused to prepare a large packet. No more large packets are offered to it.
     refused: bool,
@@ -56,9 +57,9 @@ impl Coalescer {
         Coalescer { device_segmentation: by_device, refused: false, empty_bursts: 0 }
     }
 
-    /// Offers the `count` frames at `frames` to the driver. `plan` returns the large packet to build from the first of
-    /// the given frames, if any. The driver owns the first `BurstResult::frames` frames afterwards; the others are
-    /// unchanged.
+    /// Offers the `count` frames at `frames` to the driver. `plan` receives the frames not offered yet, and returns the
+    /// large packet that merges the first of them, or `None`. The driver owns the first `BurstResult::frames` frames
+    /// afterwards; the others are unchanged.
     ///
     /// # Safety
     /// The caller owns the `count` frames, which are valid. The queue of the port is set up, and no other thread uses
@@ -160,7 +161,7 @@ impl Coalescer {
     }
 }
 
-/// Guard that aborts the process on a panic. Otherwise frames that are part of a large packet would be freed twice.
+/// Guard that aborts the process on a panic, because unwinding would free the frames of a large packet twice.
 struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {

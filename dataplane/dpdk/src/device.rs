@@ -1,4 +1,5 @@
-//! Life cycle of a device: lookup or creation, set-up, start, queries, removal.
+//! Life cycle of a device: lookup or creation, set-up, start, queries, removal. Frames pass through its queues
+//! ([`crate::RxQueue`], [`crate::TxQueue`]).
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_int};
@@ -163,15 +164,16 @@ impl Device {
             return Segmentation::NONE;
         }
         let most = self.handle.raw_info().map_or(0, |info| info.tx_segments_max);
-        // One segment is for the headers. A packet takes at most a quarter of the ring, because a packet as large as
-        // the ring would never find room.
+        // One segment holds the headers. A packet uses at most a quarter of the ring, because a packet as large as the
+        // ring would never find room.
         let segments = most.saturating_sub(1).min(config.tx_descriptors / 4);
         // librte_gso, which the TAP driver uses, does not support IPv6.
         let ipv6 = !self.handle.name().starts_with("net_tap");
         Segmentation { ipv4: true, ipv6, segments, virtio: false }
     }
 
-    /// Returns the descriptor of each queue. `None`: the queue has none yet, or the assignment to queues is uncertain.
+    /// Returns the descriptor on which an idle worker waits, per queue. `None` if the queue has no descriptor yet, or
+    /// if it is uncertain which descriptor is the queue's.
     fn idle_fds(&self, config: &DeviceConfig) -> Vec<Option<RawFd>> {
         let queues = config.queues;
         let new = match config.idle {
@@ -301,7 +303,7 @@ impl StartedDevice {
         self.handle.name()
     }
 
-    /// Returns the SCTP rules that the device accepted, out of the [requested](crate::Rss::sctp_rules) rules.
+    /// Returns which of the [requested](crate::Rss::sctp_rules) SCTP rules the device accepted.
     pub fn sctp_rules(&self) -> SctpRules {
         self.handle.sctp_rules()
     }

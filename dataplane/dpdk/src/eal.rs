@@ -1,5 +1,5 @@
-//! DPDK's environment (EAL): started once per process, and never stopped. DPDK could stop the environment, but would
-//! unmap its memory while its interrupt thread may still use it.
+//! DPDK's environment (EAL). It is started once per process and never stopped: DPDK could stop it, but would unmap its
+//! memory while its interrupt thread may still use the memory.
 //!
 //! The environment makes the thread that starts it the "main lcore". This crate starts the environment on a temporary
 //! thread, so no thread of the caller is pinned, renamed or registered. Workers register themselves after they have
@@ -34,9 +34,9 @@ pub struct EalConfig {
     pub telemetry: bool,
     /// More arguments for `rte_eal_init`, passed unchanged.
     pub extra: Vec<String>,
-    /// Least severe level of DPDK's log lines that are passed to `log`.
+    /// Least severe level of the DPDK log lines that are passed to `log`.
     pub log_level: LogLevel,
-    /// Receiver of these lines. Any thread may call it, but not while the thread holds a lock of DPDK's queues.
+    /// Function that receives these lines. Any thread may call it. No caller holds a lock of DPDK's queues.
     pub log: fn(LogLevel, &str),
 }
 
@@ -150,7 +150,8 @@ impl Eal {
     /// 127 threads can be registered at a time.
     pub fn register_thread(&self) -> Result<ThreadRegistration, Error> {
         log::clear_recent();
-        // The thread is counted before it can fill a cache and until it no longer can. `sweep` relies on this order.
+        // The thread is counted as registered before it can fill a cache, and until it can no longer fill one. `sweep`
+        // relies on this order.
         self.0.registered.fetch_add(1, Ordering::SeqCst);
         // SAFETY: any thread may call the function, also repeatedly.
         if unsafe { sys::rte_thread_register() } != 0 {
@@ -290,7 +291,7 @@ fn arguments(config: &EalConfig, hugepages: bool) -> Vec<String> {
     if !config.telemetry {
         args.push("--no-telemetry".into());
     }
-    // No memory is shared through files, so all processes may use the same prefix.
+    // The prefix need not be unique: no memory is shared through files.
     args.push("--file-prefix=ddpd".into());
     if hugepages {
         args.push("--in-memory".into());

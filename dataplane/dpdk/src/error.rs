@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_int};
 
 use crate::log;
 
-/// A failed call of DPDK, with the latest lines of its log.
+/// A failed call of DPDK, with the last lines of DPDK's log.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{what}: {} ({errno}){}", strerror(*.errno), appendix(.logged))]
 pub struct Error {

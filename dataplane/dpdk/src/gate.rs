@@ -2,9 +2,9 @@
 //! with its peer is unmapped, and while an `af_packet` device is recreated. Each poll of such a queue passes a
 //! [`Gate`].
 //!
-//! Only a device that reconnects (a memif client) is restarted. A new connection gets [5 s](MAX_LINK_DOWN_CHECKS) to
-//! come up, because the server may be starting. A connection closed before the greeting would make the server's driver
-//! abort the server's process (`rte_panic`).
+//! A memif client reconnects by a restart. Other devices are not restarted. The client gets [5 s](MAX_LINK_DOWN_CHECKS)
+//! to establish a connection, because the server may be starting. An earlier restart could close the connection before
+//! the server has sent its greeting, and the server's driver would then abort the server's process (`rte_panic`).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, RwLock, TryLockError};
@@ -43,13 +43,14 @@ impl Gate {
         }
     }
 
-    /// Waits for the end of the polls in progress. New polls are refused during the wait, which is therefore short.
+    /// Waits until the polls in progress have ended. Polls that begin during the wait are refused, so the wait is
+    /// short.
     pub(crate) fn wait_for_polls(&self) {
         self.with_closed(|_| ());
     }
 
-    /// Records that the link is up. The next time it is down, the peer has disconnected, and the device is restarted at
-    /// once.
+    /// Records that the link is up. If it is down at a later check, the peer has disconnected, and the device is
+    /// restarted at once.
     pub(crate) fn note_link_up(&self) {
         self.checks_left.store(0, Ordering::Relaxed);
     }
@@ -77,8 +78,8 @@ impl Gate {
         });
     }
 
-    /// Runs `change` while no queue is polled. Its argument is true if the device is started, and `change` may update
-    /// it.
+    /// Runs `change` while no queue is polled. The argument of `change` is true if the device is started. `change` must
+    /// update the argument when it starts or stops the device.
     pub(crate) fn with_closed<T>(&self, change: impl FnOnce(&mut bool) -> T) -> T {
         change(&mut self.started.write().unwrap_or_else(PoisonError::into_inner))
     }

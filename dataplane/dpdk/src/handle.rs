@@ -54,13 +54,14 @@ pub(crate) struct Handle {
     guard: Guard,
     /// SCTP rules that the device accepted, destroyed before the device stops.
     sctp_rules: SctpRules,
-    /// True if the driver works in the interrupt thread. The device must then be started, stopped and removed there.
+    /// True if the driver (memif) works in the interrupt thread. The device must then be started, stopped and removed
+    /// there.
     on_interrupt_thread: bool,
     /// Arguments and set-up for recreation; `None` if the device cannot be recreated.
     recipe: Option<Recipe>,
 }
 
-/// Mechanism that excludes polls by workers while the driver changes its state.
+/// Mechanism that prevents workers from polling queues while the driver changes the device's state.
 enum Guard {
     Open,
     /// For a device whose driver works in the interrupt thread, or that can be recreated. The gate records whether the
@@ -101,7 +102,7 @@ impl Handle {
         &self.eal
     }
 
-    /// Keeps the pool, from which the driver allocates buffers, as long as the device is open.
+    /// Keeps the pool alive as long as the device is open. The driver allocates buffers from it.
     pub(crate) fn set_pool(&mut self, pool: Mempool) {
         self.pool = Some(pool);
     }
@@ -163,7 +164,8 @@ impl Handle {
         &self.xdp_sockets
     }
 
-    /// Starts the device. A device that reconnects may have no peer yet: [`Handle::watch`] starts its retries.
+    /// Starts the device. A device that reconnects may have no peer yet: the link checks of [`Handle::watch`] then
+    /// repeat the start.
     pub(crate) fn start(&mut self, reconnect: bool) -> Result<(), Error> {
         let port = self.port();
         if self.on_interrupt_thread && !munmap::is_guarded() {
@@ -249,8 +251,8 @@ impl Handle {
         }
     }
 
-    /// Polls a queue as [`poll`](Self::poll) does. The second argument of `burst` is the segmentation to use: the
-    /// frontend's on a vhost-user port, otherwise `device`.
+    /// Polls a queue as [`poll`](Self::poll) does. The second argument of `burst` is the segmentation to use: on a
+    /// vhost-user port the frontend's, otherwise `device`.
     pub(crate) fn poll_with_segmentation(
         &self,
         queue: u16,
@@ -275,7 +277,8 @@ impl Handle {
         }
     }
 
-    /// Restarts a device whose link is down. While another device is created or removed, the next alarm tries again.
+    /// Checks the link, and restarts the device if the link is down. While another device is created or removed, the
+    /// restart is left to the next alarm.
     fn reconnect(&self) {
         let Some(gate) = self.gate() else { return };
         if self.link().up {
@@ -293,8 +296,8 @@ impl Handle {
         Ok(info)
     }
 
-    /// Closes the sockets of the AF_XDP driver. Release 22.11 leaks them at the removal of the device, and the
-    /// interface's queue would stay in use as long as this process runs.
+    /// Closes the sockets of the AF_XDP driver. Release 22.11 leaks them when the device is removed. The queues of the
+    /// interface would then stay in use until this process ends.
     fn close_xdp_sockets(&self) {
         let open = host::sockets(AF_XDP);
         for (fd, inode) in &self.xdp_sockets {

@@ -79,13 +79,13 @@ pub(crate) fn is_bound_to(fd: BorrowedFd<'_>, index: u32) -> bool {
     u32::try_from(bound) == Ok(index)
 }
 
-/// Returns true if the process has the capability in effect, or if that is unknown.
+/// Returns true if the process has the capability in its effective set, or if the set cannot be read.
 pub fn has_capability(number: u32) -> bool {
     let effective = std::fs::read_to_string("/proc/self/status").ok().and_then(|status| {
         let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
         u64::from_str_radix(line.trim(), 16).ok()
     });
-    // If unknown, the kernel checks the capability when it is used.
+    // If the set cannot be read, the check is left to the kernel.
     effective.is_none_or(|bits| bits >> number & 1 == 1)
 }
 

@@ -1,8 +1,8 @@
 //! Execution of work on the environment's interrupt thread.
 //!
-//! The memif driver does half of its work on that thread (connections, lost peers). The driver does not synchronise
-//! this work with the start, stop or removal of the device on another thread: release 22.11 frees memory twice. On the
-//! interrupt thread these calls and the driver's work are serialised.
+//! The memif driver handles connections and lost peers on that thread. The driver does not synchronise this work with
+//! the start, stop or removal of the device on another thread: release 22.11 then frees memory twice. On the interrupt
+//! thread these calls and the driver's work are serialised.
 
 use std::cell::Cell;
 use std::ffi::c_void;

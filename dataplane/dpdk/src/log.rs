@@ -1,9 +1,10 @@
 //! Capture of DPDK's log: silent by default, and the lines before a failure are kept for the error.
 //!
-//! DPDK writes to one stream of the process, from any thread. Lines at warning level or worse are added to a short
-//! list, from which [`Error`](crate::Error) takes them. Lines that the configured level admits are passed to the sink
-//! of [`EalConfig`](crate::EalConfig). While a device is created or removed, drivers report errors about optional
-//! features. The sink receives these lines with level debug. If the device fails, they appear in the error.
+//! DPDK writes to one stream of the process, from any thread. Lines at warning level or worse are added to a list of
+//! [`MAX_RECENT`] lines, from which [`Error`](crate::Error) takes them. Lines that the configured level admits are
+//! passed to the sink of [`EalConfig`](crate::EalConfig). While a device is created or removed, drivers log errors
+//! about optional features; the sink receives all lines of this time with level debug. If the device fails, its lines
+//! appear in the error.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;

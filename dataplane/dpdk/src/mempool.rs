@@ -1,8 +1,8 @@
 //! Pools of packet buffers.
 //!
-//! A pool must outlive its buffers, which may leave the port. A buffer sent through a ring belongs to the receiver,
-//! perhaps long after the sending port has closed. So a dropped pool is retired. [`Eal::sweep`] frees it when all its
-//! buffers have returned.
+//! A pool must outlive its buffers, also buffers that have left the port: a buffer sent through a ring belongs to the
+//! receiver, perhaps long after the sending port has closed. So a dropped pool is retired. [`Eal::sweep`] frees it when
+//! all its buffers have returned.
 
 use std::ffi::CString;
 use std::fmt;
@@ -34,9 +34,9 @@ pub struct MempoolConfig {
 pub enum DataRoom {
     /// The given number of bytes, at most 65,407.
     Bytes(u16),
-    /// The rest of a 4096-byte page after the buffer's headers and headroom. The AF_XDP driver passes the pool's
-    /// memory to the kernel, and miscalculates addresses unless adjacent buffers are as far apart as their size. In
-    /// ordinary memory this holds only if each buffer fills one page.
+    /// The rest of a 4096-byte page after the buffer's headers and headroom. The AF_XDP driver passes the pool's memory
+    /// to the kernel, and calculates wrong addresses if the distance of adjacent buffers is not their size. In ordinary
+    /// memory the distance is the size only if each buffer fills one page.
     Page,
 }
 
@@ -56,16 +56,16 @@ impl DataRoom {
 pub struct Mempool(Arc<Inner>);
 
 struct Inner {
-    /// `None` only while the value is dropped or freed.
+    /// `None` only during `drop` and [`Mempool::free_with_all_buffers`].
     pool: Option<Pool>,
     config: MempoolConfig,
     eal: Eal,
 }
 
 impl Mempool {
-    /// Nominal size of a registered thread's buffer cache; smaller for small pools. Pools are sized for this many more
-    /// buffers per queue. The cache is small, because buffers that alternate between two threads occupy the CPU caches
-    /// of both.
+    /// Nominal number of buffers in a registered thread's cache; less for small pools. Pools are sized for this many
+    /// more buffers per queue. The cache is small, because buffers that alternate between two threads occupy the CPU
+    /// caches of both.
     pub const CACHE: u32 = 64;
 
     /// Creates a pool and writes all bytes of its buffers, so that later use causes no page faults.

@@ -5,8 +5,8 @@
 //! before it unmaps the memory, so later bursts do not access it. Waiting for the bursts in progress is therefore
 //! enough.
 //!
-//! The driver offers no hook for that wait except its call of `munmap`. So this program defines `munmap` itself, and
-//! waits there. Its definition takes precedence over the C library's for all loaded libraries.
+//! The driver calls `munmap` and offers no other hook for the wait. So this program defines `munmap` itself, and waits
+//! there. Its definition takes precedence over the C library's for all loaded libraries.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};

@@ -15,8 +15,8 @@ use crate::rx_interrupt::RxInterrupt;
 use crate::types::{LargePacket, Segmentation};
 
 /// Maximum number of frames in a burst for which [`SHORT_FRAME_LEN`] bytes are prefetched from the default start of the
-/// data. Reading a frame's actual start would have to wait for its buffer's cache line, and a burst of so few frames
-/// leaves no other work to do meanwhile.
+/// data. To read a frame's actual start, the core would have to wait for the cache line of its `rte_mbuf`, and a burst
+/// of so few frames leaves no other work to do meanwhile.
 const SMALL_BURST: usize = 2;
 /// Length of a frame with a short message, bytes.
 const SHORT_FRAME_LEN: usize = 192;
@@ -158,8 +158,8 @@ impl TxQueue {
 }
 
 impl TxQueue {
-    /// Offers frames as [`burst`](Self::burst) does, merged into large packets for a device or a frontend that segments
-    /// them. `plan` receives the frames not yet offered, and returns the large packet that merges the first of them, or
+    /// Offers frames as [`burst`](Self::burst) does, merged into large packets if the device or the frontend segments
+    /// them. `plan` receives the frames not offered yet, and returns the large packet that merges the first of them, or
     /// `None`. Each merged frame must be one buffer, with the same number of header bytes as the large packet.
     pub fn burst_large<const N: usize>(
         &mut self,

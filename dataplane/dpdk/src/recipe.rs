@@ -1,5 +1,5 @@
-//! State needed to recreate an `af_packet` device: its arguments, its set-up, and copies of its sockets. An idle worker
-//! polls a copy, which keeps its descriptor number when the device is recreated.
+//! State needed to recreate an `af_packet` device: its arguments, its set-up, and duplicates of its sockets. An idle
+//! worker waits on a duplicate, whose descriptor number stays the same when the device is recreated.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -39,14 +39,14 @@ impl Recipe {
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Redirects the copies to a descriptor that never signals. Otherwise they would keep the driver's sockets and
+    /// Redirects the duplicates to a descriptor that never signals. Otherwise they would keep the driver's sockets and
     /// their fanout group alive in the kernel.
     pub(crate) fn release(&self) -> Result<(), Error> {
         let never = eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| call_error("eventfd", e))?;
         self.sockets().iter_mut().try_for_each(|copy| redirect(copy, never.as_fd()))
     }
 
-    /// Redirects each copy to the new socket of its queue. A copy whose new socket is unknown stays as it is.
+    /// Redirects each duplicate to the new socket of its queue. A duplicate whose new socket is unknown is unchanged.
     pub(crate) fn adopt(&self, sockets: &[Option<RawFd>]) -> Result<(), Error> {
         self.sockets().iter_mut().zip(sockets).try_for_each(|(copy, fd)| match fd {
             // SAFETY: the driver has just opened the descriptor, and does not close it while the lock on devices is

@@ -23,9 +23,9 @@ impl StartedDevice {
         self.handle.recipe().is_some()
     }
 
-    /// Returns true if all sockets of an `af_packet` device are bound to the interface with this index. Also returns
-    /// true if the sockets are unknown or the device is of another kind. Returns false while no device exists, after a
-    /// failed [`recreate`](Self::recreate).
+    /// Returns true if all sockets of an `af_packet` device are bound to the interface with this index. Also true if
+    /// the sockets are unknown or the device is of another kind. False while no device exists after a failed
+    /// [`recreate`](Self::recreate).
     pub fn is_bound_to(&self, index: u32) -> bool {
         let Some(recipe) = self.handle.recipe() else { return true };
         self.handle.port() != NO_PORT

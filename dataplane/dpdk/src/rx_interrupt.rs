@@ -1,5 +1,5 @@
-//! The receive interrupt of a queue: an epoll descriptor that contains the interrupt, and whether the interrupt is
-//! enabled.
+//! The receive interrupt of a queue: an epoll descriptor that contains the interrupt, and the flag whether the
+//! interrupt is enabled.
 //!
 //! Kinds of interrupts (VFIO, UIO, verbs, virtual devices) differ in their acknowledgement, which DPDK implements. So
 //! this code never reads the interrupt's descriptor. Instead, `rte_epoll_wait` with a time-out of zero acknowledges

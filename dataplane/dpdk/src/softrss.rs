@@ -1,9 +1,9 @@
-//! Toeplitz hash (RSS) in software, by DPDK's library.
+//! Toeplitz hash (RSS) in software, by DPDK's library. A reference for tests; workers use `dataplane::steering`.
 
 use dpdk_sys as sys;
 
-/// Returns the RSS hash that a device computes for a sequence of 32-bit words, which are in host byte order. `key` must
-/// be at least 4 bytes longer than the words.
+/// Returns the RSS hash that a device computes for a sequence of 32-bit words. `words` are in host byte order. `key`
+/// must be at least 4 bytes longer than the words.
 ///
 /// # Panics
 /// If the key is too short.

@@ -1,4 +1,4 @@
-//! Description, set-up and counters of a device.
+//! Capabilities, set-up and counters of a device, and the description of large packets for TSO.
 
 use arrayvec::ArrayVec;
 use dpdk_sys as sys;
@@ -35,8 +35,8 @@ pub struct DeviceInfo {
     pub max_rx_queues: u16,
     /// Maximum number of send queues.
     pub max_tx_queues: u16,
-    /// Length of the longest frame, in bytes, that the device can receive according to its driver. Many virtual devices
-    /// report a lower value than they accept.
+    /// Length in bytes of the longest frame that the device can receive according to its driver, frame check sequence
+    /// included. Many virtual devices report a lower value than they accept.
     pub max_rx_packet: u32,
     /// Largest MTU in bytes.
     pub max_mtu: u16,
@@ -98,7 +98,7 @@ pub struct Segmentation {
 }
 
 impl Segmentation {
-    /// Segmentation that a device without TSO has: none.
+    /// No segmentation: the value of a device without TSO.
     pub const NONE: Segmentation =
         Segmentation { ipv4: false, ipv6: false, segments: 0, virtio: false };
 
@@ -135,8 +135,8 @@ const MIN_L4_LEN: u16 = 20;
 
 impl LargePacket {
     /// Returns the length of the TCP header, bytes. Returns `None` if no device could segment the packet: its lengths
-    /// contradict each other, segments would be empty, or it has fewer than two frames. Headers of at most
-    /// [`LARGE_HEADERS`] bytes have lengths that fit the fields of an `rte_mbuf` (7, 9 and 8 bits).
+    /// contradict each other, segments would be empty, or it has fewer than two frames. The limit [`LARGE_HEADERS`]
+    /// ensures that all header lengths fit the fields of an `rte_mbuf` (7, 9 and 8 bits).
     pub(crate) fn l4_len(&self) -> Option<u16> {
         let ip = self.l2_len.checked_add(self.l3_len)?;
         let l4_len = (self.headers.len() as u16).checked_sub(ip)?;

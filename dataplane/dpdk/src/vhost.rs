@@ -5,8 +5,8 @@
 //! queue keeps a separate epoll descriptor while the device is open, which contains a duplicate of the frontend's
 //! descriptor. The duplicate could be of any kind and is never read, so it is watched edge-triggered.
 //!
-//! DPDK frees a frontend in its vhost thread, without regard to other threads that request notifications
-//! (`rte_eth_dev_rx_intr_enable` would access freed memory). In addition, `net_vhost` of DPDK 22.11 waits for bursts
+//! DPDK frees a frontend in its vhost thread, even if another thread is requesting notifications:
+//! `rte_eth_dev_rx_intr_enable` would then access freed memory. In addition, `net_vhost` of DPDK 22.11 waits for bursts
 //! with a store and a load that the processor may reorder. A burst may then access unmapped memory (seen once in some
 //! thousand frontends). So a worker uses its queue under a lock, which the vhost thread takes when a frontend connects
 //! or disconnects. A worker does not wait for the lock: if the lock is taken, the worker treats the queue as one
@@ -93,7 +93,7 @@ impl Vhost {
         Ok(vhost)
     }
 
-    /// Registers for changes of the port's frontends. Returns 0 or an error code of DPDK.
+    /// Registers callbacks for changes of the port's frontends. Returns 0 or an error code of DPDK.
     ///
     /// # Safety
     /// The port is started, and this value is not dropped before [`Vhost::unwatch`] succeeds.
@@ -125,8 +125,8 @@ impl Vhost {
         frontend.is_some().then(poll)
     }
 
-    /// Runs `burst` under the conditions of [`pass`](Self::pass). Its argument is the segmentation that the frontend
-    /// supports.
+    /// Runs `burst` under the conditions of [`pass`](Self::pass). The argument of `burst` is the segmentation that the
+    /// frontend supports.
     pub(crate) fn pass_with_segmentation<T>(
         &self,
         queue: u16,

@@ -33,7 +33,7 @@ fn frames_pass_between_joined_devices() {
         assert_eq!(common::receive(&mut left_rx[q]).data(), [3, q as u8]);
     }
 
-    // A ring holds 63 frames; the rest stays with the sender, in order.
+    // A ring of 64 slots holds 63 frames. The other frames stay with the sender, in order.
     let mut out = ArrayVec::<Mbuf, 70>::new();
     for i in 0..70u8 {
         out.push(common::frame(&pool, &[i]));

@@ -55,7 +55,7 @@ struct RequestedRule {
     queues: Vec<u16>,
 }
 
-/// A driver's answer to the validation of a rule.
+/// Behaviour of a driver when a rule is validated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ValidateAnswer {
     /// The driver accepts exactly the rules that it can create.
@@ -201,8 +201,8 @@ fn sctp_rules_are_requested_and_may_be_refused() {
         (rules, created, driver.validated.len())
     };
 
-    // A driver that accepts no rule receives all eight forms of requests. It has no rules, fails to create a validated
-    // rule, or rejects rules in validation. A rejected rule is not created.
+    // A driver that accepts no rule receives all eight forms of requests. Such a driver rejects every rule in
+    // validation, or fails to create a validated rule. A rejected rule is not created.
     let nothing: fn(&RequestedRule) -> bool = |_| false;
     for (takes, says) in [
         (nothing, ValidateAnswer::Truthful),

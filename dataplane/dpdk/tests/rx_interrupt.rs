@@ -1,6 +1,6 @@
 //! A device with receive interrupts wakes the thread that waits on its queue's descriptor, each time the queue is
-//! armed. A device without receive interrupts also starts, but cannot wake a thread. The device with interrupts is a
-//! virtio port connected to a vhost-user port of this process. The other device is an end of a ring pair.
+//! armed. It is a virtio port connected to a vhost-user port of this process. A device without receive interrupts, one
+//! end of a ring pair, also starts, but cannot wake a thread.
 
 mod common;
 

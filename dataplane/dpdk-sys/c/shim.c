@@ -43,8 +43,8 @@ static int negative(int rc)
 #define RING_QUEUES 16
 
 /*
- * Ring to which each queue of a port over rings sends; NULL for all other ports. Written before the first use of the port and
- * after its close.
+ * Ring to which each queue of a port over rings sends; NULL for all other ports. Written only before the first use of the port
+ * and after its close.
  */
 static struct rte_ring *sends_to[RTE_MAX_ETHPORTS][RING_QUEUES];
 
@@ -104,7 +104,7 @@ static int bind_packet(int fd, const char *name, uint16_t protocol)
 
 int ddpd_packet_socket(const char *name, uint16_t protocol)
 {
-	/* Protocol 0: no frame of another interface before bind(2). */
+	/* Protocol 0: the socket receives no frames before bind(2), so none of another interface. */
 	int fd = socket(AF_PACKET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	int rc;
 
@@ -214,7 +214,7 @@ static int leave_out(const struct rte_memseg_list *list, void *unused)
 	return madvise(list->base_va, list->len, MADV_DONTDUMP) == 0 ? 0 : -errno;
 }
 
-/* DPDK's new mappings lack the advice. */
+/* Memory that DPDK maps later lacks MADV_DONTDUMP. */
 static void leave_out_new(enum rte_mem_event event, const void *start, size_t bytes, void *unused)
 {
 	(void)unused;
@@ -253,7 +253,10 @@ static void zero_room(struct rte_mempool *pool, void *arg, void *object, unsigne
 	memset(m->buf_addr, 0, m->buf_len);
 }
 
-/* Does the same as rte_pktmbuf_pool_create, which accepts no flags, with buffers of one page each. */
+/*
+ * Creates a pool as rte_pktmbuf_pool_create does, with buffers of one page each. That function does not accept the needed
+ * mempool flag.
+ */
 static struct rte_mempool *page_pool(const char *name, uint32_t buffers, uint32_t cache, int socket)
 {
 	const unsigned flags = RTE_MEMPOOL_F_NO_SPREAD;
@@ -286,10 +289,11 @@ static struct rte_mempool *page_pool(const char *name, uint32_t buffers, uint32_
 
 /*
  * Selects the stack mempool (LIFO): the buffer freed last is allocated first, so that few buffers circulate and stay in the
- * CPU's caches. DPDK's default is a ring (FIFO). A platform's own operations are kept.
+ * CPU's caches. DPDK's default is a ring (FIFO). If the platform or the user has chosen other mempool operations, these are
+ * used. page_pool() for AF_XDP uses the default.
  *
- * The stack's operations take a spinlock for each refill or flush of a thread's cache: other threads spin while its holder is
- * preempted. AF_XDP's page_pool() keeps the default.
+ * The stack takes a spinlock for each refill or flush of a thread's cache. While the holder of the lock is preempted, other
+ * threads spin.
  */
 static struct rte_mempool *stack_pool(const char *name, uint32_t buffers, uint32_t cache, uint16_t room,
 				      int socket)
@@ -325,8 +329,8 @@ struct rte_mbuf *ddpd_mbuf_alloc(struct rte_mempool *pool)
 int ddpd_mbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **bufs, unsigned count)
 {
 	/*
-	 * Replaces rte_pktmbuf_alloc_bulk, which takes the cache misses of the mbuf headers, last used by the freeing
-	 * core, one after the other. Here they are prefetched together.
+	 * Replaces rte_pktmbuf_alloc_bulk. The freeing core used the mbuf headers last, so each of them is a cache miss
+	 * here. rte_pktmbuf_alloc_bulk takes the misses one after the other; this function prefetches all headers first.
 	 */
 	int rc = rte_mempool_get_bulk(pool, (void **)bufs, count);
 
@@ -412,10 +416,10 @@ void ddpd_mbuf_set_tx_cut(struct rte_mbuf *m, int how, uint16_t l2_len, uint16_t
 	m->outer_l3_len = 0;
 	if (how & DDPD_CUT_VIRTIO) {
 		/*
-		 * Virtio requires the length in the pseudo-header's sum (virtio 1.2 section 5.1.6.2), and Linux relies on it
-		 * when it forwards the packet. DPDK's vhost library writes a sum without the length unless the first
-		 * buffer is shorter than the headers. An outer header of one byte, which the library does not use
-		 * otherwise, makes the headers longer than our first buffer.
+		 * Virtio requires the length in the pseudo-header's sum (virtio 1.2 section 5.1.6.2), and Linux relies on the
+		 * length when it forwards the packet. DPDK's vhost library replaces our sum by one without the length,
+		 * unless the first buffer is shorter than the headers. An outer header of one byte, which the library
+		 * does not use otherwise, makes the headers longer than our first buffer.
 		 */
 		flags |= RTE_MBUF_F_TX_OUTER_IPV4;
 		m->outer_l3_len = 1;
@@ -608,8 +612,8 @@ int ddpd_port_sctp_rule(uint16_t port, int ipv6, const uint8_t *key, uint32_t ke
 	const uint64_t ip = ipv6 ? RTE_ETH_RSS_IPV6 : RTE_ETH_RSS_IPV4;
 	const uint64_t sctp = ipv6 ? RTE_ETH_RSS_NONFRAG_IPV6_SCTP : RTE_ETH_RSS_NONFRAG_IPV4_SCTP;
 	/*
-	 * Two sets of RSS types for the same fields. i40e's SCTP type includes the verification tag, the port types alone do
-	 * not; most drivers refuse the latter.
+	 * Two sets of RSS types for the same fields. The first, without an SCTP type, is tried first, because i40e's SCTP type
+	 * includes the verification tag. Most drivers refuse the first set.
 	 */
 	const uint64_t types[] = {
 		ip | RTE_ETH_RSS_PORT | RTE_ETH_RSS_L3_DST_ONLY,
@@ -618,7 +622,7 @@ int ddpd_port_sctp_rule(uint16_t port, int ipv6, const uint8_t *key, uint32_t ke
 	int rc = -EINVAL;
 
 	for (unsigned i = 0; i < RTE_DIM(types); i++) {
-		/* Some drivers require key and queues. Others refuse them and use the port's. */
+		/* Some drivers require key and queues in the rule. Others refuse these, and use the port's key and queues. */
 		const struct rte_flow_action_rss whole = {
 			.types = types[i],
 			.key_len = key_len,
@@ -729,8 +733,8 @@ void ddpd_epoll_clear(int epfd)
 }
 
 /*
- * Prefetches the cache lines that a ring's sender accesses and its receiver used last: the consumer's index and the next
- * entry. The line with the producer's index is not prefetched: the receiver polls it.
+ * Prefetches the cache lines that a ring's sender will access and the receiver used last: the consumer's index and the next
+ * entry. The line with the producer's index is not prefetched, because the receiver polls that line.
  */
 static void prefetch_entry(const struct rte_ring *ring)
 {
@@ -878,7 +882,7 @@ int ddpd_vhost_kick_fd(int frontend, uint16_t queue)
 void ddpd_vhost_notify(int frontend, uint16_t queue, int on)
 {
 	rte_vhost_enable_guest_notification(frontend, sending_ring(queue), on);
-	/* Later reads must not be ordered before the frontend can see this write. */
+	/* A later check for waiting frames must not be ordered before this write is visible to the frontend. */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 

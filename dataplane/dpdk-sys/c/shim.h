@@ -1,9 +1,9 @@
 /*
  * The DPDK interface of the Rust code. DPDK's own structures are not exposed: their layout and member names
- * change from release to release. The shim, compiled against the installed headers, fills and reads them, and
- * passes flat structures of ours.
+ * change from release to release. The shim is compiled against the installed headers. It fills and reads DPDK's
+ * structures, and passes flat structures of its own.
  *
- * Fields of packet buffers that the data path accesses are given as byte offsets, so that reading one costs a
+ * Fields of packet buffers that the data path accesses are exported as byte offsets, so that reading a field costs a
  * load and not a call.
  *
  * Functions return 0 or a count on success, a negative errno otherwise.
@@ -56,7 +56,7 @@ struct ddpd_port_conf {
 /* Flags of ddpd_mbuf_set_tx_cut(). */
 enum ddpd_cut {
 	DDPD_CUT_IPV6 = 1,
-	/* A virtio frontend cuts the packet: its headers follow virtio. */
+	/* A virtio frontend segments the packet, so the headers follow virtio. */
 	DDPD_CUT_VIRTIO = 2,
 };
 
@@ -102,7 +102,7 @@ int ddpd_socket_family(int fd);
  */
 int ddpd_log_capture(void (*emit)(const char *text, size_t len, int level));
 void ddpd_log_level(uint32_t level);
-/* Redirects the logs of libbpf and libxdp, once the AF_XDP driver has loaded them. */
+/* Redirects the logs of libbpf and libxdp. Call it after the AF_XDP driver has loaded them. */
 void ddpd_log_capture_xdp(void);
 
 int ddpd_errno(void);
@@ -136,19 +136,19 @@ void ddpd_mbuf_set_tx_checksums(struct rte_mbuf *m, int ipv6, int ip_checksum, e
 				uint16_t l2_len, uint16_t l3_len);
 /* Returns the transport protocol whose checksum is offloaded. */
 enum ddpd_l4 ddpd_mbuf_tx_l4(const struct rte_mbuf *m);
-/* Sets the transport checksum's verdict as a driver does, 0 to 2 as below. For tests. */
+/* Sets the verdict on the transport checksum as a driver does: a result of ddpd_mbuf_rx_l4_checksum(). For tests. */
 void ddpd_mbuf_set_rx_l4_checksum(struct rte_mbuf *m, int verdict);
 /*
- * Joins `head`, which holds `headers` bytes of headers only, and `count` frames of one buffer each, without their first
- * `headers` bytes, to one packet. Freeing `head` frees all of them.
+ * Joins `head` and the payloads of `count` frames to one packet. `head` contains only headers, of `headers` bytes. Each frame is
+ * one buffer that begins with as many header bytes, which are left out. Freeing `head` frees all frames.
  */
 void ddpd_mbuf_join(struct rte_mbuf *head, struct rte_mbuf **frames, uint16_t count, uint16_t headers);
 /* Undoes ddpd_mbuf_join() and frees `head`. */
 void ddpd_mbuf_part(struct rte_mbuf *head, struct rte_mbuf **frames, uint16_t count, uint16_t headers);
-/* Requests that the device cuts the packet into segments of `segment` bytes of payload, with all checksums. `how`: DDPD_CUT_*. */
+/* Requests segmentation (TSO) into segments of `segment` bytes of payload, with all checksums. `how`: DDPD_CUT_*. */
 void ddpd_mbuf_set_tx_cut(struct rte_mbuf *m, int how, uint16_t l2_len, uint16_t l3_len, uint16_t l4_len,
 			  uint16_t segment);
-/* Returns 1 if the device can send the packet. */
+/* Returns 1 if the device can send the packet (rte_eth_tx_prepare). */
 int ddpd_tx_prepare(uint16_t port, uint16_t queue, struct rte_mbuf *m);
 /* Writes the RSS hash; returns 1 if the device computed it. */
 int ddpd_mbuf_rss_hash(const struct rte_mbuf *m, uint32_t *hash);
@@ -180,7 +180,7 @@ int ddpd_port_mac(uint16_t port, uint8_t mac[6]);
 int ddpd_port_set_mtu(uint16_t port, uint16_t mtu);
 int ddpd_port_by_name(const char *name, uint16_t *port);
 int ddpd_port_remove(uint16_t port);
-/* Returns the descriptor that a queue's interrupt makes readable, if the driver has one. */
+/* Returns the descriptor that a queue's interrupt makes readable, or a negative number if the driver has none. */
 int ddpd_port_rx_fd(uint16_t port, uint16_t queue);
 /* Adds a queue's interrupt to an epoll descriptor, or removes it. */
 int ddpd_port_rx_epoll(uint16_t port, uint16_t queue, int epfd, int add);
@@ -189,8 +189,8 @@ void ddpd_epoll_clear(int epfd);
 
 /*
  * Callbacks for events of a vhost-user port's frontends, called in DPDK's vhost thread. `changed`: a frontend connected or
- * disconnected; a disconnected one stays valid until the callback returns. `queues`: a queue was enabled, disabled or given
- * another descriptor; the callback must not block.
+ * disconnected. A disconnected frontend stays valid until the callback returns. `queues`: a queue was enabled or disabled, or
+ * its descriptor was replaced. This callback must not block.
  */
 struct ddpd_vhost_watch {
 	void (*changed)(void *arg);
@@ -199,7 +199,10 @@ struct ddpd_vhost_watch {
 };
 /* Requires a started port. `watch` must stay valid, at its address, until ddpd_vhost_unwatch() succeeds. */
 int ddpd_vhost_watch(uint16_t port, const struct ddpd_vhost_watch *watch);
-/* Returns -EAGAIN while a callback runs. DPDK would keep the callbacks of a removed port for the next port of its number. */
+/*
+ * Returns -EAGAIN while a callback runs. Call it before the port is removed: DPDK would keep the callbacks for the next port
+ * with the same number.
+ */
 int ddpd_vhost_unwatch(uint16_t port, const struct ddpd_vhost_watch *watch);
 /* Returns the frontend that is connected to a started port, or -1. */
 int ddpd_vhost_frontend(uint16_t port);
@@ -209,9 +212,9 @@ uint64_t ddpd_vhost_features(int frontend);
 uint16_t ddpd_vhost_ring_size(int frontend, uint16_t queue);
 /* Returns the file descriptor that the frontend writes to after sending, or -1. */
 int ddpd_vhost_kick_fd(int frontend, uint16_t queue);
-/* Turns the frontend's writes to this file descriptor on or off. */
+/* Enables (1) or disables (0) the frontend's writes to the kick descriptor of a queue. */
 void ddpd_vhost_notify(int frontend, uint16_t queue, int on);
-/* Returns the number of descriptors that the frontend has filled and that were not received yet. */
+/* Returns the number of descriptors that the frontend has filled and the queue has not received yet. */
 uint32_t ddpd_vhost_waiting(int frontend, uint16_t queue);
 
 uint16_t ddpd_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **bufs, uint16_t count);

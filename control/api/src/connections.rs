@@ -33,7 +33,7 @@ use super::connection_slots::{
 };
 use crate::accept::Backoff;
 
-/// Time for open requests to finish after the server was asked to stop.
+/// Time for open requests to finish after the request to stop the server.
 const GRACE: Duration = Duration::from_secs(1);
 /// Maximum size of a connection's buffers for a request's header and for a part of a body, bytes.
 const MAX_BUFFER: usize = 64 << 10;

@@ -33,8 +33,8 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// All errors of a configuration: file by file, each file's by line, then the conflicts between files. Never empty if
-/// returned as `Err`.
+/// All errors of a configuration, ordered by file and line, then the conflicts between files. Never empty if returned
+/// as `Err`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigErrors(pub Vec<ConfigError>);
 

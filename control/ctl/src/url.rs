@@ -1,5 +1,5 @@
-//! Addresses of peers and their regions: `HOST:PORT` and `tcp://HOST:PORT/REGION[@OFFSET]`. The scheme `tcp://` is for
-//! DDP without RDMAP, `rdmap://` for RDMAP, both over TCP. `sctp://` and `rdmap+sctp://` are the same over SCTP.
+//! Addresses of peers and their regions: `HOST:PORT` and `tcp://HOST:PORT/REGION[@OFFSET]`. Over TCP, the scheme is
+//! `tcp://` for bare DDP and `rdmap://` for RDMAP; over SCTP, `sctp://` and `rdmap+sctp://`.
 //!
 //! Schemes are case-insensitive (RFC 3986 §3.1). Other parts of a URL (user information, query, fragment,
 //! percent-encoding) are not supported; each has its own error.

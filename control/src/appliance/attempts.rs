@@ -108,7 +108,7 @@ impl Env {
     }
 }
 
-/// Returns a hint for the operator of the passive end.
+/// Returns a hint for the operator of the passive end. `None` if no hint is known.
 fn hint(failure: HandshakeFailure) -> Option<&'static str> {
     if let Some(kind) = RefusalKind::ALL.into_iter().find(|kind| kind.as_str() == failure.reason) {
         return Some(kind.local_hint());

@@ -1,7 +1,8 @@
 //! Ages of policies and SAs, and the last dump that listed each of them.
 //!
 //! The kernel adds entries at the head of its lists and dumps from the head: the newest first. The monitor is the
-//! kernel's multicast of changes. Entries that it sends after a dump are newer than all entries of the dump.
+//! kernel's multicast of changes. Entries that the monitor sends after a dump has begun are newer than all entries of
+//! the dump.
 //!
 //! ```text
 //!   order number | ... base - SPAN | base - SPAN + 1 ...    base - 2   base - 1  | base | base + 1 ...

@@ -94,7 +94,7 @@ pub(crate) struct SequenceNumbers {
 }
 
 /// Sets the sequence numbers of an SA (net/xfrm/xfrm_user.c `xfrm_new_ae`), and with `used` its bytes and packets. With
-/// `used` the kernel overwrites the whole current lifetime, so the message repeats its times.
+/// `used` the kernel overwrites the whole current lifetime, so the message repeats the times of the lifetime.
 pub(crate) fn update_state(sa: &Sa, numbers: SequenceNumbers, used: Option<Usage>) -> Request {
     let info = &sa.info;
     let sa_id = UserSaId {

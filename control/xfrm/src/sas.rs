@@ -100,9 +100,9 @@ pub(crate) struct Sas {
     next_id: u64,
     /// The outbound SA selected for sending, by protection.
     selected: HashMap<u16, SaId>,
-    /// Ended SAs that have reserved sequence numbers, with the last reserved number. To move an SA, a daemon deletes
-    /// the SA and adds it again with sequence numbers that it has read earlier. The daemon may remove the policies
-    /// first.
+    /// Ended SAs that have reserved sequence numbers, with the last reserved number. The numbers are needed if a daemon
+    /// moves an SA: it deletes the SA and adds it again with sequence numbers that it has read earlier. The daemon may
+    /// remove the policies first.
     removed: VecDeque<(SaFingerprint, u64)>,
     pub(crate) ages: AgeCounter,
     /// True if an outbound SA needs another dump before it is used. The SA is known only from an update, which does not
@@ -524,8 +524,8 @@ impl SaEntry {
         }
     }
 
-    /// Returns the service of the SA, or the reason why the SA is refused. `spis` contains the SPIs of the inbound SAs
-    /// before it, which must be unique.
+    /// Returns the service of the SA, or the reason why the SA is refused. `spis`: SPIs of the preceding inbound SAs.
+    /// An inbound SA with one of these SPIs is refused.
     fn find_service(
         &self,
         protections: &Protections,

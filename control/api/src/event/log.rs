@@ -92,7 +92,7 @@ impl EventLog {
     pub(super) fn push_with_time(&self, time_us: u64, kind: EventKind) -> u64 {
         let mut state = self.lock();
         let seq = state.push(time_us, kind);
-        // With the lock held: otherwise a slower caller could replace a newer number with its older one.
+        // Sent with the lock held. Otherwise a slower caller could replace a newer sequence number by its older one.
         self.last.send_replace(seq);
         seq
     }

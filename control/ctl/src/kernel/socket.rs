@@ -33,7 +33,7 @@ pub(super) enum ReadResult {
 
 impl Socket {
     /// Connects to the first address of `host` that answers. All attempts together take at most `timeout` and end at
-    /// `limit`. Each attempt gets an equal share of the time left for it and the following addresses.
+    /// `limit`. Each attempt has an equal share of the remaining time.
     pub(super) fn connect(
         host: &str,
         port: u16,

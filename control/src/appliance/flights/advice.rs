@@ -25,7 +25,7 @@ const fn plain(sentence: &'static str) -> Option<Advice> {
     Some(Advice { key: None, sentence })
 }
 
-/// Returns advice about a DDP error in the record, else about the end.
+/// Returns advice about a DDP error in the record, else about the end. `None` if there is no advice.
 pub(super) fn advice(end: &End, flight: &Flight) -> Option<Advice> {
     let by_error = flight.entries().iter().find_map(|entry| match &entry.kind {
         EntryKind::Error { layer: "ddp", code, .. } => ddp_error_advice(*code),

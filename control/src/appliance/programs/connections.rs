@@ -341,7 +341,7 @@ impl Programs {
     }
 }
 
-/// Returns the backlog credit of a stream: its worker may accept another stream of the listener.
+/// Gives the backlog credit of a stream back to its worker, which may then accept another stream of the listener.
 pub(super) fn return_credit(env: &mut Env, stream: StreamId, listener: ListenerId) {
     env.send_command(stream.worker(), Command::Credits { listener, additional: 1 });
 }

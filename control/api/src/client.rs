@@ -1,4 +1,8 @@
 //! Blocking client of the management API, as used by `ddpctl`. Each request has its own connection.
+//!
+//! A slow answer is not an error: when an answer is overdue, the client probes the appliance with `GET /v1/status`, and
+//! fails only if the probe is not answered. With a deadline, a request fails once the deadline has passed, even if the
+//! appliance answers probes. The client never repeats a request.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,8 @@
 //! Calls of the management API: paths, methods, request bodies and status codes.
+//!
+//! `route_table` lists all calls. Most handlers send one `Request` to the control thread and return the reply. Events
+//! and messages are read from the event log. Captures, inputs of jobs, and the calls about the configuration have
+//! modules of their own.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,7 @@
-//! Checks between sections: references, duplicates, and sums against limits.
+//! Checks between the sections of one file: references, duplicates, and sums against limits.
+//!
+//! Every conflict is reported, not only the first. `across_files` compares the files of a process, and `environment`
+//! compares a file with the machine.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -1,4 +1,6 @@
-//! Reads `[[region]]` and `[[listener]]`.
+//! Reads `[[region]]` and `[[listener]]`, from a file or from the body of an API request.
+//!
+//! Each section is checked on its own; `check` compares the sections of a file.
 
 use std::time::Duration;
 

@@ -108,7 +108,7 @@ pub(super) fn put_by_appliance(
     }
 }
 
-/// Adds a hint if the appliance was not permitted to open a file that `ddpctl` may be able to read.
+/// Adds a hint if the appliance has refused to open a file (`forbidden`): `ddpctl` may be able to read it.
 fn with_stdin_hint(failure: Failure) -> Failure {
     if failure.error != "forbidden" {
         return failure;

@@ -1,4 +1,5 @@
-//! Formats answers as text.
+//! Formats answers of the API as text for people: tables, lists of names with values, and one line per event. With
+//! `--json`, `ddpctl` prints the answer itself instead.
 
 mod ipsec;
 mod streams;

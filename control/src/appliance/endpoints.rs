@@ -1,4 +1,7 @@
 //! Endpoint configurations for the layers below, derived from the configuration file and from connect requests.
+//!
+//! The functions are pure and do not fail, because file and requests are checked before. A listener's streams share one
+//! configuration; `streams::connect_configs` shares those of active opens.
 
 use std::sync::Arc;
 use std::time::Duration;

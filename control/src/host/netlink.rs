@@ -1,4 +1,7 @@
-//! Netlink requests to the kernel (RFC 3549). The kernel acknowledges a request or refuses it with an error.
+//! Netlink requests to the kernel (RFC 3549): changes of links, addresses and nftables, and a list of all addresses.
+//! The kernel acknowledges a request or refuses it with an error.
+//!
+//! Each call blocks until the kernel has answered, at most 5 s per message.
 
 use std::io;
 use std::net::IpAddr;

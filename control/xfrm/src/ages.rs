@@ -6,8 +6,8 @@
 //!
 //! ```text
 //!   order number | ... base - SPAN | base - SPAN + 1 ...    base - 2   base - 1  | base | base + 1 ...
-//!   entry        | older entries   | of the dump:    ...    second     first     | none | sent by the monitor since the
-//!                |                 |                                             |      | dump began, oldest first
+//!   entry        | older entries   | of the dump:    ...    second     first     | none | sent by the monitor since
+//!                |                 |                                             |      | the dump began, oldest first
 //! ```
 
 /// Order numbers reserved for one dump. At most `SPAN - 1` entries of a dump have different numbers.

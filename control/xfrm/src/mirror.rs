@@ -1,4 +1,12 @@
 //! The mirror: processes dumps and messages of the monitor, and sends requests for the data plane.
+//!
+//! ```text
+//!   Idle --request_dump--> Defaults -> Policies -> Sas -> Idle
+//! ```
+//!
+//! The kernel allows one dump at a time on a socket, so the steps of a dump are separate requests, one after another. A
+//! dump that the kernel marks as interrupted, or that is requested again while it runs, is repeated. *Invariant:* the
+//! data plane gets no policies and SAs before the first dump is complete.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,6 @@
 //! One SA of the kernel, and its parameters for the data plane.
+//!
+//! An SA with an unsupported property or algorithm is refused: it has a reason instead of parameters and keys.
 
 use std::fmt::{self, Display};
 use std::net::IpAddr;
@@ -117,9 +119,9 @@ impl Sa {
         }
     }
 
-    /// Takes from `before` the values that XFRM_MSG_UPDSA does not change in the kernel, even if the message contains
-    /// them: keys, sequence numbers and use (net/xfrm/xfrm_state.c `xfrm_state_update`). Returns false, and takes no
-    /// keys, if either SA is refused.
+    /// Restores from `before` the values that XFRM_MSG_UPDSA does not change in the kernel, even if the message
+    /// contains them: keys, sequence numbers and use (net/xfrm/xfrm_state.c `xfrm_state_update`). The keys are swapped
+    /// with those of `before`. Returns false, and leaves the keys, if either SA is refused.
     pub(crate) fn keep_unchanged_values(&mut self, before: &mut Sa) -> bool {
         self.info.lifetime_cur = before.info.lifetime_cur;
         self.replay = before.replay.clone();

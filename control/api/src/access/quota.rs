@@ -86,7 +86,7 @@ impl LineQuota {
         (!self.buckets.is_empty()).then(|| self.last_report + REPORT_INTERVAL)
     }
 
-    /// Returns the number of omitted calls per user if a report is due, otherwise nothing.
+    /// Returns the number of omitted calls per user if a report is due, otherwise an empty list.
     pub(super) fn report(&mut self, now: Instant) -> Vec<OmittedCalls> {
         match self.report_due() {
             Some(due) if due <= now => self.report_all(now),

@@ -1,3 +1,5 @@
+//! Tests of the event log: bounds, lost events, waiting readers, and filters.
+
 use std::pin::pin;
 use std::sync::Barrier;
 use std::task::{Context, Waker};

@@ -1,3 +1,5 @@
+//! Every printed name has an explanation, and `docs/reasons.md` contains all of them.
+
 use std::path::Path;
 
 use schemars::schema_for;

@@ -1,3 +1,5 @@
+//! Files are opened, created and written only below the permitted directories.
+
 use std::io::{Read, Write};
 use std::os::unix::fs::symlink;
 

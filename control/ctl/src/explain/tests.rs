@@ -1,3 +1,5 @@
+//! `ddpctl explain`, with and without an appliance.
+
 use api::fake::Fake;
 use serde_json::Value;
 

@@ -1,4 +1,8 @@
-//! Writes a file into a peer's memory over a kernel socket.
+//! Writes a file into a peer's memory over a kernel socket: connects, performs MPA's start-up, sends the file, closes,
+//! and waits for the peer's close.
+//!
+//! The calling thread blocks until the end. The file is read as it is sent; input from a pipe is sent in messages of at
+//! most 1 MiB.
 
 use std::io::{self, Read as _};
 use std::path::PathBuf;
@@ -262,8 +266,11 @@ impl Transfer {
         self.pipe.is_some() || self.posted < self.total || first
     }
 
-    /// Reads [`PIPE_MESSAGE`] bytes from the pipe, fewer at its end or at the region's end. Blocks until they have
-    /// arrived. At the pipe's end, closes the pipe and returns `None`.
+    /// Reads the next [`PIPE_MESSAGE`] bytes of the pipe, fewer at its end. Blocks until they have arrived. Returns
+    /// `None` without a pipe, and at the pipe's end, where the pipe is closed.
+    ///
+    /// # Errors
+    /// The pipe cannot be read, or has more bytes than fit in the region.
     fn read_pipe(&mut self) -> Result<Option<Vec<u8>>, KernelError> {
         let Some(pipe) = &mut self.pipe else { return Ok(None) };
         // One byte more than the room left, to detect a pipe longer than the region.

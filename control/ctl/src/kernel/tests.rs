@@ -1,3 +1,5 @@
+//! Transfers over kernel sockets on the loopback interface, and faults of the peer.
+
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;

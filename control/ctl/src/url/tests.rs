@@ -1,3 +1,5 @@
+//! Tests of URLs: valid forms, and the specific error of each invalid form.
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use base::address::{AddressError, check_host};

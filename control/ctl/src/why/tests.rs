@@ -1,3 +1,5 @@
+//! The mark of omitted entries in `ddpctl why`'s output.
+
 use api::StreamId;
 
 use super::*;

@@ -1,4 +1,12 @@
 //! The passive side: stream requests of peers are accepted within the limits, or rejected.
+//!
+//! A request is rejected if its ULP differs from the listener's, if a limit is reached, if the appliance is draining,
+//! or if there is no memory for its slot of the listener's region. Otherwise the stream gets the listener's regions,
+//! except exclusive regions that another stream uses. Exclusive regions are first cleared of data of earlier streams if
+//! this peer could read the data. The worker accepts the stream once all workers have bound the exclusive regions and
+//! the slot.
+//!
+//! Requests to the listeners of local programs are passed to `core::programs`.
 
 use std::net::SocketAddr;
 use std::time::Instant;

@@ -1,4 +1,13 @@
-//! The active side: streams that this appliance opens.
+//! The active side: streams that this appliance opens for API clients and jobs. `programs` opens the streams of local
+//! programs.
+//!
+//! An open has four steps. A failure is reported to the client or the job. If only the connect failed, the peer's next
+//! address is tried first.
+//!
+//! 1. The request is checked, the peer's addresses are put in order, and a worker is selected.
+//! 2. Exclusive regions are reserved, cleared of earlier streams' data if necessary, and bound at all workers.
+//! 3. The worker connects.
+//! 4. The established stream is registered and passed to the client or the job.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

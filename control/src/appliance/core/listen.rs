@@ -57,7 +57,7 @@ impl Core {
 
     /// Applies a changed section: limits at once, regions and queues to new streams. Adds the listener if there is none
     /// of this name. If the workers must apply the change, the listener gets a new number, and half-open streams are
-    /// reset. Returns true if the workers will answer.
+    /// reset. Returns true if the result is known only when the workers have answered.
     pub(in crate::appliance) fn change_listener(
         &mut self,
         section: ListenerSection,

@@ -1,4 +1,8 @@
 //! Answers to queries: status, ports, workers, streams and counters.
+//!
+//! Status and workers are answered at once, from the control thread's state and the workers' shared counters. The
+//! answers about ports, streams and the counters of streams follow when all workers have answered. `core::scrapes`
+//! merges concurrent queries of the counters.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

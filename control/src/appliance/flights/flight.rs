@@ -1,4 +1,7 @@
-//! The record of one stream.
+//! The record of one stream: the control thread's entries, the worker's recording, and the end of the stream.
+//!
+//! *Bound:* the number of entries, the length of each sentence, and the length of each header are limited. [`super`]
+//! describes which entries exist.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -231,7 +234,7 @@ impl Flight {
     }
 }
 
-/// Returns the layer of an error, and its type and code in that layer.
+/// Returns the name of the layer of an error, and the error's type and code in that layer.
 pub(in crate::appliance) fn rdmap_code(error: &rdmap::Error) -> (&'static str, (u8, u8)) {
     match error {
         rdmap::Error::Ddp(error) => ("ddp", (error.code.error_type(), error.code.code())),

@@ -1,4 +1,8 @@
 //! A program and its objects, in the tables of the control thread.
+//!
+//! A domain, channel, CQ or SRQ counts the objects that use it, and cannot be removed while there are any. The lookups
+//! fail for objects that the workers are still adding (except QPs) or already removing. This module sends no commands
+//! to workers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
@@ -238,7 +242,7 @@ impl Program {
         }
     }
 
-    /// Returns the program for a record of the audit.
+    /// Returns the program's identity for the audit log.
     pub(super) fn audited(&self) -> AuditedProgram<'_> {
         let Program { uid, pid, ref name, .. } = *self;
         AuditedProgram { uid, pid, program: Some(self.id.0), name }
@@ -292,14 +296,14 @@ impl Program {
         pair.ok_or_else(|| not_found("QP", number))
     }
 
-    /// Adds a user to a protection domain (`begins`), or removes one.
+    /// Counts one more object that uses a protection domain (`begins`), or one less.
     pub(super) fn count_domain_user(&mut self, pd: u32, begins: bool) {
         if let Some(domain) = self.domains.get_mut(pd) {
             count_user(&mut domain.users, begins);
         }
     }
 
-    /// Adds a QP to the users of its CQs (`begins`), or removes it. A CQ that both queues use has two users.
+    /// Counts a QP as a user of its CQs (`begins`), or no longer. A CQ of both its SQ and its RQ counts two users.
     pub(super) fn count_queue_users(&mut self, queues: [u32; 2], begins: bool) {
         for number in queues {
             if let Some(queue) = self.queues.get_mut(number) {
@@ -308,7 +312,7 @@ impl Program {
         }
     }
 
-    /// Adds a QP to the users of its SRQ (`begins`), or removes it.
+    /// Counts a QP as a user of its SRQ (`begins`), or no longer.
     pub(super) fn count_shared_user(&mut self, queue: Option<u32>, begins: bool) {
         if let Some(queue) = queue.and_then(|number| self.shared_queues.get_mut(number)) {
             count_user(&mut queue.users, begins);

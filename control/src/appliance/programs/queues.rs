@@ -1,4 +1,6 @@
 //! Channels, completion queues (CQs) and queue pairs (QPs) of a program: creation and removal.
+//!
+//! All workers have a CQ. Only the worker of its connection has a QP, from the start of the connection (`connections`).
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

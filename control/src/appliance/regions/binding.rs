@@ -192,8 +192,8 @@ impl Regions {
         names.iter().find(|name| !is_bound(name)).map(String::as_str)
     }
 
-    /// Binds regions to a stream whose peer may write to them. `continuation` is resumed when all workers have bound
-    /// them.
+    /// Binds exclusive regions to a stream, and records that its peer may write to them. `continuation` is resumed when
+    /// all workers have bound them.
     pub(in crate::appliance) fn bind_peer_writable(
         &mut self,
         env: &mut Env,

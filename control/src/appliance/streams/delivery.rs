@@ -1,4 +1,8 @@
 //! Events of a stream: untagged messages, errors, and actions of its listener's service.
+//!
+//! A message is delivered to the event log or to a file, or discarded, as configured for its queue. Its receive buffer
+//! is reposted after the delivery. Clients and jobs that wait for a message receive it before this module does
+//! (`core::effects`).
 
 use std::sync::Arc;
 

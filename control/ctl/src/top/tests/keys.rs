@@ -1,3 +1,5 @@
+//! Keys: views, sort orders, filter, selection, details of a stream, and the interval.
+
 use super::super::state::Overlay;
 use super::super::table::Sort;
 use super::*;

@@ -1,3 +1,5 @@
+//! `ddpctl top --once`: tables as text and JSON, and errors.
+
 use super::super::table::sanitize;
 use super::*;
 use crate::tests::ddpctl;

@@ -1,3 +1,5 @@
+//! Rates from two samples, and the schedule of the requests.
+
 use super::super::sample::{Totals, rate};
 use super::*;
 use crate::top::screen::PollSchedule;

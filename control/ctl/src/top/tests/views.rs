@@ -1,3 +1,5 @@
+//! Drawn views at several terminal sizes.
+
 use super::*;
 use crate::top::sample::MOST_STREAMS;
 

@@ -1,3 +1,5 @@
+//! Tests of the pcapng file: frames, comments, lengths and checksums.
+
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 

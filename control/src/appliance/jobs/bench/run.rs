@@ -1,4 +1,4 @@
-//! A run of a bench: its streams, their loads, and its progress.
+//! A run of a bench: its streams, their loads, and its progress. [`super`] describes the states of a run.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

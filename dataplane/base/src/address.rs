@@ -1,8 +1,9 @@
 //! IP addresses in text, for the command line, the API, the configuration and filters.
 //!
 //! Accepts the IPv6 forms of RFC 4291 §2.2 and IPv4 in four decimal numbers. Refuses IPv4 forms that programs interpret
-//! differently, and IPv4-mapped addresses, which packets do not carry. The error names the form. Only [`parse_socket`]
-//! accepts a zone (RFC 4007 §11), as a number; callers of the other functions must strip the zone first.
+//! differently, and IPv4-mapped addresses, which packets do not carry. The error names the refused form. Only
+//! [`parse_socket`] accepts a zone (RFC 4007 §11), as a number. Callers of the other functions must remove the zone
+//! first.
 
 use core::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -119,7 +120,7 @@ pub fn parse_socket(text: &str) -> Result<SocketAddr, AddressError> {
     }
     let (host, _) = text.rsplit_once(':').ok_or(AddressError::Syntax)?;
     let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    // If the address is valid, the port or the brackets are the error.
+    // If the address is valid, the error is in the port or the brackets.
     match parse(inner.unwrap_or(host)) {
         Ok(_) => Err(AddressError::Syntax),
         Err(error) => Err(error),

@@ -33,7 +33,7 @@ impl Doorbell {
         fence(Ordering::SeqCst);
     }
 
-    /// Disarms the doorbell once the consumer is awake. A producer may have rung in the meantime.
+    /// Disarms the doorbell once the consumer is awake. A producer may have disarmed it already.
     pub fn disarm(&self) {
         self.armed.store(false, Ordering::Relaxed);
     }
@@ -43,14 +43,15 @@ impl Doorbell {
         self.armed.load(Ordering::Relaxed)
     }
 
-    /// Disarms the doorbell after the caller has put an entry into the ring. Returns true if the doorbell was armed:
+    /// Disarms the doorbell. Called after an entry was pushed into the ring. Returns true if the doorbell was armed:
     /// the caller must then wake the consumer. Several concurrent callers may all receive true.
     #[inline]
     pub fn must_ring(&self) -> bool {
         fence(Ordering::SeqCst);
         let armed = self.armed.load(Ordering::Relaxed);
         if armed {
-            // The store may undo a later `arm`. The caller then wakes the consumer from that sleep, too.
+            // The store may undo an `arm` that followed the load. The caller then wakes the consumer, and so ends the
+            // sleep after that `arm`, too.
             self.armed.store(false, Ordering::Relaxed);
         }
         armed

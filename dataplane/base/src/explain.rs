@@ -1,4 +1,4 @@
-//! Explanations, for operators, of the names of drop reasons, refusals, notes and events: meaning, usual cause and remedy. `ddpctl
+//! Explanations for operators of drop reasons, refusals, notes and events: meaning, usual cause and remedy. `ddpctl
 //! explain` and `docs/reasons.md` are generated from them.
 
 /// Explanation of one name.
@@ -14,8 +14,8 @@ pub struct Explanation {
     pub remedy: &'static str,
 }
 
-/// Declares an enum without fields whose values each have an [`Explanation`]: the doc comment becomes `meaning`. Name,
-/// cause and remedy are in the attribute `explain`. Generates `ALL`, `explanation` and `name`.
+/// Declares an enum without fields, with an [`Explanation`] for each value. The doc comment of a value becomes
+/// `meaning`. Name, cause and remedy are in the attribute `explain`. Generates `ALL`, `explanation` and `name`.
 ///
 /// ```
 /// base::explained! {

@@ -1,4 +1,5 @@
-//! Histograms with bounds that double from bucket to bucket.
+//! Histograms with bounds that double from bucket to bucket. One thread records values, any thread reads them, and no
+//! lock is taken.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! Containers, allocated on demand, for state that most streams rarely need.
+//! Containers, allocated on demand, for state that most streams rarely need. They reduce the memory per stream.
 
 use core::fmt;
 use core::ops::{Deref, DerefMut};
@@ -10,8 +10,8 @@ pub trait Blank: Clone + 'static {
     fn blank() -> &'static Self;
 }
 
-/// A part of a larger state that takes eight bytes while it is blank. A blank part reads as [`Blank::blank`]. The first
-/// change allocates it, and [`release`](Self::release) frees it.
+/// A part of a larger state that occupies eight bytes while it is blank. A blank part reads as [`Blank::blank`]. The
+/// first change allocates the part, and [`release`](Self::release) frees its memory.
 pub struct Lazy<T>(pub(crate) Option<Box<T>>);
 
 impl<T> Lazy<T> {
@@ -20,7 +20,7 @@ impl<T> Lazy<T> {
         Lazy(None)
     }
 
-    /// Returns the part if it is allocated, else `None`. For changes that a blank part does not need.
+    /// Returns the part for modification; `None` if it is blank. For changes that leave a blank part blank.
     #[inline]
     pub fn get_mut(&mut self) -> Option<&mut T> {
         self.0.as_deref_mut()
@@ -78,7 +78,7 @@ impl<T: Blank> DerefMut for Lazy<T> {
     }
 }
 
-/// A queue that takes eight bytes in its owner. Its `VecDeque` is allocated when it is first borrowed mutably.
+/// A queue that occupies eight bytes in its owner. Its `VecDeque` is allocated when it is first borrowed mutably.
 #[derive(Clone)]
 #[expect(clippy::box_collection, reason = "eight bytes instead of 32")]
 pub struct LazyDeque<T>(pub(crate) Option<Box<VecDeque<T>>>);

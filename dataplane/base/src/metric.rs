@@ -1,12 +1,12 @@
-//! Descriptors of counters: name, kind, unit and help. The API, `ddpctl` and the metrics are derived from them. A new
-//! counter needs only one line, where it is counted or shown.
+//! Descriptors of counters: name, kind, unit and help. The API, `ddpctl` and the metrics are derived from the
+//! descriptors. So a new counter is one line in the declaration of its group.
 
 /// Description of one counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Descriptor {
     /// Stable name, `snake_case`.
     pub name: &'static str,
-    /// Behaviour over time, and rule to merge values of several owners.
+    /// Behaviour over time, which determines how the values of several owners are merged.
     pub kind: Kind,
     /// Unit of the value.
     pub unit: Unit,

@@ -1,4 +1,4 @@
-//! Monotonic time for protocol code, which does not read a clock: the worker passes `now` to it, tests pass
+//! Monotonic time for protocol code, which does not read a clock. The worker passes `now` to protocol code; tests pass
 //! virtual time.
 //!
 //! [`Instant`] is a point, [`Nanos`] a span. Code that runs per packet computes with [`Nanos`]; configuration and

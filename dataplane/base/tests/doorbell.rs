@@ -1,7 +1,7 @@
-//! Tries all interleavings of a consumer that prepares to sleep with producers that add entries to its ring. An entry
-//! that the consumer does not see before it sleeps must make a producer wake it. Counters model the ring and the
-//! descriptor on which the consumer sleeps. The descriptor's counter has acquire and release ordering, as the kernel's
-//! lock gives it.
+//! Tries all interleavings of a consumer that prepares to sleep with producers that add entries to its ring. If the
+//! consumer does not see an entry before it sleeps, a producer must wake it. Counters model the ring and the descriptor
+//! on which the consumer sleeps. The descriptor's counter has acquire and release ordering, which the kernel's lock
+//! provides.
 
 #![cfg(loom)]
 
@@ -25,7 +25,7 @@ impl Shared {
         }
     }
 
-    /// Arms the doorbell. Returns the number of entries that the last poll before the sleep finds.
+    /// Arms the doorbell, then polls the ring once more, as before a sleep. Returns the number of entries in the ring.
     fn rest(&self) -> usize {
         self.bell.arm();
         self.ring.load(Ordering::Acquire)

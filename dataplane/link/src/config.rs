@@ -22,7 +22,7 @@ pub struct Config {
     pub jitter: Duration,
     /// Rate and queue of a slow link; `None`: unlimited.
     pub rate: Option<Rate>,
-    /// Length of the slow link's queue in bytes above which an arriving frame is marked if it supports ECN
+    /// Queue length of the slow link, in bytes, above which arriving frames are marked if they support ECN
     /// ([`Frame::mark`](crate::Frame::mark)). Marks signal congestion before the queue is full. `None`: no marks.
     pub mark_bytes: Option<u64>,
     /// Probability that a frame arrives twice.
@@ -71,7 +71,7 @@ pub enum Loss {
     None,
     /// Each frame is lost with this probability.
     Random(Probability),
-    /// Every n-th frame is lost, so that the pattern repeats exactly. Frames in black holes do not count.
+    /// Every n-th frame is lost, in an exactly repeating pattern. Frames in black holes do not count.
     EveryNth(NonZeroU64),
     /// Frames are lost in bursts.
     Burst(BurstLoss),
@@ -105,8 +105,8 @@ pub struct Reorder {
 pub struct Rate {
     /// Bits per second.
     pub bits_per_second: NonZeroU64,
-    /// Maximum number of waiting bytes, the frame in transmission included. A frame that finds the link idle is always
-    /// accepted. Any other frame that does not fit is dropped (tail drop).
+    /// Maximum number of waiting bytes, including the frame in transmission. A frame that arrives at an idle link is
+    /// always accepted. Any other frame that does not fit is dropped (tail drop).
     pub queue_bytes: u64,
 }
 

@@ -11,7 +11,7 @@ pub trait Frame: Sized {
         self.len() == 0
     }
 
-    /// Returns the bytes in which a bit may be flipped. If there are none, the frame is never corrupted.
+    /// Returns the bytes in which a bit may be flipped. A frame without such bytes is never corrupted.
     fn bytes_mut(&mut self) -> &mut [u8];
 
     /// Returns a second frame with the same bytes. `None` if no packet buffer is free, or if the frame type does not

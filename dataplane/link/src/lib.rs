@@ -38,12 +38,12 @@ pub struct FaultyLink<F> {
     rng: Rng,
     /// True if the channel is in its bad state (Gilbert-Elliott).
     bad: bool,
-    /// Frames offered to the loss model since [`Loss::EveryNth`] last lost one.
+    /// Frames offered to the loss model since the last loss by [`Loss::EveryNth`].
     since_nth: u64,
     /// Time at which the slow link has sent all frames accepted so far.
     busy_until: Instant,
-    /// Latest delivery time so far in `in_order`. Later frames are not scheduled before it, so jitter alone never
-    /// reorders.
+    /// Latest delivery time of a frame in `in_order` so far. No later frame is scheduled before this time, so jitter
+    /// alone never reorders frames.
     last_in_order: Instant,
     in_order: VecDeque<ScheduledFrame<F>>,
     reordered: BinaryHeap<ScheduledFrame<F>>,
@@ -242,7 +242,7 @@ impl<F: Frame> FaultyLink<F> {
         }
     }
 
-    /// Returns the time at which the link will have sent the frame's last bit: `now` if its rate is unlimited. Returns
+    /// Returns the time at which the link will have sent the frame's last bit; `now` if the rate is unlimited. Returns
     /// `None` if the queue has no room. An idle link accepts every frame.
     fn transmit(&mut self, now: Instant, len: usize) -> Option<Instant> {
         let Some(rate) = self.config.rate else { return Some(now) };

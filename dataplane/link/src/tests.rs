@@ -121,7 +121,7 @@ fn rate_limit_spaces_frames_and_tail_drops() {
     assert_eq!(link.counters().tail_dropped, 1);
 }
 
-/// A frame. The first field is true if it can be marked; the second becomes true when it is marked.
+/// A frame. The first field is true if the frame supports marks; the second is true once the frame is marked.
 #[derive(Debug, PartialEq)]
 struct Markable(bool, bool);
 

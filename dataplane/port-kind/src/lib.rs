@@ -17,8 +17,8 @@ pub use secret::Secret;
 pub const MIN_MTU: u16 = 576;
 /// Largest MTU of any port in bytes: a frame of that size fits into one DPDK packet buffer ([`MAX_DATA_ROOM`]).
 pub const MAX_MTU: u16 = 65_280;
-/// Largest MTU in bytes of a port with a device, a Linux interface or a file: the lowest limit among DPDK's drivers for
-/// these.
+/// Largest MTU in bytes of the kinds of port with a device, a Linux interface or a file. It is the lowest limit among
+/// DPDK's drivers for these kinds.
 const DEVICE_MAX_MTU: u16 = 9000;
 /// Bytes of a frame besides its IP packet: Ethernet header and VLAN tag.
 pub const FRAME_OVERHEAD: usize = 18;
@@ -26,8 +26,8 @@ pub const FRAME_OVERHEAD: usize = 18;
 /// of headroom in 16 bits.
 pub const MAX_DATA_ROOM: usize = 65_344;
 
-/// Returns the data room of a packet buffer for frames of this MTU. The room is rounded up to whole KiB, because some
-/// drivers count in KiB, and is between 2048 and [`MAX_DATA_ROOM`] bytes. Some kinds of port require another size.
+/// Returns the data room in bytes of a packet buffer for frames of this MTU, from 2048 to [`MAX_DATA_ROOM`]. The room
+/// is rounded up to whole KiB, because some drivers count in KiB. Some kinds of port require another size.
 pub fn data_room(mtu: u16) -> u16 {
     (usize::from(mtu) + FRAME_OVERHEAD).next_multiple_of(1024).clamp(2048, MAX_DATA_ROOM) as u16
 }
@@ -164,7 +164,7 @@ impl SegmentationMode {
 }
 
 impl PortKind {
-    /// Returns the segmentation mode of this kind when the configuration has none.
+    /// Returns the segmentation mode for this kind if the configuration does not set one.
     pub fn default_segmentation(&self) -> SegmentationMode {
         match self {
             Self::VhostUser { .. } => SegmentationMode::Offload,
@@ -210,8 +210,8 @@ impl PortKind {
         }
     }
 
-    /// Returns, for error messages, the name of the resource that only one port of a process can use. The configuration
-    /// key is [`PortKind::device_key`].
+    /// Returns the name of the resource that only one port of a process can use, for error messages.
+    /// [`PortKind::device_key`] is the configuration key of the resource.
     pub fn device(&self) -> String {
         match self {
             Self::Memif { id, .. } => format!("{}#{id}", self.location()),

@@ -1,7 +1,7 @@
 //! Checks the capture files of a `pcap` port before DPDK's `net_pcap` opens them.
 //!
-//! The driver reports only that a device cannot be created, so these checks find the reason. A returned reason is a
-//! clause for the end of the caller's message.
+//! The driver reports only that a device cannot be created, so these checks find the reason. Each error is a clause
+//! that ends the caller's message.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -22,7 +22,7 @@ const HEADER: usize = 24;
 /// The reason why they cannot.
 pub fn check_input(path: &Path) -> Result<(), String> {
     let unreadable = |error: io::Error| format!("it cannot be read: {error}");
-    // Before the file is opened: the open of a FIFO waits for a writer.
+    // Checked before the file is opened, because the open of a FIFO waits for a writer.
     if !fs::metadata(path).map_err(unreadable)?.is_file() {
         return Err("it is no ordinary file".to_owned());
     }

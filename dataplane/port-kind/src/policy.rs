@@ -33,9 +33,9 @@ pub enum Idle {
     /// Poll for a while, then sleep until a port or a command wakes the worker or the next timer is due. A sleep
     /// lasts at most 1 ms, or 50 µs if one of the worker's ports cannot wake it.
     Adaptive {
-        /// Minimum time without work before a sleep, a few tens of microseconds. The worker polls longer, for one and a
-        /// half round trips of the stream served last, if that is short. If a port cannot wake the worker, the time is
-        /// at least 1 ms.
+        /// Minimum time without work before a sleep, a few tens of microseconds. The worker polls for one and a half
+        /// round trips of the stream served last if these are longer than the minimum and at most 250 µs. If a port
+        /// cannot wake the worker, the time is at least 1 ms.
         spin: Duration,
     },
 }
@@ -110,7 +110,8 @@ pub struct LocalPorts {
 }
 
 impl LocalPorts {
-    /// Minimum number of ports of a range. With n workers, replies to only about one port in n reach the right worker.
+    /// Minimum number of ports of a range. With n workers, only about one port in n is usable for a stream: the replies
+    /// to the other ports reach other workers.
     pub const MIN_COUNT: u32 = 64;
 
     /// Returns the range, or `None` if it has fewer than [`LocalPorts::MIN_COUNT`] ports or contains port 0.

@@ -1,4 +1,4 @@
-//! Secret values that no log line or error message contains.
+//! Secret values, whose `Debug` form hides them from log lines and error messages.
 
 use std::fmt;
 

@@ -475,7 +475,8 @@ end
 
 -- MPA: plans --------------------------------------------------------------------------------------------------------
 
--- Plans a start-up frame at `at`. Returns nil if there is none, an item, or an item with `need` only.
+-- Plans a start-up frame at `at`. Returns its item, an item with only `need` (bytes to request from TCP's reassembly), or nil
+-- if no start-up frame begins at `at`.
 local function plan_startup(stream, own, other, window, at)
     if own.startup or own.context then return nil end
     local left = window.stop - at
@@ -1037,10 +1038,10 @@ local function dissect(tvb, pinfo, tree, may_reassemble)
     if tvb:len() == 0 or not header then return 0 end
     local stream, own, other = directions_of(pinfo)
     local position = segment_position(pinfo, own)
-    -- Reassembled bytes may end earlier in the second pass: where the last complete FPDU ends.
+    -- In the second pass, reassembled bytes may end earlier, at the end of the last complete FPDU.
     local call = pinfo.number .. " " .. (tvb:offset() < header.payload and "reassembled" or tvb:offset())
     local plan = own.plans[call]
-    -- The first pass had not recognised the stream yet.
+    -- In the first pass, the stream was not yet recognised at this frame.
     if not plan and pinfo.visited then return 0 end
     local start = plan and plan.start or window_start(own, tvb, pinfo, position)
     local window = setmetatable({ tvb = tvb, start = start, stop = start + tvb:len() }, Window)
@@ -1075,7 +1076,7 @@ local function heuristic(tvb, pinfo, tree)
         if not sure then return false end
     end
     pinfo.conversation = iwarp
-    -- `can_desegment` is 0 for heuristic dissectors, whose requests TCP meets nevertheless.
+    -- For heuristic dissectors `can_desegment` is 0, but TCP's dissector executes their requests for reassembly.
     dissect(tvb, pinfo, tree, reassembly)
     return true
 end

@@ -52,7 +52,7 @@ pub trait SegmentSource {
     /// windows allow now, at most `emss`, the effective MSS.
     ///
     /// With `in_flight`, an acknowledgement will arrive, after which TCP polls again. The source may then return 0 if
-    /// `out` is too short for a whole FPDU. With nothing in flight it must use any room.
+    /// `out` is too short for a whole FPDU. With nothing in flight, a source with data must use any room.
     fn fill(&mut self, offset: u64, emss: usize, in_flight: bool, out: &mut [u8]) -> usize;
 
     /// Writes the payload of a path MTU probe; `out` is longer than `emss`. The payload must not depend on the probed

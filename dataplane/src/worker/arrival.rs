@@ -65,8 +65,7 @@ impl<F: Frame> Packet<F> {
         }
     }
 
-    /// Converts the packet into a message to the worker that owns its flow or its SA. `ipsec` is the packet's IPsec
-    /// state.
+    /// Converts the packet into a message to the owner of its flow or SA. `ipsec` is the packet's IPsec state.
     pub(in crate::worker) fn into_message(self, port: usize, ipsec: IpsecState) -> Message<F> {
         match self {
             Packet::Frame(frame) => Message::Frame { port, frame, ipsec },

@@ -29,8 +29,7 @@ use crate::net::{Notice, Outbox, Stack};
 /// second.
 const MAX_CLAIMS_PER_SECOND: u32 = 2000;
 
-/// Lower bound for the payload of an IP packet in bytes, regardless of the MTU: a TCP header and an MSS of 536 (RFC
-/// 9293 §3.7.1).
+/// Minimum payload of an IP packet, bytes, for any MTU: a TCP header and an MSS of 536 (RFC 9293 §3.7.1).
 const MIN_PAYLOAD: usize = HEADER_LEN + 536;
 
 /// Keys of hashes whose input unknown hosts can choose.

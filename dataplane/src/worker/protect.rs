@@ -507,7 +507,7 @@ impl<Io: PortIo> Env<Io> {
     }
 }
 
-/// Returns the drop reason under which a received packet that IPsec refuses is counted.
+/// Returns the drop reason that counts a received packet refused by IPsec.
 fn drop_reason(reason: IpsecDrop) -> DropReason {
     use ipsec::esp::Refusal;
     match reason {

@@ -30,8 +30,8 @@ use crate::wake::Wake;
 const MAX_SLEEP: Duration = Duration::from_millis(1);
 const MAX_SLEEP_WITHOUT_WAKE: Duration = Duration::from_micros(50);
 
-/// A worker polls instead of sleeping if its next timer is due within this time: a sleep and its wake-up would take
-/// about as long.
+/// Time before the next timer within which a worker polls instead of sleeping: a sleep and its wake-up take about as
+/// long.
 const POLL_HORIZON: Duration = Duration::from_micros(20);
 
 /// Maximum time to poll for the response of the peer that was served last. Slower responses are not polled for.

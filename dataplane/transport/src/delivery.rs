@@ -97,8 +97,8 @@ impl Delivery {
         }
     }
 
-    /// Counts a run of segments that were sent once and are now cumulatively acknowledged, from its first to its last
-    /// segment. Has the same effect as [`add_segment`](Self::add_segment) for each segment in sequence order, which is
+    /// Counts a run of segments that were sent once and are now cumulatively acknowledged. `first` and `last` are its
+    /// ends. Has the same effect as [`add_segment`](Self::add_segment) for each segment in sequence order, which is
     /// also the order by time.
     #[inline]
     pub fn add_run(&mut self, first: Transmission, last: Transmission) {
@@ -234,8 +234,7 @@ mod tests {
         assert_eq!((d.needed_resent_at, d.is_measured()), (Some(Instant::from_millis(99)), false));
     }
 
-    // RFC 8985 §6.2 step 3: a segment that was sent once and ends below the highest segment that had arrived before
-    // shows reordering.
+    // RFC 8985 §6.2 step 3: a segment sent once shows reordering if it ends below RACK.fack at its arrival.
     #[test]
     fn reordering_shows_in_originals_below_what_arrived() {
         let mut d = delivery(None);

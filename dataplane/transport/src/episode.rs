@@ -21,8 +21,8 @@
 //! duplicate. Such an episode is undone only if timestamps or F-RTO prove it spurious.
 //!
 //! Before the first round-trip measurement, after a time-out of the first flight, the shortest round trip is unknown.
-//! D-SACKs are then proof only if each of them credits a range (A.4), and none is in the acknowledgement that first
-//! reports a retransmitted segment as received (A.1).
+//! D-SACKs are then proof under two conditions. Each of them credits a range (A.4). None of them is in the
+//! acknowledgement that first reports a retransmitted segment as received (A.1).
 //!
 //! An episode is stored in a `Box`, because a connection without losses has none. Memory is bounded by
 //! [`MAX_AWAITING_DSACK`].

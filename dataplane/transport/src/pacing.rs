@@ -1,7 +1,7 @@
 //! Pacing spreads the segments of a congestion window over a round trip instead of sending them at once. The rate is a
 //! little more than the window per round trip, in slow start twice the window. A burst lasts about a tenth of a
-//! millisecond, so a full queue drops few segments of a flow together. After a late timer, the flow sends the overdue
-//! data at once, at most the data of one round trip, because the queue has drained meanwhile.
+//! millisecond, so a full queue drops few segments of a flow together. After a late timer, the queue on the path has
+//! drained, so the flow sends the overdue data at once. The amount is at most that of one round trip.
 //!
 //! If many streams share the port and the path is short, bursts are longer: the short round trip repairs losses soon,
 //! and the worker serves each stream once per burst. If few streams share the port, a burst is at most an eighth of the
@@ -18,7 +18,7 @@ const SHORT_PATH_STEP: Nanos = Nanos::from_micros(200);
 const MIN_SEGMENTS: u64 = 10;
 /// Duration of a burst at the paced rate.
 const BURST_TIME: Nanos = Nanos::from_micros(100);
-/// Longest pause, other than a wait for the pacing timer, after which a flow keeps its schedule and so catches up.
+/// Longest pause after which a flow keeps its schedule and so catches up. Waits for the pacing timer are not pauses.
 /// After a longer pause, the schedule restarts at the current time.
 const MAX_IDLE_CREDIT: Nanos = Nanos::from_millis(1);
 /// Longest burst, bytes.
@@ -194,7 +194,7 @@ mod tests {
         );
     }
 
-    /// A flow whose timer is late sends the delayed data at once, at most that of a round trip.
+    /// A flow with a late timer sends the delayed data at once, at most the data of one round trip.
     #[test]
     fn late_timer_is_caught_up_by_at_most_a_round_trip() {
         let pace = Pace::new(100_000, 1000, SMOOTHED, false).unwrap(); // 12 MB/s

@@ -121,8 +121,8 @@ impl PmtuSearch {
     }
 
     /// Returns true if the path is known to carry the size in use, so that other connections may use that size. False
-    /// before the first result. Also false after a black hole, until a probe arrives or its size proves too big,
-    /// because the peer may only have been unreachable for a time.
+    /// before the first result. Also false after a black hole, until a probe gives a result: the peer may only have
+    /// been unreachable for a time.
     pub fn is_confirmed(&self) -> bool {
         self.confirmed
     }
@@ -229,8 +229,8 @@ impl PmtuSearch {
     }
 }
 
-/// Returns the smallest common size above `low` and at most `high`. Without one, returns the middle of that range if it
-/// is worth a probe.
+/// Returns the smallest common size above `low` and at most `high`. If there is none, returns the middle of the range,
+/// provided that the gap is worth a probe.
 fn next_size(low: u16, high: u16, headers: u16) -> Option<u16> {
     let mut common = COMMON_MTUS.iter().map(|mtu| mtu.saturating_sub(headers));
     // Probes contain whole 32-bit words, so a gain of less than 4 bytes does not count.

@@ -299,8 +299,8 @@ mod tests {
         assert_eq!(rack.track.rtt, 55 * MS);
     }
 
-    // RFC 8985 §6.2 step 1: the minimum is that of a time window, so a lasting increase of the round-trip time raises
-    // it.
+    // RFC 8985 §6.2 step 1: the minimum covers a time window. A lasting increase of the round-trip time therefore
+    // raises the minimum.
     #[test]
     fn min_rtt_expires_after_its_window() {
         let mut min = MinRtt::default();

@@ -34,7 +34,8 @@ impl fmt::Debug for SeqNumber {
 }
 
 /// A 64-bit sequence number whose upper half counts the wraps of the 32-bit space. Extended numbers do not wrap, so
-/// they compare with `<`. The count of wraps starts at 1, so that numbers below the initial one can be represented.
+/// they compare with `<`. The count of wraps starts at 1, so that numbers below the initial sequence number can be
+/// represented.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct ExtSeq(u64);
 

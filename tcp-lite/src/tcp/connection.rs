@@ -94,8 +94,9 @@ pub(super) struct KeepaliveProbes {
 }
 
 impl Connection {
-    /// Creates a connection in SYN-SENT (active open). `start` comes from an [`IsnGenerator`](super::IsnGenerator).
-    /// `mss` is the MSS of this interface: its MTU less the IP and the fixed TCP header (RFC 9293 §3.7.1).
+    /// Creates a connection in SYN-SENT (active open). `start`: the numbers that an
+    /// [`IsnGenerator`](super::IsnGenerator) returned. `mss` is the MSS of this interface: its MTU less the IP and the
+    /// fixed TCP header (RFC 9293 §3.7.1).
     pub fn connect(
         config: Arc<Config>,
         tuple: FourTuple,

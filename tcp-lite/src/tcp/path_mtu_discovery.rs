@@ -50,8 +50,8 @@ impl Connection {
         if self.send.outstanding.board.len_at(seq).is_some_and(|len| usize::from(len) <= payload) {
             return TooBigOutcome::BadSize;
         }
-        // RFC 5927 §7.2: the report is plausible if no longer segment was ever acknowledged, and proven if the reported
-        // segment is lost.
+        // RFC 5927 §7.2: the report is plausible if no segment longer than the reported size was ever acknowledged. The
+        // loss of the reported segment proves the report.
         let (longest, lost) = (self.send.longest_acked(), self.send.outstanding.board.is_lost(seq));
         if usize::from(longest) <= payload || lost {
             self.apply_path_mss(now, mss);

@@ -227,8 +227,7 @@ fn data_offset(byte: u8) -> usize {
 /// except the sequence number and PSH, which differ within a run of segments.
 ///
 /// The header stays in registers. If it were stored in memory, it would be loaded in pieces of another size.
-/// Store-to-load forwarding fails for such a load, which then waits for all earlier stores, those of the payload
-/// included.
+/// Store-to-load forwarding fails for such a load: it waits for all earlier stores, also those of the payload.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DataHeader {
     ports: u32,

@@ -245,8 +245,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Binds a region to a stream, or with `None` to all streams of its domain. Terminates other streams that have an
-    /// RDMA Read from the region in progress, because the Read could return data that the new stream's peer writes.
+    /// Binds a region to a stream, or with `None` to all streams of its domain. Terminates the other streams whose peer
+    /// has an RDMA Read from the region in progress: the Read could return data of the new stream's peer.
     fn bind_stag(&mut self, stag: Stag, stream: Option<StreamId>, ticket: Ticket, now: Instant) {
         let result = self.rebind(stag, stream, now);
         self.report_done(ticket, result);

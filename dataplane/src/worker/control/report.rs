@@ -402,8 +402,8 @@ impl<Io: PortIo> Env<Io> {
         detail: &dyn core::fmt::Display,
     ) {
         let Some((listener, progress)) = conn.accepted.get() else { return };
-        // The segment that completes the TCP handshake may already contain an MPA request that MPA refuses. The stream
-        // then still counts as unproven, although its source address is not forged.
+        // The segment that completes the TCP handshake may already contain an invalid MPA request. The stream then
+        // still counts as unproven, although its source address is not forged.
         let proven = progress == AcceptProgress::Starting || failure.is_mpa_startup();
         if conn.stage != Stage::Starting || !proven {
             return;

@@ -1,6 +1,6 @@
-//! Eviction by age when the table of streams or associations is full. Two kinds of candidates are queued: streams in
-//! TIME-WAIT, which are removed before 2 MSL have passed (RFC 9293 §3.6.1, MUST-13), and associations that are shutting
-//! down.
+//! Eviction by age when the table of streams or associations is full. The candidates are streams in TIME-WAIT and
+//! associations that are shutting down. An evicted stream has not stayed in TIME-WAIT for 2 MSL, as RFC 9293 §3.6.1
+//! (MUST-13) would require.
 
 use std::collections::VecDeque;
 

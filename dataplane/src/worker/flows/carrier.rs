@@ -149,8 +149,8 @@ pub(in crate::worker) struct Carrier<E: CarrierEndpoint> {
     min_strength: Strength,
     /// Time at which progress last confirmed the next hop, in [`ticks`].
     confirmed_at: u32,
-    /// Path capacity that this carrier last shared with the worker's other carriers or adopted from them, in the unit
-    /// of [`CarrierEndpoint::path_len`].
+    /// Path capacity last shared with or adopted from the worker's other carriers, in the unit of
+    /// [`CarrierEndpoint::path_len`].
     path_len: u16,
     /// Memory for copies of sent data, as last counted in the worker's budget.
     kept: KeptBytes,

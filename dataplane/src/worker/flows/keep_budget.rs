@@ -5,9 +5,9 @@
 //! Peers share the budget by the rule of the untagged buffers ([`ddp::grant_limit`]). A peer gets more only while the
 //! remainder is at least as large as its new total. The flows of a peer divide its share by the same rule.
 //! `ddp::BufferPool` reserves whole buffers before they are filled. Here each transmission has a limit, and its copies
-//! are counted afterwards. A flow at its limit sends no more data that must be copied until part of its copies is
-//! acknowledged. A flow without copies may always send one segment. The bound is therefore the budget plus one segment
-//! per flow.
+//! are counted afterwards. A flow at its limit sends no further data that must be copied. It resumes when a part of its
+//! copies is acknowledged. A flow without copies may always send one segment. The bound is therefore the budget plus
+//! one segment per flow.
 //!
 //! Copies made for other reasons (an FPDU cut by a segment boundary, data left outstanding by a closing session) are
 //! counted and not refused; the send window bounds them. Memory is counted in whole blocks

@@ -13,9 +13,9 @@
 //! association begins as starting, because every INIT is answered with a cookie.
 //!
 //! The source address of an unproven stream may be forged. The stream takes a listener's credit (one permission of the
-//! control thread to announce a stream) and a backlog entry like any other. It is evicted for a peer that has proven
-//! its address with a SYN cookie. Unproven streams do not count against a peer with a proven address. Forged SYNs
-//! therefore never exclude the true owner of an address.
+//! control thread to announce a stream) and a backlog entry like any other. An unproven stream is evicted if a peer
+//! with an address proven by a SYN cookie needs its place. Unproven streams do not count against a peer with a proven
+//! address. Forged SYNs therefore never exclude the true owner of an address.
 //!
 //! An SCTP association without a session counts as a stream of its peer until it is freed. The limit of streams per
 //! peer thus also bounds the peer's associations. An association that is shutting down is evicted for a new one of the
@@ -233,7 +233,7 @@ impl Listeners {
     }
 
     /// Returns true if a peer that was refused for `reason` can be admitted once it proves its address with a cookie.
-    /// The backlog then admits it, or an unproven stream or an association that is shutting down is evicted for it.
+    /// The backlog then has room, or an unproven stream or an association in shutdown is evicted to make room.
     pub(in crate::worker) fn can_evict_for(
         &self,
         id: ListenerId,

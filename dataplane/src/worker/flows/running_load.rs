@@ -1,9 +1,9 @@
 //! A load that the worker itself generates on a stream ([`crate::api::Load`]). A stream has at most one.
 //!
-//! Without a pace ([`Pace::Closed`]), a load posts in the turn in which one of its messages completes, if its depth and
-//! the stream allow. A load with a pace ([`Pace::Open`]) posts when a message is due; the worker polls [`PaceTimers`]
-//! once per turn. A load stops posting when its count is reached, it is stopped or a post is refused. The load ends
-//! when all posted messages are complete.
+//! A load without a pace ([`Pace::Closed`]) posts whenever one of its messages completes, if its depth and the stream
+//! allow. A load with a pace ([`Pace::Open`]) posts when a message is due; the worker polls [`PaceTimers`] once per
+//! turn. A load stops posting when its count is reached, it is stopped or a post is refused. The load ends when all
+//! posted messages are complete.
 //!
 //! Messages that complete with their acknowledgement, and RDMA Reads, carry [`Cookie::LOAD`]. Messages that complete
 //! with an untagged answer of the peer carry [`Cookie::STACK`].
@@ -255,8 +255,8 @@ impl RunningLoad {
         self.notice_pending || matches!(self.load.pace, Pace::Closed) || self.due_at <= now
     }
 
-    /// Returns the time at which to poll the load again, if only its pace delays it and it has no entry in
-    /// [`PaceTimers`] yet. A load at its depth limit is resumed by a completion instead.
+    /// Returns the time at which to poll the load again, if only the pace delays the next post and the load has no
+    /// entry in [`PaceTimers`] yet. A load at its depth limit is resumed by a completion instead.
     pub(in crate::worker) fn arm(&mut self, now: Instant) -> Option<Instant> {
         let waits = self.armed_at.is_none() && self.can_post() && !self.is_due(now);
         self.armed_at = if waits { Some(self.due_at) } else { self.armed_at };

@@ -10,7 +10,7 @@ use crate::io::PortIo;
 use crate::worker::Core;
 
 impl<Io: PortIo> Core<Io> {
-    /// Reports that a TCP connection has stalled or resumed, unless that was already reported.
+    /// Reports that a TCP connection has stalled or resumed, once per transition.
     #[cold]
     pub(in crate::worker) fn check_stream_progress(&mut self, slot: u32, now: Instant) {
         let Some(conn) = self.streams.get(slot) else { return };
@@ -20,7 +20,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Reports that the streams of an association have stalled or resumed, unless that was already reported.
+    /// Reports that the streams of an association have stalled or resumed, once per transition.
     #[cold]
     pub(in crate::worker) fn check_association_progress(
         &mut self,

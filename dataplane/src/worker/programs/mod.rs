@@ -139,8 +139,8 @@ impl Programs {
 }
 
 impl<Io: PortIo> Core<Io> {
-    /// Calls `serve` with each program. A program is out of the table meanwhile, because its operations borrow the rest
-    /// of the worker.
+    /// Calls `serve` with each program. Each program is taken out of the table during its call, because its operations
+    /// borrow the rest of the worker.
     fn for_each_program(&mut self, mut serve: impl FnMut(&mut Self, &mut Program)) {
         for index in 0..self.env.programs.programs.len() {
             let Some(mut program) = self.env.programs.take(index) else { continue };

@@ -10,7 +10,7 @@ use crate::worker::Core;
 
 /// Maximum number of QPs, and of bound windows, of a removed program that are removed per turn.
 const MAX_REMOVED: usize = 64;
-/// Maximum number of QPs per turn whose posted receives are searched for memory that is being removed.
+/// Maximum number of QPs per turn whose posted receives are searched for removed memory.
 const MAX_SEARCHED: usize = 64;
 
 /// A memory region that is being taken from the posted receives of its protection domain.

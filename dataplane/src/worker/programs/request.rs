@@ -15,7 +15,7 @@ use super::pair::PostedSend;
 use super::windows::Windows;
 use crate::memory::Memory;
 
-/// Cookie of all operations. It need not identify them, because they complete in order.
+/// Cookie of all operations. Operations need no identifier, because they complete in order.
 const COOKIE: Cookie = Cookie::user(0);
 
 /// RDMAP operations of a Read: one for each SGE, because a Read Request has only one sink (RFC 5040 §4.4).

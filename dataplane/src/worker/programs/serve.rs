@@ -61,8 +61,8 @@ impl<Io: PortIo> Core<Io> {
         busy
     }
 
-    /// Takes the receives that programs have posted. Called after a burst of frames is received and before it is
-    /// processed, so that a message sent after its receive was posted finds the receive.
+    /// Takes the receives that programs have posted. Called between the reception and the processing of a burst of
+    /// frames: a message in the burst finds each receive that was posted before the message was sent.
     #[inline]
     pub(in crate::worker) fn take_posted_receives(&mut self, now: Instant) {
         if !self.env.programs.is_empty() {

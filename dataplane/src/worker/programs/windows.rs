@@ -232,7 +232,8 @@ impl Windows {
         self.of_regions.contains_key(&region)
     }
 
-    /// Ends the binding of a window, and returns it. From here on this worker places no data through its STag.
+    /// Ends the binding of a window, and returns it. This worker then places no further data through the binding's
+    /// STag.
     fn unbind(&mut self, window: WindowId, tables: &mut Tables) -> Option<Binding> {
         let ended = self.windows.get_mut(&window)?.binding.take()?;
         // An error is impossible: the binding has put the STag into the table.

@@ -150,8 +150,8 @@ impl<Io: PortIo> Core<Io> {
         self.env.control.counters().drops.count(reason);
     }
 
-    /// Returns true if an unmatched packet is for the kernel: its interface is shared, this data plane does not use its
-    /// local port, and it was not looped back.
+    /// Returns true if an unmatched packet is for the kernel: its interface is shared, its local port is not used by
+    /// this data plane, and the packet was not looped back.
     pub(in crate::worker) fn is_for_host(&self, arrival: &Arrival<Io::Frame>) -> bool {
         let transport = if arrival.is_sctp() { Transport::Sctp } else { Transport::Tcp };
         let interface = usize::from(arrival.flow.interface);
@@ -216,8 +216,8 @@ impl<Io: PortIo> Core<Io> {
         match parsed {
             Ok(Icmp::Error(report)) if !self.quotes_our_flow(&report) => Recipient::Host,
             Ok(_) | Err(DropReason::Icmp) => Recipient::Worker,
-            // Not used by the worker: the error quotes another protocol, a later fragment or a source address that is
-            // not ours, or has an ignored code or an implausible MTU.
+            // The worker does not use this error. It quotes another protocol, a later fragment or a foreign source
+            // address, or its code is ignored, or its MTU is implausible.
             Err(_) => Recipient::Host,
         }
     }

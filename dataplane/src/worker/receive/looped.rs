@@ -1,6 +1,6 @@
-//! Frames that streams of this worker have sent to addresses of their own interface. They leave no port: the worker
-//! queues them in the port's loopback queue and receives them in a later turn. Both ends of a connection are streams of
-//! this worker. Checksums are neither computed nor verified, and IPsec policies do not apply.
+//! Frames that streams of this worker have sent to addresses of their own interface. These frames leave no port: the
+//! worker moves them to the port's loopback queue, and receives them from there in a later turn. Both ends of a
+//! connection are streams of this worker. Checksums are neither computed nor verified, and IPsec policies do not apply.
 
 use arrayvec::ArrayVec;
 use base::Instant;
@@ -13,8 +13,8 @@ use crate::worker::Core;
 use crate::worker::arrival::{Arrivals, Forwarding, Packet, Received, push_if_predicted};
 
 impl<Io: PortIo> Core<Io> {
-    /// Processes the frames that are in a port's loopback queue now. Frames that are looped back meanwhile wait for the
-    /// next turn. Returns true if there were any.
+    /// Processes the frames that are in a port's loopback queue now. Frames that are looped back during the call wait
+    /// for the next turn. Returns true if there were any.
     #[inline]
     pub(in crate::worker) fn receive_looped(&mut self, port: usize, now: Instant) -> bool {
         let count = self.env.ports.get(port).map_or(0, |slot| slot.io.looped());

@@ -24,8 +24,8 @@ const REPORT_THRESHOLD: u32 = 3;
 /// arrive between its own.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Counts the packets with partial checksums of one host: the host that sent the last such packet. A packet of another
-/// host restarts the count.
+/// Counts the packets with partial checksums of one host, the sender of the last such packet. A packet of another host
+/// restarts the count.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::worker) struct PartialChecksumMonitor(Option<PacketCount>);
 

@@ -77,8 +77,8 @@ impl<Io: PortIo> Core<Io> {
         self.report_done(ticket, result);
     }
 
-    /// Aborts the half-open streams of a listener, and its associations that have not had a session, for peers that
-    /// `is_selected` selects.
+    /// Aborts handshakes at a listener with the peers that `is_selected` selects: half-open streams, and associations
+    /// that have not had a session.
     pub(in crate::worker) fn abort_handshakes(
         &mut self,
         listener: ListenerId,

@@ -83,8 +83,8 @@ impl<Io: PortIo> Core<Io> {
         counted
     }
 
-    /// Queues an association for eviction once it is shutting down without a session. If it still awaited its first
-    /// session, it leaves its listener's backlog and counts as idle.
+    /// Queues an association for eviction once it is shutting down without a session. An association that still awaited
+    /// its first session leaves its listener's backlog and counts as idle.
     pub(super) fn check_evictable(&mut self, slot: u32) {
         let Some(association) = self.associations.get_mut(slot) else { return };
         let is_evictable = association.is_evictable();

@@ -51,9 +51,9 @@ impl PacketOrigin {
 
 impl<Io: PortIo> Core<Io> {
     /// Appends a demultiplexed packet to the arrivals, or forwards it to the worker that owns its association. The
-    /// owner depends only on the ports and the local address, so that a peer with several addresses reaches its
-    /// association from each of them. A device may steer by the same rule
-    /// ([`RssTable::sctp_rules`](crate::port::RssTable::sctp_rules)), but its hash is not used here.
+    /// ports and the local address alone determine the owner. A peer thus reaches its association from each of its
+    /// addresses. A device may steer by the same rule ([`RssTable::sctp_rules`](crate::port::RssTable::sctp_rules)),
+    /// but its hash is not used here.
     pub(in crate::worker) fn classify_sctp(
         &mut self,
         port: usize,

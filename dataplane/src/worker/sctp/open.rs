@@ -83,9 +83,10 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// Opens a stream over SCTP. The stream becomes a session of an existing association to the peer, if that has the
-    /// same configuration and room, or else of a new association. An existing association may end before the peer
-    /// answers, because the peer is closing it or has failed. The stream is then opened over another association.
+    /// Opens a stream over SCTP. The stream becomes a session of an existing association to the peer with the same
+    /// configuration and room. If there is none, the worker opens a new association. An existing association may end
+    /// before the peer answers, because the peer is closing it or has failed. The stream is then opened over another
+    /// association.
     pub(in crate::worker) fn connect_over_sctp(
         &mut self,
         connect: Connect,

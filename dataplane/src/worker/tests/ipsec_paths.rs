@@ -36,8 +36,8 @@ fn add_out(net: &mut Net, n: u32) {
     change_sa(net, 0, SaChange::Add(outbound));
 }
 
-// An IKE daemon should add a new SA before it deletes the old one. If it deletes the old one first, no data are lost
-// either.
+// An IKE daemon should add a new SA before it deletes the old one. If the daemon deletes the old SA first, no data are
+// lost either.
 #[test]
 fn frames_wait_for_the_next_sa_for_a_bounded_time() {
     let mut net = net(PLAIN, |_| {});

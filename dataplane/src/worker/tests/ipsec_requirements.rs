@@ -239,8 +239,8 @@ fn idle_stream_survives_a_missing_sa() {
     }
 }
 
-/// Workers apply a change at different times. A worker that has applied the change forwards frames in clear to a worker
-/// that has not, and receives frames to seal from that worker.
+/// Workers apply a change at different times. The worker with the new policies forwards frames in clear to the other
+/// worker, and receives frames to seal from it.
 #[test]
 fn policy_change_on_one_worker_leaks_nothing_in_clear() {
     for over_sctp in [false, true] {

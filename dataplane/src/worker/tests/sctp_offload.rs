@@ -1,5 +1,5 @@
-//! SCTP checksums by the device (RFC 9260 §6.8). The worker requests them where the device can compute them, and trusts
-//! its verdict where it verifies them. Software computes and verifies all others.
+//! SCTP checksums by the device (RFC 9260 §6.8). The worker requests checksums that the device can compute, and trusts
+//! the device's verdict on checksums that the device verifies. Software computes and verifies all others.
 
 use std::net::SocketAddr;
 

@@ -192,7 +192,8 @@ fn last_segment_of_a_turn_is_offered_at_once() {
     let streams: Vec<_> = (0..3).map(|_| net.open(0, 0, 1, (v4(2), PORT).into()).0).collect();
     net.run_until_idle();
     take_offers(&mut net, 0);
-    // First one stream has data to send, then all of them. Frames are offered once, with the last stream's segment.
+    // First one stream has data to send, then every stream has. Frames are offered once, with the last stream's
+    // segment.
     net.hosts[0].send(streams[0], &[1; 64]);
     net.turn();
     assert_eq!(take_offers(&mut net, 0), [1]);

@@ -177,7 +177,8 @@ impl<Io: PortIo> Env<Io> {
         }
     }
 
-    /// Transmits the segments of a carrier. Does not requeue it: it is still queued, or the caller requeues it.
+    /// Transmits the segments of a carrier. Does not requeue the carrier, which is still queued or is requeued by the
+    /// caller.
     pub(in crate::worker) fn transmit_carrier<E: CarrierEndpoint>(
         &mut self,
         slot: u32,

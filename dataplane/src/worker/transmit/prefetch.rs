@@ -8,8 +8,8 @@ use crate::worker::flows::streams::Streams;
 
 /// Longest usual chain of pointers from a stream's slot to memory that is touched when the stream is served.
 const MAX_STEPS: u32 = 4;
-/// Number of streams at the head of a queue that are prefetched before the first stream is served: the first stream,
-/// and one more for each of the [`MAX_STEPS`] pointers.
+/// Number of streams at the head of a queue that are prefetched before the first is served: one for each pointer of a
+/// chain ([`MAX_STEPS`]), plus one.
 const PREFETCH_STREAMS: usize = MAX_STEPS as usize + 1;
 /// Maximum number of streams for which nothing is prefetched, because their state stays in the second-level cache.
 pub(in crate::worker) const PREFETCH_THRESHOLD: usize = 256;
@@ -31,8 +31,8 @@ impl Streams {
         }
     }
 
-    /// Prefetches the streams that follow the first of a queue. The prefetch of each stream is one pointer further
-    /// along its chain than that of the stream behind it. Call it before the first stream is served.
+    /// Prefetches the streams that follow the first of a queue. Each stream is prefetched one pointer further along its
+    /// chain than the stream behind it. Call it before the first stream is served.
     #[inline]
     pub(in crate::worker) fn prefetch_next(&self, queue: &VecDeque<u32>) {
         if self.len() > PREFETCH_THRESHOLD {

@@ -80,7 +80,7 @@ pub struct LostSegment {
     pub bytes: u64,
     /// Transmission time.
     pub sent_at: Instant,
-    /// Bytes in flight when it was sent, including its transmit run; `None` if the run is no longer recorded.
+    /// Bytes in flight when the segment was sent, including its transmit run; `None` if the run is no longer recorded.
     pub in_flight: Option<u64>,
 }
 

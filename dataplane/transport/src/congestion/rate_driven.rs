@@ -36,7 +36,7 @@ enum Phase {
     Cycle(usize),
 }
 
-/// The state is boxed, because the other controllers take eight bytes per stream.
+/// The state is boxed, so that the type takes eight bytes per stream like the other controllers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RateDriven(Box<State>);
 

@@ -149,7 +149,7 @@ impl Receiver {
         }
     }
 
-    /// Returns true if the sink has refused an FPDU whose bytes were taken, so that the peer does not retransmit them.
+    /// Returns true if the sink has refused an FPDU after TCP took its bytes. The peer does not retransmit these bytes.
     /// The caller calls [`retry`](Self::retry) when the sink may have room.
     pub fn is_blocked(&self) -> bool {
         self.blocked
@@ -307,8 +307,8 @@ impl Receiver {
         }
     }
 
-    /// Returns the budget, in bytes, for FPDUs beyond gaps that are verified and not handed up: they are invalid, or
-    /// the sink refuses them. Above the budget, segments are refused, and a fault ends the stream.
+    /// Returns the budget, in bytes, for the verification of FPDUs beyond gaps that are not handed up, because they are
+    /// invalid or the sink refuses them. Above the budget, segments are refused, and a fault ends the stream.
     fn verify_budget(&self) -> u32 {
         self.checks.max_fpdu.saturating_mul(u32::from(self.max_tries.max(1)))
     }

@@ -32,8 +32,8 @@ pub(super) fn frame(
     write_with_markers(framing, crc, fpdu, outgoing, source, out);
 }
 
-/// Returns the markers if all of them are in the payload and a one-pass copy can insert them. This holds for nearly all
-/// FPDUs that fill a segment.
+/// Returns the markers of an FPDU that a one-pass copy can insert, all of them in the payload; otherwise `None`. This
+/// holds for nearly all FPDUs that fill a segment.
 #[inline]
 fn markers_in_payload(framing: Framing, fpdu: u64, outgoing: &Outgoing) -> Option<Inserts> {
     const _: () =

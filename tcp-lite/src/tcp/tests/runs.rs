@@ -1,5 +1,5 @@
-//! Runs: consecutive segments of new data that are sent with one set of checks. Tests the reasons that end a run, and
-//! that the result equals that of single segments. A property in `channel` tests this for arbitrary transfers.
+//! Runs: consecutive segments of new data that are sent with one set of checks. Tests each reason that ends a run, and
+//! that runs send the same segments as single sends. A property in `channel` tests this for arbitrary transfers.
 
 use super::script::{Script, config, config_with, established};
 use super::upper::Batch;

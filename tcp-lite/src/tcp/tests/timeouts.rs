@@ -54,8 +54,8 @@ fn resent_segment_gives_no_rtt_sample() {
     );
 }
 
-// RFC 7323 §4.1, §4.3: a duplicate does not update TS.Recent, so the acknowledgement with D-SACK that answers it echoes
-// an old timestamp. The acknowledgement ends the backoff (RFC 6298 §5), because no data was lost.
+// RFC 7323 §4.1, §4.3: a duplicate does not update TS.Recent. The acknowledgement with D-SACK therefore echoes an old
+// timestamp. The acknowledgement ends the backoff (RFC 6298 §5), because no data was lost.
 #[test]
 fn ack_with_d_sack_gives_no_rtt_sample() {
     let script = timestamped(

@@ -33,7 +33,7 @@ fn a_probe_that_repaired_a_loss_reduces_the_window() {
 }
 
 // RFC 6937 §3, RFC 6582 §3.2 (3): a reduction ends with the window at ssthresh. A recovery without SACK may end with
-// little in flight; the window is then at most that amount plus one segment.
+// little in flight. The window is then at most one segment more than the bytes in flight.
 #[test]
 fn end_of_recovery_without_sack_allows_no_burst() {
     let left = |before: Phase, sack: bool| {

@@ -159,8 +159,8 @@ fn wrong_crc_beyond_a_gap_exhausts_verify_budget() {
     assert_eq!((bench.handed_up(&good), error_code(&bench)), (vec![0, 1], None));
 }
 
-/// RFC 5044 §4.2, §4.3: invalid markers point to an FPDU that ends before the marker, to before the stream, or further
-/// back than an FPDU reaches. Beyond a gap they are ignored. In order they are error 3.
+/// RFC 5044 §4.2, §4.3: a marker is invalid if it points to an FPDU that ends before the marker, to a position before
+/// the stream, or further back than the longest FPDU. Beyond a gap they are ignored. In order they are error 3.
 #[test]
 fn marker_outside_its_fpdu_does_not_locate_it() {
     // From its fifth byte on, the second FPDU looks like another whole FPDU with a valid CRC.

@@ -1,4 +1,5 @@
-"""Tests the calls with endless responses: followed events, and a capture. scripts/api-test runs it in schemathesis's environment.
+"""Tests the calls with endless responses: events with follow=true, and a capture. scripts/api-test runs this script in the
+environment of schemathesis.
 
 usage: streams.py DESCRIPTION SOCKET PEER-SOCKET
 """

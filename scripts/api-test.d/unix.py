@@ -1,5 +1,5 @@
-"""Hooks of schemathesis: requests go to the appliance's Unix socket. Calls that never return and paths outside of the test's
-directory are changed."""
+"""Hooks of schemathesis: requests go to the appliance's Unix socket. Calls that would never
+return, and paths outside of the test's directory, are replaced."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""Peers and links that do not answer: messages, their time, and time-outs of commands."""
+"""Peers and links that do not answer: messages, the time until they appear, and time-outs of commands."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Standard streams of ddpctl: input that it reads itself, for users who may not name files, and readers that close."""
+"""Standard streams of ddpctl: input that ddpctl reads itself, for users who may not name files; pipes whose reader has closed."""
 
 import os
 import shutil

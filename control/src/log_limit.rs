@@ -1,8 +1,9 @@
-//! The rate limit of the log. Peers and local programs can cause log lines, peers at any rate.
+//! The rate limit of the log. Peers and local programs can cause log lines; a peer can do so at any rate.
 //!
 //! The limit is a layer of the log's subscriber, so log statements need no code for it. Each call site (a `tracing`
-//! callsite) writes at most [`LINES_PER_SECOND`]. Excess lines are counted. Once a second one line reports their number
-//! and the call site with most of them. Events and counters are not limited and carry the same information.
+//! callsite) writes at most [`LINES_PER_SECOND`]. Excess lines are counted. Once a second, one line reports the
+//! number of excess lines and the call site with the most. Events and counters are not limited and contain the same
+//! information.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

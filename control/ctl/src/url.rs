@@ -119,7 +119,7 @@ impl Peer {
         scheme.unwrap_or(&SCHEMES[0]).prefix
     }
 
-    /// Returns the peer's addresses. This host resolves names.
+    /// Returns the peer's addresses. A name is resolved by this host, not by the appliance.
     pub fn resolve(&self) -> std::io::Result<Vec<SocketAddr>> {
         self.host.lookup(self.port)
     }

@@ -1,8 +1,8 @@
 //! The addresses of a peer in an active open: addresses that remain to be tried, and the failures of earlier addresses.
 //!
 //! Addresses are tried in sequence. Each address except the last has an equal share of the remaining time, at most 5 s.
-//! Parallel attempts 250 ms apart (RFC 8305) are not used: if the peer's region admits one stream at a time, they would
-//! block each other.
+//! Parallel attempts 250 ms apart (RFC 8305) are not used, because they would block each other if the peer's region
+//! admits one stream at a time.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

@@ -68,9 +68,9 @@ impl Links {
         lost
     }
 
-    /// Polls a port. Binds it again if its interface was recreated. Makes the workers announce its addresses if it
-    /// was bound again, its MAC address changed, or its link came up, because neighbours may have outdated entries.
-    /// Returns true if the port's streams must end.
+    /// Polls a port. Binds the port again if its Linux interface was recreated. If the port was bound again, its MAC
+    /// address changed, or its link came up, the workers announce its addresses, because neighbours may have outdated
+    /// entries. Returns true if the port's streams must end.
     fn poll_port(&mut self, env: &mut Env, port_index: usize, now: Instant) -> bool {
         let view = &env.context.ports[port_index];
         let mut seen = view.port.view();

@@ -35,7 +35,7 @@ pub enum LoadTask {
     Fill(Fill),
     /// Creates this many bytes of zeroed memory, writable by peers, locked in memory if possible.
     Scratch(u64),
-    /// Creates this many bytes of memory to send, whose contents do not change.
+    /// Creates this many bytes of memory from which data is sent. The contents do not change.
     Source(u64),
     /// Writes memory to a file.
     Save {

@@ -50,7 +50,7 @@ pub(super) enum Continuation {
         name: String,
         answer: Option<Responder>,
     },
-    /// A stream's regions are bound to it: it can be accepted.
+    /// The regions of a stream are bound, so the stream can be accepted.
     Bound {
         stream: StreamId,
     },

@@ -21,7 +21,7 @@ use ddp::StreamId;
 
 use crate::files::FileId;
 
-/// Maximum wait of a confirmation without progress of the file writer. Its stream then fails.
+/// Maximum time for which a confirmation waits while the file writer makes no progress. Then the stream fails.
 pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum total wait of a confirmation.
 pub(super) const MAX_WAIT: Duration = Duration::from_secs(600);

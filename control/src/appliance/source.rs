@@ -1,9 +1,9 @@
-//! Sources of a put: a regular file (sparse or not), a pipe, or the client's input. They are read in pieces.
+//! Sources of a put: a regular file (sparse or not), a pipe, or the client's input. A source is read in pieces.
 //!
-//! The loader thread reads a regular file at offsets. The job fails if the file becomes shorter while it is read, or is
-//! longer after its last piece. A file with a wrong length, as in `/proc` and `/sys`, is read like a pipe. A pipe or
-//! the client's input is read in order, each piece by a separate thread, because a read may block indefinitely. That
-//! thread ends with the job.
+//! The loader thread reads a regular file at offsets. The job fails if the file becomes shorter while it is read, or if
+//! bytes follow after the last piece. A file whose metadata state a wrong length, as in `/proc` and `/sys`, is read
+//! like a pipe. A pipe or the client's input is read in order, each piece by a separate thread, because a read may
+//! block indefinitely. That thread ends with the job.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, FileTypeExt};

@@ -136,7 +136,7 @@ fn shared_addresses(
 /// The kernel's addresses; for IPv6 with interface and prefix length.
 type KernelAddresses = BTreeMap<IpAddr, Option<(String, u8)>>;
 
-/// Returns the kernel's own addresses. Needs no privilege.
+/// Returns the addresses that are assigned in the kernel. Needs no privilege.
 fn kernel_addresses(host: &Host) -> Result<KernelAddresses, Unknown> {
     let mut all = BTreeMap::new();
     let trie = host.text("/proc/net/fib_trie")?;

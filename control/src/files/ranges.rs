@@ -1,7 +1,8 @@
 //! A bounded set of dirty byte ranges.
 
 /// Maximum number of separate ranges. Beyond it, the two ranges with the smallest gap are merged. The bytes of the gap
-/// are written without need. This is harmless: the region always has the intended contents of the file.
+/// are then written although they have not changed. This is harmless, because the region always has the intended
+/// contents of the file.
 pub(super) const MAX_RANGES: usize = 1024;
 
 /// Sorted ranges `start..end` that neither overlap nor touch.

@@ -12,7 +12,7 @@ use landlock::{
 
 use crate::dpdk_runtime;
 
-/// Newest version of Landlock whose rights are restricted. Rights that the running kernel does not support are omitted.
+/// Landlock version that defines the restricted access rights. Rights that the running kernel lacks are omitted.
 const NEWEST_ABI: ABI = ABI::V7;
 
 /// Version of Landlock in force; 0 if the kernel has none.
@@ -104,7 +104,7 @@ pub(super) fn restrict(configs: &[Config]) -> Result<LandlockVersion, String> {
         }
     }
     for (path, may) in granted_paths(configs) {
-        // A missing path needs no rule: opening it fails later, and its user reports the error.
+        // A missing path needs no rule: the code that opens the path later reports the error.
         let Ok(fd) = PathFd::new(&path) else { continue };
         let mut access = may.access();
         if !path.is_dir() {

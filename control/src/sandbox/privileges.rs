@@ -1,5 +1,5 @@
-//! Drops the capabilities that the configuration does not need from the calling thread. Its new threads inherit the
-//! rest.
+//! Drops the capabilities that the configuration does not need from the calling thread. Threads that the calling
+//! thread starts inherit the remaining capabilities.
 
 use std::path::Path;
 

@@ -60,7 +60,7 @@ pub struct Server {
     path: PathBuf,
     listener: OwnedFd,
     objects: HashMap<String, Object>,
-    /// Objects with new records whose programs have not been woken yet.
+    /// Names of the objects whose rings have new records of which the programs are not yet notified.
     unsignalled: HashSet<String>,
     connections: BTreeMap<u64, Connection>,
     next: u64,

@@ -1,7 +1,8 @@
 //! Wake-ups of an attached program: a pair of connected sockets, one for each side. A wake-up is a message of 8 bytes.
 //!
 //! An eventfd is unsuitable: both sides would share one file description and its flags. A program that clears
-//! `O_NONBLOCK` and fills the counter would block the control thread. Socket calls take `MSG_DONTWAIT` each.
+//! `O_NONBLOCK` and fills the counter would block the control thread. A call on a socket is nonblocking with
+//! `MSG_DONTWAIT`, which the other side cannot change.
 
 use std::io;
 use std::os::fd::OwnedFd;

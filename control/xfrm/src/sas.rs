@@ -101,8 +101,8 @@ pub(crate) struct Sas {
     /// The outbound SA selected for sending, by protection.
     selected: HashMap<u16, SaId>,
     /// Ended SAs that have reserved sequence numbers, with the last reserved number. The numbers are needed if a daemon
-    /// moves an SA: it deletes the SA and adds it again with sequence numbers that it has read earlier. The daemon may
-    /// remove the policies first.
+    /// moves an SA: the daemon deletes the SA and adds it again with sequence numbers that the daemon has read earlier.
+    /// The daemon may remove the policies first.
     removed: VecDeque<(SaFingerprint, u64)>,
     pub(crate) ages: AgeCounter,
     /// True if an outbound SA needs another dump before it is used. The SA is known only from an update, which does not

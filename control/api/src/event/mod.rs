@@ -89,7 +89,7 @@ impl Ring {
 }
 
 impl EventKind {
-    /// Returns the severity, which follows from the kind; for `job_finished` and some others also from a member.
+    /// Returns the severity. It follows from the kind, and for some kinds (such as `job_finished`) also from a member.
     pub fn severity(&self) -> Severity {
         match self {
             EventKind::StreamError { .. }

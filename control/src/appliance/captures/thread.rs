@@ -47,7 +47,7 @@ impl Capture {
     fn run(mut self) {
         self.send_chunk(0);
         loop {
-            // The readers are checked before `take`, so that frames written before their end are still taken.
+            // The readers are checked before `take`, so that frames written before the readers' end are taken.
             let over = self.readers.iter().all(Reader::is_finished);
             let taken = self.take();
             self.send_chunk(0);

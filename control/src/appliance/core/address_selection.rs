@@ -14,7 +14,7 @@ use crate::appliance::addresses::{Addresses, Candidate};
 use crate::appliance::env::Context;
 use crate::appliance::links::Links;
 
-/// Refuses a request with too many addresses, with port 0, or in which no address can be that of another host.
+/// Refuses a request with too many addresses, with port 0, or without any address that another host can have.
 pub(super) fn check_addresses(spec: &ConnectSpec) -> Result<(), ApiError> {
     let number = spec.addresses().count();
     if number > ConnectSpec::MAX_ADDRESSES {

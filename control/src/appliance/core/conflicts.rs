@@ -48,8 +48,8 @@ impl Core {
         let address = address.to_string();
         self.env.log.push(EventKind::AddressConflict { interface, address, other });
     }
-    /// Adds a note about a host whose packets lack checksums, because the host leaves them to a device that does not
-    /// compute them. The first report also adds an event.
+    /// Adds a note about a host whose packets lack checksums, because the host leaves checksums to a device that
+    /// computes none. The first report also adds an event.
     pub(super) fn on_unfinished_checksums(
         &mut self,
         PortId(at): PortId,

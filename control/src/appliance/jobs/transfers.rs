@@ -179,7 +179,7 @@ impl Transfers {
     }
 
     /// Handles the loader's result for a put: the open source with the memory for its slots (see
-    /// [`puts`](super::puts)), or an error. Then the stream is used or opened.
+    /// [`puts`](super::puts)), or an error. Then the job uses its stream, or opens one.
     pub(super) fn on_staged(
         &mut self,
         id: u64,

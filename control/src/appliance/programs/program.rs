@@ -52,7 +52,7 @@ pub(super) struct Program {
 }
 
 pub(super) enum State {
-    /// The workers are adding the program. Then the hello, call `request`, is answered.
+    /// The workers are adding the program. The program's first call, hello (`request`), is answered afterwards.
     Attaching {
         request: u32,
         welcome: Box<Welcome>,

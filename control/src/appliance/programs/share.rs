@@ -12,8 +12,8 @@ use super::refusal;
 use crate::appliance::budget::{Budget, Charge, ChargeKind};
 use crate::waker::Waker;
 
-/// A program's use of its memory limits. A session's thread adds to it. The drop of the last handle to the memory
-/// subtracts from it.
+/// Amount of its memory limits that a program uses. A session's thread adds the memory that it allocates. The drop of
+/// the last handle to the memory subtracts the memory.
 #[derive(Debug)]
 pub(super) struct Share {
     max_bytes: u64,
@@ -95,8 +95,8 @@ impl Drop for Taken {
     }
 }
 
-/// The charge of a memory region, dropped with its memory on any thread, possibly a worker. Its drop returns the memory
-/// to the limits, and then notifies the control thread.
+/// The charge of a memory region, dropped with its memory on any thread, possibly a worker. The drop subtracts the
+/// memory from the program's [`Share`], and then notifies the control thread.
 #[derive(Debug)]
 pub(super) struct RegionCharge {
     // Dropped first, so that the limits allow the memory again when the control thread is notified.

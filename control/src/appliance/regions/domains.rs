@@ -65,7 +65,7 @@ impl Domains {
 struct MergedDomains(HashMap<PdId, PdId>);
 
 impl MergedDomains {
-    /// Returns the domain that replaces `pd`. Shortens the path to it.
+    /// Returns the domain that replaces `pd`. Shortens the chain of replacements that leads there.
     fn find(&mut self, pd: PdId) -> PdId {
         let mut root = pd;
         while let Some(&next) = self.0.get(&root) {

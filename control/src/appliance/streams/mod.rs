@@ -555,7 +555,7 @@ impl Streams {
         self.counting.on_association_closed(id, stats);
     }
 
-    /// Returns the time at which the next settling time, or wait for a cause, ends. `None` if there is neither.
+    /// Returns the earliest end of a settling time or of a wait for a cause. `None` if there is neither.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let settled = self.settling.front().map(|(at, ..)| *at);
         [settled, self.refused.next_deadline()].into_iter().flatten().min()

@@ -14,7 +14,8 @@ pub enum SpanOutcome {
     Part(core::ops::Range<u64>),
 }
 
-/// Receive side of the upper layer. TCP passes a byte again only if it was refused and the peer has retransmitted it.
+/// Receive side of the upper layer. TCP passes a byte again only if the upper layer refused the byte and the peer has
+/// retransmitted it.
 pub trait SpanSink {
     /// Takes the bytes at stream offsets `offset..offset + bytes.len()`, none of which was taken before. `in_order` is
     /// true if everything before `offset` has been taken.

@@ -32,7 +32,7 @@ pub(super) enum KeyPurpose {
 }
 
 impl KeyPurpose {
-    /// Returns the label that enters the derivation, distinct for each purpose.
+    /// Returns the purpose's label, an input of the key derivation.
     fn label(self) -> u8 {
         match self {
             KeyPurpose::Flows => b'f',

@@ -213,8 +213,8 @@ impl Network {
         self.interface(flow.interface.into()).has_address(flow.remote.ip())
     }
 
-    /// Returns true if no packet of a flow can pass with less than `min_strength` ([`Guard::guarantees`]). Returns
-    /// false if IPsec is not configured, otherwise true for a loopback flow. For SCTP in UDP, `udp` has the UDP ports
+    /// Returns true if no packet of a flow can pass with less than `min_strength` ([`Guard::guarantees`]). Always false
+    /// if IPsec is not configured; otherwise always true for a loopback flow. For SCTP in UDP, `udp` has the UDP ports
     /// of the flow.
     pub(super) fn ensures_strength(
         &mut self,

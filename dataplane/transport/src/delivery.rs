@@ -79,7 +79,8 @@ impl Delivery {
         }
     }
 
-    /// Counts a whole segment that has arrived and was not SACKed before. `retransmitted`: it was sent more than once.
+    /// Counts a whole segment that has arrived and was not SACKed before. `retransmitted`: the segment was sent more
+    /// than once.
     pub fn add_segment(&mut self, sent: Transmission, retransmitted: bool, ack_kind: AckKind) {
         if !retransmitted {
             match ack_kind {

@@ -132,7 +132,7 @@ impl RetransmitBuffer {
         self.push_run(number, bytes.len());
     }
 
-    /// Keeps `len` bytes under `number`, which must be unused. `write` fills them; they are initially zero.
+    /// Keeps `len` bytes under `number`, which must be unused. `write` receives them, all zero, and fills them.
     pub fn keep_with(&mut self, number: u64, len: usize, write: impl FnOnce(&mut [u8])) {
         let block = &mut self.block_with_room(len).bytes;
         let at = block.len();

@@ -1,6 +1,6 @@
 //! Tail loss probes (RFC 8985 §7): one segment that elicits overdue acknowledgements. At most one probe is outstanding.
 //!
-//! Not included: the timer, and the choice of the segment to send, which are the protocols'.
+//! Not included: the timer, and the choice of the segment to send. Each protocol provides both.
 
 use base::Nanos;
 

@@ -17,7 +17,7 @@ pub enum Event {
         private_data: Vec<u8>,
         /// Form and revision of the request. The first draft's form carries no private data in either direction.
         revision: Revision,
-        /// Enhanced data of the request, if any: IRD, ORD and the side that sends first (RFC 6581 §9).
+        /// Enhanced data of the request, if any: IRD, ORD and ready-to-receive messages (RFC 6581 §9).
         enhanced: Option<EnhancedRepr>,
     },
     /// The stream is in Full Operation.

@@ -28,9 +28,9 @@ impl Revision {
         }
     }
 
-    /// Returns true for both forms of revision 0. With them the receiver accepts two values of a marker's FPDUPTR,
-    /// because the first draft can be read in two ways: FPDUPTR is the number of bytes from the FPDU's length field to
-    /// the marker, or from another marker directly before that field.
+    /// Returns true for both forms of revision 0. In these forms, the receiver accepts two values of a marker's
+    /// FPDUPTR, because the first draft permits two readings. FPDUPTR counts the bytes to the marker either from the
+    /// FPDU's length field or from another marker directly before that field.
     pub fn is_zero(self) -> bool {
         self.number() == 0
     }
@@ -95,7 +95,7 @@ pub struct Config {
     /// True if this end requests CRCs (bit C). False takes effect only if the peer's bit is clear, too (RFC 5044 §4.4).
     pub crc: bool,
     /// Time-out of the start-up, from the establishment of the TCP connection to the last start-up frame. For a
-    /// responder in the peer-to-peer model it includes the ready-to-receive message.
+    /// responder in the peer-to-peer model, the time-out includes the ready-to-receive message.
     pub startup_timeout: Duration,
     /// Largest FPDU to receive, in bytes with markers, at least 1024. One FPDU of this size can always be held.
     pub max_fpdu: u32,

@@ -60,7 +60,8 @@ pub struct Limits {
     /// with forged addresses (RFC 4987 §3.3).
     pub syn_ack_retries: u32,
     /// Maximum time for which the peer's window may stay closed while data waits and the peer answers probes. `None`:
-    /// no limit, as RFC 9293 §3.8.6.1 MUST-37 requires. A limit frees memory (RFC 6429 §4).
+    /// no limit, as RFC 9293 §3.8.6.1 MUST-37 requires. With a limit, the memory of such a connection is freed (RFC
+    /// 6429 §4).
     pub zero_window: Option<Duration>,
     /// Time in TIME-WAIT, twice the MSL (RFC 9293 §3.6.1).
     pub time_wait: Duration,

@@ -53,7 +53,7 @@ const OPTIONS_MASK: u32 = 0x3f;
 #[derive(Clone)]
 pub struct SynCookies {
     secret: [u8; 16],
-    /// Source of the timestamp offset, which depends on the four-tuple only: it is the same with and without a cookie.
+    /// Source of timestamp offsets. An offset depends on the four-tuple only, so it is equal with and without a cookie.
     isn_generator: IsnGenerator,
     /// Cached keys: the last even period and the last odd period used, each with its number.
     keys: [Cell<Option<(u64, SipHasher13)>>; 2],

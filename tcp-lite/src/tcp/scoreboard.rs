@@ -174,7 +174,7 @@ impl Scoreboard {
         record.is_some_and(|r| r.marks & (LOST | SACKED) == LOST)
     }
 
-    /// Returns true if a segment with less data than the oldest segment, sent after it, was SACKed.
+    /// Returns true if a segment that was sent after the oldest segment, and is shorter, was SACKed.
     pub(crate) fn has_shorter_arrived(&self) -> bool {
         let Some(head) = self.records.front() else { return false };
         self.records.iter().any(|r| r.has_mark(SACKED) && r.len > 0 && r.len < head.len)

@@ -1,4 +1,5 @@
-//! Pauses streams whose events the control thread has not read ([`crate::worker::link::event_queue`]).
+//! Pauses streams that have used up their event credit, and resumes them when the control thread has read enough events
+//! ([`crate::worker::link::event_queue`]).
 
 use crate::io::PortIo;
 use crate::worker::flows::conn::Stream;

@@ -102,7 +102,7 @@ fn histogram() -> Histogram<u64> {
 
 impl RunningLoad {
     /// Creates a load that begins now. `memory` is the source region of writes, and `offset` is the window's offset in
-    /// it, in bytes. `seed` starts the generator of random offsets.
+    /// `memory`, in bytes. `seed` starts the generator of random offsets.
     pub(in crate::worker) fn new(
         ticket: Ticket,
         load: Load,

@@ -17,8 +17,8 @@ const MAX_REPORTS: u32 = 32;
 /// others.
 const MAX_REPORTS_PER_KIND: u32 = 8;
 const PERIOD: Duration = Duration::from_secs(1);
-/// Maximum number of pairs of listener and failure that are counted separately. Beyond it, failures of new pairs are
-/// counted without the listener.
+/// Maximum number of pairs of listener and failure that are counted separately. Beyond this number, failures of new
+/// pairs are counted without the listener.
 const MAX_COUNTS: usize = 4096;
 
 #[derive(Debug, Default)]

@@ -1,5 +1,5 @@
-//! The transmit side of a worker's port. If IPsec is configured, frames are held in clear until the streams of the turn
-//! were served. Frames of all senders are thus sealed by the same code.
+//! The transmit side of a worker's port. If IPsec is configured, frames are held unencrypted until the turn has served
+//! its streams. The frames of all senders are then sealed by the same code.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;

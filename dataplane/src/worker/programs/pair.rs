@@ -40,9 +40,9 @@ pub(super) struct QueuePair {
     pub(super) is_late: bool,
     pub(super) sends: SendQueue,
     pub(super) receives: ReceiveQueue,
-    /// Status of the oldest Read or atomic when it is flushed, if the peer's Terminate quotes its request.
+    /// Status with which the oldest Read or atomic is flushed, if the peer's Terminate quotes its request.
     pub(super) refused_request: Option<Status>,
-    /// Status of the oldest receive when it is flushed, if the error of the stream is about its message.
+    /// Status with which the oldest receive is flushed, if the stream's error concerns the message for it.
     pub(super) refused_receive: Option<Status>,
 }
 
@@ -220,8 +220,8 @@ impl QueuePair {
         self.complete_sends(completions)
     }
 
-    /// Adds a post: its RDMAP operations are posted to the stream, or it was performed or has failed. Returns the
-    /// number of posts completed without an error.
+    /// Adds a post. Either its RDMAP operations were posted to the stream, or it was performed or has failed without
+    /// any. Returns the number of posts completed without an error.
     pub(super) fn push_send(
         &mut self,
         posted: PostedSend,
@@ -232,7 +232,7 @@ impl QueuePair {
         self.complete_sends(completions)
     }
 
-    /// Ends the newest post, which binds a type 1 window, if it has this number. Returns the number of posts completed
+    /// Ends the newest post, the bind of a type 1 window, if it has this number. Returns the number of posts completed
     /// without an error; `None` for another number.
     pub(super) fn finish_bind(
         &mut self,

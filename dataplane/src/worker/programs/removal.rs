@@ -46,7 +46,7 @@ impl<Io: PortIo> Core<Io> {
         program.pairs.is_empty() && is_unbound
     }
 
-    /// Continues to take removed memory from posted receives. Returns true if there was any.
+    /// Continues to take removed memory from posted receives. Returns true if there was work.
     pub(super) fn continue_revocations(&mut self) -> bool {
         let Some(mut revocation) = self.env.programs.revocations.pop_front() else { return false };
         let mut searched = 0;

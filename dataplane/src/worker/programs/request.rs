@@ -30,8 +30,9 @@ pub(super) struct Regions<'a> {
     pub(super) stags: &'a StagTable<Memory>,
     pub(super) pd: PdId,
     pub(super) stream: StreamId,
-    /// Windows of the program: an SGE with the STag of a window is refused. If `None`, an SGE is refused if its STag is
-    /// bound to a stream, as the STag of a type 2 window is. The STag of a type 1 window is then not refused.
+    /// Windows of the program: an SGE with the STag of a window is refused. If `None` (the receives of an SRQ), an SGE
+    /// is refused only if its STag is bound to a stream, as a type 2 window's is. A type 1 window's STag is then not
+    /// refused.
     pub(super) windows: Option<&'a Windows>,
 }
 

@@ -226,7 +226,7 @@ impl<Io: PortIo> Core<Io> {
 
 impl<Io: PortIo> Env<Io> {
     /// Posts the receives of the RQ to the stream, once it has a ULP. Receives are not charged to the budget of
-    /// doorbells and sends, because a waiting receive could be missing when its message arrives.
+    /// doorbells and sends, because a message could arrive before its receive is taken from the ring.
     fn take_receives(
         &mut self,
         pair: &mut QueuePair,

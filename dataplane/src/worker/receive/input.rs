@@ -136,7 +136,7 @@ impl<Io: PortIo> Core<Io> {
         matched
     }
 
-    /// Returns true if the next turn has input. Frames that this call receives are kept for that turn.
+    /// Returns true if the next turn has input. Frames that this call receives are kept for the next turn.
     pub(in crate::worker) fn has_input(&mut self, now: Instant) -> bool {
         self.env.control.has_commands()
             || self.mesh.has_messages()
@@ -259,8 +259,7 @@ impl<Io: PortIo> Core<Io> {
         let packet = match demux(frame.bytes(), port, L4Check::Good, self.env.network.interfaces())
         {
             Ok(packet) => packet,
-            // The cheap path in a flood: unless a port is shared with the kernel, a refused frame only increments a
-            // counter.
+            // Fast path in a flood: unless a port is shared with the kernel, a refused frame only increments a counter.
             Err(reason) if self.env.host.is_empty() && reason != DropReason::L4Checksum => {
                 return self.env.control.counters().drops.count(reason);
             }
@@ -346,7 +345,7 @@ impl<Io: PortIo> Core<Io> {
         });
     }
 
-    /// Passes a fragment to reassembly. When the packet is complete, it passes through the stages.
+    /// Passes a fragment to reassembly. A complete packet passes through the same stages as a frame.
     fn classify_fragment(
         &mut self,
         port: usize,

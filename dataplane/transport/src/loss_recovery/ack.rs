@@ -255,7 +255,7 @@ impl LossRecovery {
 
     /// Sets the congestion window in recovery and during a reduction, and returns [`Growth::None`]. Otherwise returns
     /// whether the controller may raise the window. `before`: the phase before this acknowledgement. `lost`: segments
-    /// newly found lost because of it.
+    /// newly found lost because of this acknowledgement.
     pub fn adjust_window(
         &mut self,
         state: &FlightState,

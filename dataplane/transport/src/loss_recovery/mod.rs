@@ -183,7 +183,7 @@ impl LossRecovery {
     }
 
     /// Records an unanswered transmission: counts a consecutive time-out and doubles the retransmission time-out.
-    /// `on_timeout` includes this step; the owner calls it for other timers.
+    /// `on_timeout` includes this step. The owner calls this method for other timers.
     pub fn on_unanswered(&mut self) {
         self.rtt.on_unanswered();
     }

@@ -194,8 +194,8 @@ impl Receiver {
     /// Returns the window to advertise: bytes beyond the in-order offset that can be taken now (RFC 5041 appendix A).
     ///
     /// Without markers all bytes beyond a gap may have to be held, so the window is the hold capacity. With markers few
-    /// are held: the window is unlimited until half of the capacity is in use. The window is never below the larger of
-    /// `max_fpdu` and 64 KiB.
+    /// bytes are held: the window is unlimited until half of the capacity is in use. The window is never below the
+    /// larger of `max_fpdu` and 64 KiB.
     pub fn room(&self) -> u64 {
         if self.failed {
             return u64::MAX;

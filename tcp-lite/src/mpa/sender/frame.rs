@@ -74,8 +74,8 @@ fn write_with_markers(
 }
 
 /// Writes an FPDU in one pass. CRC and sum do not read written bytes back. Such a read would wait until earlier stores
-/// have reached the cache, and would fetch each line of a buffer that another core wrote last. With `markers`, all in
-/// the payload, there is no pad.
+/// have reached the cache, and would fetch each line of a buffer that another core wrote last. With `markers`, which
+/// are all in the payload, the FPDU has no pad.
 #[inline(never)]
 fn write_one_pass(
     outgoing: &Outgoing,

@@ -2,8 +2,8 @@
 
 use core::fmt;
 
-/// Layer, error type and code of an error, as a Terminate carries them (RFC 5040 §4.8). Layer 0 is RDMAP, layer 1
-/// DDP (RFC 5041 §7.2), layer 2 the LLP (RFC 5044 §8, RFC 6581 §8). Displayed in hexadecimal, such as `1/1/00`.
+/// Layer, error type and code of an error, as in a Terminate (RFC 5040 §4.8). Layer 0 is RDMAP, layer 1 DDP (RFC 5041
+/// §7.2), layer 2 the LLP (RFC 5044 §8, RFC 6581 §8). Displayed in hexadecimal, such as `1/1/00`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ErrorNumbers {
     /// Layer, 0 to 15.

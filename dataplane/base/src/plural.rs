@@ -15,8 +15,8 @@ pub fn counted_are<N: Display + PartialEq + From<u8>>(number: N, noun: &str) -> 
     format!("{} {verb}", counted(number, noun))
 }
 
-/// Returns a time in seconds, rounded to hundredths: `3 s`, `0.25 s`. For a `--timeout`, of which a client sends the
-/// remaining time: rounding hides the few milliseconds that have passed.
+/// Returns a time in seconds, rounded to hundredths: `3 s`, `0.25 s`. A client sends the remaining time of its
+/// `--timeout`. Rounding hides the few milliseconds that have passed.
 pub fn seconds(time: Duration) -> String {
     let hundredths = (time.as_millis() + 5) / 10;
     let (whole, part) = (hundredths / 100, hundredths % 100);

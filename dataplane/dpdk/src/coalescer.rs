@@ -44,6 +44,7 @@ pub(crate) struct Coalescer {
     empty_bursts: u32,
 }
 
+/// Packet to be offered to the driver: a large packet or a single frame.
 #[derive(Clone, Copy)]
 struct Offer {
     /// Number of merged frames; 1 for a single frame.

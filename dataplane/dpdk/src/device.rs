@@ -177,8 +177,8 @@ impl Device {
     fn idle_fds(&self, config: &DeviceConfig) -> Vec<Option<RawFd>> {
         let queues = config.queues;
         let new = match config.idle {
-            // `Vhost` has the descriptors of a vhost-user frontend, which change with it. `RxQueue` sets up a receive
-            // interrupt itself.
+            // `Vhost` has the descriptors of a vhost-user port, because they change with each frontend. `RxQueue` sets
+            // up a receive interrupt itself.
             IdleFd::None | IdleFd::VhostKick | IdleFd::RxInterrupt => {
                 return vec![None; queues as usize];
             }
@@ -202,7 +202,7 @@ pub(crate) fn sockets_by_queue(mut new: Vec<(RawFd, u64)>, queues: u16) -> Vec<O
     if new.len() != usize::from(queues) {
         return vec![None; usize::from(queues)];
     }
-    // The driver opens them in the order of queues, and inode numbers ascend.
+    // The driver opens the sockets in the order of the queues, and the kernel assigns ascending inode numbers.
     new.sort_unstable_by_key(|&(_, inode)| inode);
     new.into_iter().map(|(fd, _)| Some(fd)).collect()
 }
@@ -275,7 +275,7 @@ pub(crate) fn configure(
     if config.set_mtu {
         // SAFETY: the port is ours and configured.
         let code = unsafe { sys::ddpd_port_set_mtu(port, config.mtu) };
-        // Some drivers lack the call. The configuration contained the MTU already.
+        // Some drivers do not support the call. They received the MTU with the configuration above.
         if code != 0 && code != -ENOTSUP {
             return Err(Error::new(format!("device {name} refuses MTU {}", config.mtu), code));
         }
@@ -308,12 +308,12 @@ impl StartedDevice {
         self.handle.sctp_rules()
     }
 
-    /// Returns the present state of the link.
+    /// Returns the current state of the link.
     pub fn link(&self) -> LinkState {
         self.handle.link()
     }
 
-    /// Returns the present counters of the device.
+    /// Returns the current counters of the device.
     pub fn stats(&self) -> Result<DeviceStats, Error> {
         let mut stats = sys::ddpd_port_stats::default();
         // SAFETY: the port is ours and valid; the function writes only the structure.

@@ -24,8 +24,8 @@ use crate::pool::Pool;
 pub struct EalConfig {
     /// Kind of memory for pools and rings: hugepages or ordinary memory.
     pub hugepages: Hugepages,
-    /// MiB for all pools and rings together. With ordinary memory, this is a limit. With hugepages, DPDK allocates more
-    /// when needed.
+    /// Memory of all pools and rings together, in MiB. With ordinary memory, this is a limit. With hugepages, DPDK
+    /// allocates more when needed.
     pub memory_mib: u32,
     /// Addresses of the usable PCI devices, such as `0000:01:00.0`, each optionally followed by a comma and its
     /// driver's arguments. If empty, the PCI bus is not scanned.

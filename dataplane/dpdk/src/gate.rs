@@ -1,6 +1,6 @@
-//! Excludes polls of queues while a driver changes its state: while a memif device is restarted or the memory shared
-//! with its peer is unmapped, and while an `af_packet` device is recreated. Each poll of such a queue passes a
-//! [`Gate`].
+//! Prevents polls of a device's queues while its driver changes the device's state: the restart of a memif device, the
+//! unmapping of the memory shared with its peer, and the recreation of an `af_packet` device. Each poll of such a queue
+//! passes a [`Gate`].
 //!
 //! A memif client reconnects by a restart. Other devices are not restarted. The client gets [5 s](MAX_LINK_DOWN_CHECKS)
 //! to establish a connection, because the server may be starting. An earlier restart could close the connection before

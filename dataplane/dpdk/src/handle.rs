@@ -63,6 +63,7 @@ pub(crate) struct Handle {
 
 /// Mechanism that prevents workers from polling queues while the driver changes the device's state.
 enum Guard {
+    /// For all other devices. Polls are always allowed.
     Open,
     /// For a device whose driver works in the interrupt thread, or that can be recreated. The gate records whether the
     /// device is started.
@@ -239,8 +240,7 @@ impl Handle {
         if self.on_interrupt_thread { interrupts::run(change) } else { change() }
     }
 
-    /// Polls a queue, unless the device is stopped or has no frontend at present. The argument of `burst` is DPDK's
-    /// port number.
+    /// Polls a queue, unless the device is stopped or has no frontend. The argument of `burst` is DPDK's port number.
     #[inline]
     pub(crate) fn poll(&self, queue: u16, burst: impl FnOnce(u16) -> u16) -> usize {
         let burst = || burst(self.port());

@@ -1,6 +1,6 @@
 //! Pools of packet buffers.
 //!
-//! A pool must outlive its buffers, also buffers that have left the port: a buffer sent through a ring belongs to the
+//! A pool must outlive its buffers, also buffers that have left the port. A buffer sent through a ring belongs to the
 //! receiver, perhaps long after the sending port has closed. So a dropped pool is retired. [`Eal::sweep`] frees it when
 //! all its buffers have returned.
 

@@ -15,8 +15,8 @@ use crate::rx_interrupt::RxInterrupt;
 use crate::types::{LargePacket, Segmentation};
 
 /// Maximum number of frames in a burst for which [`SHORT_FRAME_LEN`] bytes are prefetched from the default start of the
-/// data. To read a frame's actual start, the core would have to wait for the cache line of its `rte_mbuf`, and a burst
-/// of so few frames leaves no other work to do meanwhile.
+/// data. The actual start of a frame is in its `rte_mbuf`, for whose cache line the core would have to wait. A burst of
+/// so few frames leaves no other work to do meanwhile.
 const SMALL_BURST: usize = 2;
 /// Length of a frame with a short message, bytes.
 const SHORT_FRAME_LEN: usize = 192;

@@ -3,7 +3,8 @@
 //! A frontend provides a descriptor per queue. After sending, it writes to the descriptor ("kicks") if notifications
 //! are enabled. The descriptors are closed when the frontend disconnects, and may be replaced at any time. So each
 //! queue keeps a separate epoll descriptor while the device is open, which contains a duplicate of the frontend's
-//! descriptor. The duplicate could be of any kind and is never read, so it is watched edge-triggered.
+//! descriptor. The duplicate is never read, because the frontend chooses its kind. It therefore stays readable, and is
+//! watched edge-triggered.
 //!
 //! DPDK frees a frontend in its vhost thread, even if another thread is requesting notifications:
 //! `rte_eth_dev_rx_intr_enable` would then access freed memory. In addition, `net_vhost` of DPDK 22.11 waits for bursts
@@ -146,8 +147,8 @@ impl Vhost {
         let changes = self.changes.load(Ordering::Acquire);
         if kick.changes_seen != changes {
             // SAFETY: the lock keeps the frontend valid. DPDK may close the descriptor after it has reported a change.
-            // If the number was reused by then, the duplicate refers to another file. It can only cause spurious
-            // wake-ups, until the worker sees the change.
+            // If another file has the descriptor number by then, the duplicate refers to this file. It can only cause
+            // spurious wake-ups, until the worker sees the change.
             let fd = frontend.and_then(|frontend| unsafe { duplicate(frontend.id, queue) });
             kick.replace(&queue_state.epoll, fd, changes);
         }

@@ -154,8 +154,8 @@ impl fmt::Display for LocalPorts {
     }
 }
 
-/// IP header fields of TCP and SCTP packets (RFC 9293 §3.9.1.9 MUST-48, §3.9.2 MUST-49). ECN is left out: it belongs to
-/// the transport.
+/// IP header fields of TCP and SCTP packets (RFC 9293 §3.9.1.9 MUST-48, §3.9.2 MUST-49). The ECN field is not included:
+/// the transport sets it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IpFields {
     /// Differentiated services codepoint, 0 to 63 (RFC 2474 §3). `None` is the interface's value, 0 if that has

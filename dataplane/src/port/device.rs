@@ -1,5 +1,5 @@
-//! The Linux interface under a port. The host's administrator, a container runtime or a reloaded driver may delete,
-//! recreate or rename the interface while the port is open, or change its address, MTU and state.
+//! The Linux interface under a port. While the port is open, the host's administrator, a container runtime or a
+//! reloaded driver may delete, recreate or rename the interface, or change its address, MTU and state.
 //!
 //! [`Port::view`] compares the interface of the configured name with the interface that the port is bound to. After the
 //! interface was recreated, an `af_packet` port can be [bound again](Port::rebind). An `af_xdp` or `tap` port stays
@@ -58,7 +58,7 @@ pub(super) struct Binding {
     was_missing: AtomicBool,
     /// The port's link-layer address in the low 48 bits.
     mac: AtomicU64,
-    /// True if the port uses the interface's current link-layer address, false if its own is fixed.
+    /// True if the port's link-layer address follows the interface's; false if it is configured, or of a TAP port.
     follows_mac: bool,
 }
 

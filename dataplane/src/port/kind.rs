@@ -353,8 +353,8 @@ pub(super) fn device_config(
     }
 }
 
-/// Adds messages for the operator about the open port to `statements`: an interface that is down, or virtio queue pairs
-/// that a vhost-user frontend must enable.
+/// Adds messages for the operator about the open port to `statements`. They report an interface that is down, or the
+/// number of virtio queue pairs that a vhost-user frontend must enable.
 pub(super) fn add_statements(config: &PortConfig, statements: &mut Vec<String>) {
     if let PortKind::AfPacket { device } | PortKind::AfXdp { device, .. } = &config.kind
         && dpdk::interface(device).is_some_and(|interface| !interface.up)

@@ -63,7 +63,8 @@ pub struct PortConfig {
     pub checksum: ChecksumMode,
     /// TCP segmentation: by the device or a vhost-user frontend if it supports this, or by the worker.
     pub segmentation: SegmentationMode,
-    /// Link-layer address. `None`: the device's address, or a random locally administered one if the device has none.
+    /// Link-layer address. `None`: the device's address, or a random locally administered address if the device has
+    /// none. TAP and vhost-user ports then always have a random address.
     pub mac: Option<[u8; 6]>,
     /// Number of RX queues, and of TX queues: one of each for each worker that uses the port, 1 to 16.
     pub queues: u16,
@@ -164,6 +165,7 @@ pub struct PortFactory {
     memif_sockets: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
+/// The second end of a ring pair, created with the first and not opened yet.
 #[derive(Debug)]
 struct UnjoinedEnd {
     device: Device,
@@ -184,7 +186,7 @@ pub struct Port {
     /// True if the port claims its Linux interface for exclusive use. The port renews the claim when it is bound to the
     /// interface again.
     has_claim: bool,
-    /// The present claim. `None` if the port claims no interface, or if a renewal has failed.
+    /// The current claim. `None` if the port claims no interface, or if a renewal has failed.
     claim: Mutex<Option<Claim>>,
 }
 
@@ -200,8 +202,8 @@ impl PortFactory {
     }
 
     /// Opens a port: creates the device, its pool and its queues, and starts the device. Blocks for up to a second if
-    /// an AF_XDP socket is unavailable, because the kernel releases the queues of a closed socket, or of a killed
-    /// process, with a delay.
+    /// an AF_XDP socket is unavailable: the kernel releases the queues of a closed socket or a killed process with a
+    /// delay.
     pub fn open(&self, config: &PortConfig) -> Result<Port, PortError> {
         for _ in 0..20 {
             match self.try_open(config) {
@@ -361,7 +363,7 @@ impl Port {
         std::mem::take(&mut self.queues)
     }
 
-    /// Returns the present link state. A memif or vhost-user port is up while a peer is connected. A ring is up while
+    /// Returns the current link state. A memif or vhost-user port is up while a peer is connected. A ring is up while
     /// both ends are open. For a Linux interface, see [`view`](Self::view).
     pub fn link(&self) -> LinkState {
         self.view().link
@@ -514,7 +516,7 @@ impl PortConfig {
 
 fn checksums(config: &PortConfig, device: &DeviceInfo, statements: &mut Vec<String>) -> Checksums {
     use ChecksumSite::{Device, Skipped, Software};
-    // net_vhost reports the features that the present frontend negotiated. The next frontend may not support them.
+    // net_vhost reports the features that the current frontend has negotiated. The next frontend may not support them.
     let lasts = !matches!(config.kind, PortKind::VhostUser { .. });
     let site = |can| if can && lasts { Device } else { Software };
     match config.checksum {
@@ -557,8 +559,8 @@ fn choose_segmenter(
     let wanted = config.segmentation == SegmentationMode::Offload
         && config.checksum == ChecksumMode::Offload;
     match config.kind {
-        // When the port opens, no features are negotiated yet. The driver does not report the frontend's features
-        // either.
+        // No features are negotiated yet when the port opens, and the driver does not report the frontend's features.
+        // Each queue reads them when a frontend connects.
         PortKind::VhostUser { .. } => {
             (wanted && device.tx.multi_segments).then_some(Segmenter::Frontend)
         }

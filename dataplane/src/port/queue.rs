@@ -132,7 +132,7 @@ impl PortQueue {
                 let mut arrived = RxBatch::new();
                 self.rx.burst(&mut arrived);
                 for frame in arrived {
-                    // The outcome is ignored here: the link's own counters include it.
+                    // The fate is ignored here, because the link counts it.
                     let _: link::Fate = link.push(now, LinkFrame(frame));
                 }
                 while !out.is_full() {

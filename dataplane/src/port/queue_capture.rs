@@ -5,6 +5,7 @@ use dpdk::Mbuf;
 use super::shared::SharedQueueState;
 use crate::capture::{Direction, Fate, Tap};
 
+/// A tap, and the number of pending frames that it has recorded.
 pub(super) struct QueueCapture {
     tap: Box<Tap>,
     /// Number of pending frames, from the front, that have been recorded.

@@ -48,7 +48,7 @@ impl SharedQueueState {
         }
     }
 
-    /// Publishes the present counters. Called by the worker.
+    /// Publishes the counters. Called by the worker.
     pub(super) fn store_counters(
         &self,
         queue: &QueueCounters,
@@ -114,7 +114,8 @@ fn queue_counters_from(values: [u64; QUEUE_COUNTERS]) -> QueueCounters {
     }
 }
 
-// A new counter must be added to both conversions, at the same position. The compiler reports a missing field.
+// A new counter must be added to `*_values` and `*_counters_from` at the same position. The compiler reports a missing
+// field.
 
 fn link_values(c: &link::Counters) -> [u64; LINK_COUNTERS] {
     let &link::Counters {

@@ -10,9 +10,9 @@
 //! contains it is created. The pages of a view are present, and locked if `RLIMIT_MEMLOCK` allows it. The program can
 //! still free pages (`MADV_REMOVE`). A worker's next access to such a page takes a page fault and reads zeros.
 //!
-//! The memory of a view is stable (`RegionMemory::is_stable`): sent bytes are not copied for retransmission, because
-//! verbs forbid a program to change a posted source before its completion. If the program changes the source,
-//! retransmissions differ from the first transmission. Only the stream of the post is affected.
+//! The memory of a view is stable (`RegionMemory::is_stable`): sent bytes are not copied for retransmission. Verbs
+//! forbid a program to change a posted source before its completion. If the program changes the source, retransmissions
+//! differ from the first transmission. Only the stream of the post is affected.
 
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -57,7 +57,7 @@ pub(super) struct Mapping {
     hold: Hold,
 }
 
-/// Resources of a mapping, released after it is unmapped.
+/// Resources that a mapping holds, released after the mapping is unmapped.
 enum Hold {
     /// No resource: the mapping is empty, or does not count against the bound of mappings.
     Nothing,
@@ -313,8 +313,8 @@ impl Mapping {
         dpdk::prefetch::read(ahead, len);
     }
 
-    /// Returns start and length of the range to prefetch after a copy of `len` bytes at `at`: `len` bytes, at most
-    /// [`MAX_PREFETCH`] and not past the end of the mapping.
+    /// Returns start and length of the range to prefetch after a copy of `len` bytes at `at`. The length is `len`, at
+    /// most [`MAX_PREFETCH`], and the range does not pass the end of the mapping.
     fn prefetch_range(&self, at: usize, len: usize) -> (*const u8, usize) {
         let from = (at + len.max(PREFETCH_DISTANCE)).min(self.len);
         (self.start.as_ptr().wrapping_add(from), len.min(self.len - from).min(MAX_PREFETCH))

@@ -6,9 +6,9 @@
 //! memory. A worker's next access to a hole takes a page fault and reads zeros. [`Memory::statements`] lists requested
 //! properties that are missing.
 //!
-//! The mapping never grows, shrinks or moves. Pages are populated and freed piece by piece, and large memory is freed
-//! on a dedicated thread, so that the rest of the process is not blocked. Small memory is a slot in a shared mapping,
-//! and the number of mappings is bounded ([`Maps`]).
+//! The mapping never grows, shrinks or moves. Pages are populated and freed piece by piece, so that calls of the kernel
+//! do not block the rest of the process. Large memory is freed on a dedicated thread. Small memory is a slot in a
+//! shared mapping, and the number of mappings is bounded ([`Maps`]).
 //!
 //! Peers, local programs and other workers may access the same bytes at the same time. So no references into a mapping
 //! exist except to atomics. All other access is by copies through raw pointers, after a check of both bounds.
@@ -247,8 +247,8 @@ impl Memory {
     /// false, the preparation ends.
     ///
     /// # Errors
-    /// The memory is not available, `maps` is at its bound, the file cannot be read, or `go_on` returned false
-    /// ([`MemoryError::Cancelled`]).
+    /// The length is refused, the memory is not available, `maps` is at its bound, the file cannot be read or is longer
+    /// than the region, or `go_on` returned false ([`MemoryError::Cancelled`]).
     pub fn prepare(
         config: &MemoryConfig,
         maps: &Maps,
@@ -467,15 +467,15 @@ const MIN_GATHER_LEN: usize = 8192;
 const MAX_GATHER_LEN: usize = 9216;
 
 impl Memory {
-    /// Writes `pieces`, at most [`MAX_GATHER_LEN`] bytes in total, in one copy. Not inlined, so that other paths
-    /// do not reserve its stack buffer.
+    /// Writes `pieces` in one copy if they have at most [`MAX_GATHER_LEN`] bytes in total, otherwise in several. Not
+    /// inlined, so that other paths do not reserve its stack buffer.
     #[inline(never)]
     fn write_gathered<'a>(&self, offset: u64, pieces: impl Iterator<Item = &'a [u8]>) {
         let mut whole = ArrayVec::<u8, MAX_GATHER_LEN>::new();
         let mut at = offset;
         for piece in pieces {
             if whole.try_extend_from_slice(piece).is_err() {
-                // `pieces` may have more bytes than the `len` that selected this path.
+                // `pieces` may have more bytes than the `len` by which the caller selected this path.
                 self.write(at, &whole);
                 at += whole.len() as u64;
                 whole.clear();
@@ -497,7 +497,7 @@ impl fmt::Debug for Memory {
     }
 }
 
-/// A new mapping of a region, and how it was created.
+/// A new mapping of a region, with its memfd and the state of its pages.
 struct Mapped {
     mapping: Mapping,
     /// The memfd of `Shared` memory.

@@ -1,5 +1,6 @@
-//! The completion ring of a shared region. Local programs map it and read from it which data was delivered into the
-//! region. `docs/shared-memory.md` specifies the layout to the byte; keep this file and that page in agreement.
+//! The completion ring of a shared region. Local programs map the ring and learn from its records which data was
+//! delivered into the region. `docs/shared-memory.md` specifies the layout to the byte; keep this file and that page in
+//! agreement.
 //!
 //! ```text
 //!   0        64       128                                   256

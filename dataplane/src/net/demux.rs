@@ -359,8 +359,8 @@ fn parse_ipv6(
         return Err(DropReason::IpHeader);
     }
     let (source, destination) = (packet.src_addr(), packet.dst_addr());
-    // A packet from one of our addresses is spoofed, unless it is a neighbour advertisement: another host that also
-    // uses the address defends it (RFC 4862 §5.4.4).
+    // Another host sends from our address legitimately only if it also uses the address and defends it by a neighbour
+    // advertisement (RFC 4862 §5.4.4).
     let spoofed = origin != Origin::Loopback
         && interface.has_address(source.into())
         && !is_advertisement(packet.next_header(), &frame[at + 40..]);

@@ -1,6 +1,6 @@
-//! Header prediction for successive frames of one flow. If a frame's headers equal those of the previous frame, except
-//! for the fields that vary per packet, the previous parse result is also valid for this frame. Then only the length
-//! and IPv4's header checksum are checked.
+//! Header prediction for successive frames of one flow. The headers of a frame are compared with those of the previous
+//! frame, except for the fields that vary per packet. If they are equal, the previous parse result is also valid for
+//! this frame. Then only the length and IPv4's header checksum are checked.
 //!
 //! ```text
 //!  | Ethernet 14, or 18 with a tag | IPv4 20 or IPv6 40 | ports 4 | rest of the segment ...
@@ -61,10 +61,10 @@ const fn clear_bytes(mask: &mut Mask, at: usize, len: usize) {
 
 static MASKS: [[Mask; 2]; 2] = [[ipv4_mask(14), ipv4_mask(18)], [ipv6_mask(14), ipv6_mask(18)]];
 
-/// Returns the range of the TCP segment or SCTP packet in `frame` if its headers equal the headers of `last`, except
-/// for the fields that vary per packet. The frame then belongs to the same interface and flow. `last` is the previous
-/// frame, or a reassembled packet with its Ethernet and IP headers; `start` is the offset of its segment or SCTP
-/// packet. Returns `None` if the frame must be parsed in full. The parse returns the drop reason of an invalid frame.
+/// Returns the range of the TCP segment or SCTP packet in `frame` if its headers equal the headers of `last` (see
+/// above). The frame then belongs to the same interface and flow. `last` is the previous frame, or a reassembled packet
+/// with its Ethernet and IP headers; `start` is the offset of its segment or SCTP packet. Returns `None` if the frame
+/// must be parsed in full. The parse returns the drop reason of an invalid frame.
 pub fn predicted_segment(frame: &[u8], last: &[u8], start: usize) -> Option<Range<usize>> {
     let (frame_head, last_head) = (frame.first_chunk::<WINDOW>()?, last.first_chunk::<WINDOW>()?);
     let tagged = last_head[12..14] == [0x81, 0];

@@ -286,8 +286,8 @@ const QUOTED_V4: usize = 548;
 /// Maximum number of quoted bytes over IPv6, so that the packet has at most 1280 bytes (RFC 4443 §2.4).
 const QUOTED_V6: usize = 1232;
 
-/// Appends to `out` a frame with a packet-too-big report for the host's kernel, the sender of the IP packet `packet`
-/// (RFC 1191 §4, RFC 4443 §3.2). `mtu` is the path MTU in bytes. The report's source is `remote`, the destination of
+/// Appends to `out` a frame with a packet-too-big report to the host's kernel, which sent the IP packet `packet` (RFC
+/// 1191 §4, RFC 4443 §3.2). `mtu` is the path MTU in bytes. The report's source is `remote`, the destination of
 /// `packet`.
 pub fn write_packet_too_big(
     interface: &Interface,

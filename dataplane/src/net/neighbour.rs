@@ -15,19 +15,20 @@
 //! entry reachable. Probing also begins when a packet announces another link-layer address, when a stream's segments
 //! are probably lost, or when the link may have changed.
 //!
-//! Every host on the link can forge announcements and answers. They create no entry and change no known link-layer
-//! address. Instead the known address is probed at once, and the neighbour is resolved again if there is no answer. So
-//! an IP address that moves to another host is unreachable for a few seconds, and a forged ARP reply cannot displace a
-//! host that answers.
+//! Every host on the link can forge announcements and answers. Announcements and answers create no entry and change no
+//! known link-layer address. Instead the known address is probed at once, and the neighbour is resolved again if there
+//! is no answer. So a forged ARP reply cannot displace a host that answers. An IP address that moves to another host is
+//! unreachable for a few seconds.
 //!
-//! A failed entry stays until it is evicted. After one second it is treated like an absent one and can be resolved
-//! again. The cache does not queue packets: streams are polled for segments only once the next hop is known. The cache
-//! performs no I/O: [`NeighbourCache::resolve`] and [`NeighbourCache::poll`] return the solicitations to send.
+//! A failed entry stays until it is evicted. After one second it is treated like an absent entry: the address can be
+//! resolved again. The cache does not queue packets: streams are polled for segments only once the next hop is known.
+//! The cache performs no I/O: [`NeighbourCache::resolve`] and [`NeighbourCache::poll`] return the solicitations to
+//! send.
 //!
 //! The number of entries is bounded. No new address is resolved while a quarter of the capacity is incomplete. At most
-//! half of the entries are *unsolicited*: created by a neighbour's solicitation of our address, and not used to send a
-//! packet since. A new unsolicited entry evicts only unsolicited entries, and the neighbours of streams are pinned. So
-//! a flood does not evict neighbours in use.
+//! half of the capacity is used by *unsolicited* entries: entries that a neighbour's solicitation of our address has
+//! created, and that no packet has used since. A new unsolicited entry evicts only unsolicited entries, and the
+//! neighbours of streams are pinned. So a flood does not evict neighbours in use.
 
 use std::hash::BuildHasher;
 use std::net::IpAddr;

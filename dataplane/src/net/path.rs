@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!  | Ethernet 14 | VLAN 4, if any | IPv4 20 or IPv6 40 | TCP segment ...
-//!                                 ^ l3                 ^ header.len()
+//!                                 ^ l2_len()           ^ header_len()
 //! ```
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -437,8 +437,8 @@ pub struct IpHeader {
     pub hop_limit: u8,
 }
 
-/// Appends an Ethernet frame to `out`: Ethernet header with destination `mac`, VLAN tag if the interface has one, the
-/// IP header `header`, and `len` bytes of payload, which `fill` writes.
+/// Appends an Ethernet frame with an IP packet to `out`. The frame has the destination `mac`, and a VLAN tag if the
+/// interface has one. The IP header is `header`. `fill` writes the `len` bytes of payload.
 pub fn write_ip_frame(
     out: &mut Vec<u8>,
     interface: &Interface,

@@ -1,6 +1,6 @@
-//! Cache of the path MTUs that one worker's streams and associations have discovered (RFC 1191 §3, RFC 8201 §5.2), for
-//! later streams and associations with the same peer. The number of entries is bounded ([`PathMtus::new`]). Entries
-//! expire after [`MAX_AGE`], because paths change.
+//! Cache of the path MTUs that one worker's streams and associations have discovered (RFC 1191 §3, RFC 8201 §5.2).
+//! Later streams and associations with the same peer use them. The number of entries is bounded ([`PathMtus::new`]).
+//! Entries expire after [`MAX_AGE`], because paths change.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -28,7 +28,7 @@ impl PathMtus {
     }
 
     /// Stores a discovered path MTU in bytes. If the cache is full and has no entry of the peer, all expired entries
-    /// are removed first, or the oldest entry if none has expired.
+    /// are removed first. If none has expired, the oldest entry is removed.
     pub fn learn(&mut self, peer: Peer, mtu: u16, now: Instant) {
         if self.entries.len() >= self.limit && !self.entries.contains_key(&peer) {
             self.entries.retain(|_, (_, until)| *until > now);

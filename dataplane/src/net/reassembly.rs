@@ -1,5 +1,5 @@
 //! Reassembly of fragmented packets (RFC 791 §3.2, RFC 8200 §4.5) within small bounds. TCP and SCTP avoid
-//! fragmentation, so legitimate fragments are few, while attackers can send any number.
+//! fragmentation, so legitimate fragments are few, but attackers can send any number.
 //!
 //! ```text
 //!  0        8                                          total
@@ -15,8 +15,8 @@
 //! The cost per fragment is independent of the number of packets and fragments. Packets and peers are found by keyed
 //! hashes, and their sizes are counted as they change.
 //!
-//! ICMP time exceeded is not sent. Only TCP, SCTP (also in UDP) and, with IPsec policies, ESP and UDP are reassembled:
-//! no other protocol used here sends packets longer than the MTU.
+//! ICMP time exceeded is not sent. Reassembled are TCP, SCTP (also in UDP) and, with IPsec policies, ESP and UDP. No
+//! other protocol used here sends packets longer than the MTU.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;

@@ -9,9 +9,9 @@
 //!         +---- time-out since the last ----+-------+
 //! ```
 //!
-//! No message reports the end of a membership (Done in version 1): the groups belong to configured addresses, which the
-//! interface has as long as the worker runs. A version 1 report by another host does not suppress ours, because a
-//! switch with MLD snooping would not learn our port.
+//! No message reports the end of a membership (Done in version 1), because the groups belong to configured addresses:
+//! the interface has them as long as the worker runs. A version 1 report by another host does not suppress ours,
+//! because a switch with MLD snooping would not learn our port.
 //!
 //! Version 2 has one timer per interface, version 1 one per group. The router alert of a query is not verified.
 
@@ -244,8 +244,8 @@ fn send_report_v1(interface: &Interface, group: Ipv6Addr, out: &mut Outbox) {
     send(interface, group, message, out);
 }
 
-/// Fills in the checksum of an MLD message, whose field is zero, and sends the message from a link-local address with
-/// hop limit 1 and a router alert (RFC 3810 §5).
+/// Fills in the checksum of an MLD message and sends the message (RFC 3810 §5). The source is a link-local address, the
+/// hop limit is 1, and a router alert is added. The checksum field must be zero.
 fn send(interface: &Interface, destination: Ipv6Addr, mut message: Vec<u8>, out: &mut Outbox) {
     let Some(source) = addresses(interface).find(Ipv6Addr::is_unicast_link_local) else { return };
     let (to, len) = (group_mac(destination), ROUTER_ALERT.len() + message.len());

@@ -119,8 +119,8 @@ impl HostPort {
         self.from_host.as_mut()?.pop()
     }
 
-    /// Returns the numbers of frames lost since the last call: frames that the kernel refused, and frames of the kernel
-    /// that did not fit into the ring. Always zero at workers without the port's first queue.
+    /// Returns the numbers of frames lost since the last call: first of frames that the kernel refused, then of frames
+    /// of the kernel that did not fit into the ring. Always zero at workers without the port's first queue.
     pub(crate) fn take_lost(&self) -> (u64, u64) {
         if self.from_host.is_none() {
             return (0, 0);

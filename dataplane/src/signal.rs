@@ -28,7 +28,7 @@ impl Signal {
 
     /// Makes the program's end readable. Never waits.
     pub fn notify(&self) {
-        // A failed send needs no handling: with a full buffer the program's end is readable already, and a program that
+        // A failed send needs no handling. If the buffer is full, the program's end is readable already. A program that
         // has closed its end needs no notification.
         let _ = rustix::net::send(&self.0, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }

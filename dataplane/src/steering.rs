@@ -154,9 +154,9 @@ mod tests {
         }
     }
 
-    /// The hash of a device rule over destination address and ports (RTE_ETH_RSS_L3_DST_ONLY) equals the hash with a
-    /// zero source address, with which software finds an association's owner. All 16-bit words of the key are equal, so
-    /// the positions of the fields in the device's input do not matter.
+    /// A device rule hashes only the destination address and the ports (RTE_ETH_RSS_L3_DST_ONLY). Software finds an
+    /// association's owner by the hash with a zero source address. Both hashes are equal. All 16-bit words of the key
+    /// are equal, so the positions of the fields in the device's input do not matter.
     #[test]
     fn destination_only_hash_selects_association_owner() {
         let workers: Vec<_> = (0..128).map(WorkerId).collect();

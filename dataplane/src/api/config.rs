@@ -105,8 +105,8 @@ pub struct Limits {
     pub untagged_bytes: usize,
     /// Maximum memory in bytes for received data that cannot be delivered yet because earlier data is missing.
     pub hold_bytes: usize,
-    /// Maximum memory for copies of sent data, in bytes. Data whose source may change is copied and kept until it is
-    /// acknowledged: data of regions that peers or programs write, and of RDMA Read Responses.
+    /// Maximum memory for copies of sent data, in bytes. A copy is kept until the data is acknowledged. Data is copied
+    /// if its source may change: data of regions that peers or programs write, and of RDMA Read Responses.
     pub keep_bytes: usize,
     /// Maximum total growth of all receive windows beyond their configured size, in bytes.
     pub window_bytes: usize,

@@ -55,8 +55,8 @@ pub struct Connect {
     pub service: Service,
     /// Protection domain of the stream.
     pub pd: PdId,
-    /// Regions to bind to the stream when it is created, so that the peer may access them as soon as it receives their
-    /// advertisement in the private data. Each region must belong to the stream's protection domain and be bound
+    /// Regions to bind to the stream when it is created. The peer may access them as soon as it receives their
+    /// advertisement in the private data. Each region must belong to the stream's protection domain. It must be bound
     /// already, usually to a stream that does not exist, so that no other stream can access the region before. Other
     /// regions are ignored.
     pub stags: Vec<Stag>,

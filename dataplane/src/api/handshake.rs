@@ -51,8 +51,8 @@ pub struct HandshakeCount {
 }
 
 impl HandshakeFailure {
-    /// Returns true if the MPA start-up failed over an established connection: the stage is `mpa`, and the reason is
-    /// neither a reset, an abort by this end, nor a refused connect.
+    /// Returns true if the MPA start-up failed over an established connection. The stage is then `mpa`, and the reason
+    /// is not a reset, an abort by this end or a refused connect.
     pub(crate) fn is_mpa_startup(&self) -> bool {
         self.stage == "mpa" && !matches!(self.reason, "reset" | "local_abort" | "connect_refused")
     }

@@ -163,9 +163,9 @@ pub struct LoadReport {
     pub nanoseconds: u64,
     /// Latencies in nanoseconds with three significant digits; `None` if not recorded.
     pub latency: Option<Histogram<u64>>,
-    /// Number of messages posted but never completed. With [`Pace::Open`] it includes messages that were due but not
-    /// posted when the load ended, and `latency` includes the time that each of them has waited. The distribution
-    /// therefore includes a stall at the end.
+    /// Number of messages posted but never completed. With [`Pace::Open`], messages that were due but not posted when
+    /// the load ended are included. `latency` then includes the time that each of them has waited, so the distribution
+    /// includes a stall at the end.
     pub unfinished: u64,
     /// Reason of a premature end; `None` if the load completed or was stopped by a command.
     pub failure: Option<PostFailure>,

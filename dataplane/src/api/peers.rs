@@ -1,9 +1,9 @@
 //! Admission of peers by address: prefixes that an interface and a listener allow and deny.
 //!
 //! A peer is admitted if no `deny` list contains its address and every non-empty `allow` list contains it. The lists
-//! are checked for packets that open a connection, an association or a session, and for packets of an association from
-//! a new address of its peer. Other packets are not checked. The check is a binary search, at most 11 steps in a list
-//! of 1024 prefixes.
+//! are checked when a packet opens a connection, an association or a session, and when a packet of an association has a
+//! new source address. Other packets are not checked. The check is a binary search, at most 11 steps in a list of 1024
+//! prefixes.
 
 use core::fmt;
 use std::net::IpAddr;

@@ -27,8 +27,8 @@ pub trait SpanSink {
         in_order: bool,
     ) -> SpanOutcome;
 
-    /// Reports that everything before `offset` has been taken. TCP calls it after each `receive_span` that advanced
-    /// this offset.
+    /// Reports that everything before `offset` has been taken. TCP calls this method after each `receive_span` that
+    /// advanced this offset.
     fn advance_in_order(&mut self, now: Instant, offset: u64);
 
     /// Returns the upper layer's free space beyond the in-order offset, in bytes, which limits the advertised window.
@@ -43,7 +43,7 @@ pub trait SpanSink {
     }
 }
 
-/// Send side of the upper layer. TCP calls it when the windows allow a segment.
+/// Send side of the upper layer. TCP requests payload when the windows allow a segment.
 pub trait SegmentSource {
     /// Returns true if [`fill`](Self::fill) would write bytes into a buffer of full size.
     fn has_data(&self) -> bool;

@@ -129,7 +129,7 @@ impl Half {
     }
 }
 
-/// Returns the protocol that an advertisement in private data states (docs/protocol.md, section 2).
+/// Returns the protocol that private data advertises (docs/protocol.md, section 2).
 fn stated_upper(private_data: &[u8]) -> Option<Upper> {
     let advertisement =
         [0, 4].iter().find_map(|&skip| private_data.get(skip..)?.strip_prefix(b"DDPA"))?;

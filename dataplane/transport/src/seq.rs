@@ -69,7 +69,7 @@ impl ExtSeq {
         ExtSeq(self.0.saturating_sub(n))
     }
 
-    /// Returns the distance from `earlier` to `self`, zero if `earlier` is later.
+    /// Returns the distance from `earlier` to `self`; zero if `earlier` is above `self`.
     pub const fn since(self, earlier: ExtSeq) -> u64 {
         self.0.saturating_sub(earlier.0)
     }

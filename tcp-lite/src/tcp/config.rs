@@ -107,7 +107,8 @@ pub struct PathMtuConfig {
     /// True to probe the path MTU (RFC 4821). Probing detects black holes, in which routers do not report the MTU, and
     /// raises a lowered MTU again.
     pub probing: bool,
-    /// Smallest MTU accepted from an ICMP report about an IPv4 path, 68 to 1280 bytes. For IPv6 it is always 1280.
+    /// Smallest MTU accepted from an ICMP report about an IPv4 path, 68 to 1280 bytes. For IPv6, this minimum is always
+    /// 1280.
     pub min: u16,
     /// Time after a reduction of the path MTU before larger segments are tried again. At least 5 minutes (RFC 1191
     /// §6.3, RFC 8201 §4).

@@ -46,7 +46,7 @@ impl Connection {
         }
     }
 
-    /// Sets the timer to the tail loss probe, at the latest when the RTO expires. If no probe is allowed, sets the RTO.
+    /// Schedules a tail loss probe, no later than the RTO would expire. If no probe is allowed, sets the RTO.
     fn schedule(&mut self, now: Instant) {
         if !self.may_schedule_probe() {
             return self.set_loss_timer(LossTimer::Rto, self.send.outstanding.rto_at);

@@ -171,8 +171,8 @@ mod tests {
     }
 
     proptest! {
-        // RFC 9293 §3.8.6 SHLD-14: for any free space of the upper layer. The window field encodes the right edge
-        // exactly.
+        // RFC 9293 §3.8.6 SHLD-14 holds for any free space of the upper layer, and the window field encodes the right
+        // edge exactly.
         #[test]
         fn the_right_edge_never_moves_left(
             shift in 0u8..=14,

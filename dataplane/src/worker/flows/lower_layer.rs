@@ -53,7 +53,7 @@ pub(in crate::worker) enum LowerLayerMut<'a> {
 }
 
 impl LowerLayer {
-    /// Borrows the endpoint mutably. Over SCTP, `association` is the session's association; returns `None` if it is
+    /// Borrows the endpoint mutably. Over SCTP, `association` is the session's association; without one, returns
     /// `None`.
     #[inline]
     pub(in crate::worker) fn as_mut<'a>(

@@ -231,7 +231,8 @@ impl RunningLoad {
         }
     }
 
-    /// Clears the load's entry in [`PaceTimers`] if it has time `at`. Otherwise the entry is stale: returns false.
+    /// Records that an entry with time `at` was removed from [`PaceTimers`]. Returns false if the entry is stale, i.e.
+    /// the load has none with this time.
     pub(in crate::worker) fn disarm(&mut self, at: Instant) -> bool {
         let armed = self.armed_at == Some(at);
         if armed {

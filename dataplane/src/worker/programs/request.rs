@@ -31,8 +31,8 @@ pub(super) struct Regions<'a> {
     pub(super) pd: PdId,
     pub(super) stream: StreamId,
     /// Windows of the program: an SGE with the STag of a window is refused. If `None` (the receives of an SRQ), an SGE
-    /// is refused only if its STag is bound to a stream, as a type 2 window's is. A type 1 window's STag is then not
-    /// refused.
+    /// with an STag that is bound to a stream is refused. Type 2 windows have such an STag; type 1 windows do not, and
+    /// are not refused.
     pub(super) windows: Option<&'a Windows>,
 }
 

@@ -94,7 +94,7 @@ impl Cut {
     }
 }
 
-/// Waits until these messages are acknowledged. Returns the time until then.
+/// Waits until these messages are acknowledged. Returns the time that passed.
 fn wait_both_sent(net: &mut Net, sent: [(usize, Ticket); 2]) -> Duration {
     let begun = net.now;
     for (host, ticket) in sent {

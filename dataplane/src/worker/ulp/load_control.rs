@@ -73,7 +73,7 @@ impl<Io: PortIo> Core<Io> {
             let Some((at, slot)) = self.env.pace_timers.take_due(now) else { break };
             posted += 1;
             let Some((mut stream, env)) = self.stream_mut(slot) else { continue };
-            // A stale entry: its load has ended, and the slot may have another load.
+            // The entry is stale if its load has ended. The slot may then have another load.
             if stream.conn.load.as_mut().is_some_and(|load| load.disarm(at)) {
                 env.continue_load(&mut stream, now);
             }

@@ -19,8 +19,8 @@ fn at(n: u64) -> ExtSeq {
     ExtSeq::initial(SeqNumber(0)).plus(n * SMSS)
 }
 
-/// Scoreboard of the segments from `una` up to ten. `IGNORES_CWND`: the first retransmission ignores the congestion
-/// window, as in SCTP (true) but not in TCP (false).
+/// Scoreboard with the segments from `una` to 9 in flight. `IGNORES_CWND`: the first retransmission ignores the
+/// congestion window, as in SCTP (true) but not in TCP (false).
 struct Board<const IGNORES_CWND: bool> {
     una: u64,
     /// Segments that the next search finds lost.

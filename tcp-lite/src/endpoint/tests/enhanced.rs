@@ -54,7 +54,7 @@ fn agreed(node: &Node) -> Agreement {
     node.params().and_then(|params| params.agreed).expect("negotiated")
 }
 
-/// RFC 6581 §9.1: each ULP receives its own negotiated IRD and ORD and the peer's.
+/// RFC 6581 §9.1: the ULP at each end receives the negotiated IRD and ORD of both ends.
 #[test]
 fn read_depths_are_negotiated_to_both_ends() {
     let a = Node::initiator_with_ulp(revision_two_config(None, Peer::Siw), rdmap(4, 9), b"hi");

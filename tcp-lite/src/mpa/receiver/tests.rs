@@ -286,7 +286,7 @@ fn without_markers_no_fpdu_beyond_a_gap_is_placed() {
 }
 
 /// RFC 5041 appendix A: without markers the window is the hold capacity. With markers it is unlimited until half of the
-/// capacity is in use. It is never below 64 KiB.
+/// capacity is in use. The window is never below 64 KiB.
 #[test]
 fn receive_window_is_the_hold_capacity() {
     let config = Config { hold_limit: 300_000, ..Config::default() };

@@ -4,7 +4,7 @@ use super::*;
 use crate::api::{Event, QueuePairConfig, QueuePairId, Receives, Ticket};
 use crate::memory::{Maps, QueueArea};
 
-/// Number of QPs beside the connected one: more than a worker visits in three turns.
+/// Number of QPs besides the connected QP: more than a worker visits in three turns.
 const MORE: u32 = 200;
 const UNITS: usize = 8;
 

@@ -26,7 +26,7 @@ pub struct Report {
     pub local: SocketAddr,
     /// The peer's end of the flow.
     pub remote: SocketAddr,
-    /// The quoted part of the packet that proves its origin.
+    /// Quoted field that an off-path attacker cannot know.
     pub quote: Quote,
     /// The reported problem.
     pub kind: IcmpErrorKind,
@@ -73,13 +73,13 @@ pub enum Unreachable {
 }
 
 impl Unreachable {
-    /// Returns true for a hard error, false for a soft one, which may be transient (RFC 1122 §4.2.3.9).
+    /// Returns true for a hard error, false for a soft error, which may be transient (RFC 1122 §4.2.3.9).
     pub fn is_hard(self) -> bool {
         self != Unreachable::Host
     }
 }
 
-/// Minimum MTUs in bytes that a router may report (RFC 791 §3.2; RFC 8200 §5). The transport applies its own minimum.
+/// Minimum reported MTUs in bytes that are accepted (RFC 791 §3.2; RFC 8200 §5). The transport applies its own minimum.
 const MIN_MTU_V4: u16 = 68;
 const MIN_MTU_V6: u16 = 1280;
 const HOP_LIMIT: u8 = 64;
@@ -109,7 +109,7 @@ pub struct ReceivedIcmpv6<'a> {
     pub message: &'a [u8],
 }
 
-/// Parses an ICMPv4 message with a correct checksum, received on `interface`, whose index is `index`.
+/// Parses an ICMPv4 message with a correct checksum. `index` is the index of `interface`, which received the message.
 ///
 /// # Errors
 /// The drop reason.
@@ -269,8 +269,8 @@ fn parse_report(
     }))
 }
 
-/// Returns the initiate tag of an SCTP packet whose first chunk is an INIT (RFC 9260 §10, rule ICMP6). `None` for other
-/// packets, or if the router quotes too little.
+/// Returns the initiate tag of an SCTP packet whose first chunk is an INIT (RFC 9260 §10, rule ICMP6). Returns `None`
+/// for other packets, and if the router quotes too little.
 fn initiate_tag(packet: &[u8]) -> Option<u32> {
     const COMMON_HEADER: usize = 12;
     const INIT: u8 = 1;

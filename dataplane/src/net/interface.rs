@@ -18,7 +18,8 @@ pub struct InterfaceConfig {
     pub port: PortId,
     /// VLAN identifier, 1 to 4094; `None` for untagged and priority-tagged frames.
     pub vlan: Option<u16>,
-    /// Addresses with their prefixes. If one is IPv6 and none is link-local, a link-local address is added.
+    /// Addresses with their prefixes. If there are IPv6 addresses but no link-local address, a link-local address is
+    /// added.
     pub addresses: Vec<IpNet>,
     /// Routes through gateways. Connected prefixes need none.
     pub routes: Vec<Route>,
@@ -51,7 +52,8 @@ pub struct Interface {
     pub ip: IpFields,
     /// Local port range of outgoing streams and associations.
     pub local_ports: LocalPorts,
-    /// True if IPsec policies apply. Policies match whole packets, so fragments of UDP and ESP are reassembled, too.
+    /// True if IPsec policies apply. Policies match whole packets, so fragments of UDP and ESP are then also
+    /// reassembled.
     pub has_ipsec_policies: bool,
     /// Neighbours on the link.
     pub neighbours: NeighbourCache,
@@ -133,7 +135,7 @@ impl Interface {
     }
 
     /// Returns the next hop for `destination`: the destination itself if it is on the link, otherwise the gateway of
-    /// the route with the longest matching prefix. `None` if no route matches.
+    /// the route with the longest matching prefix. Returns `None` if no route matches.
     pub fn next_hop(&self, destination: IpAddr) -> Option<IpAddr> {
         if self.is_on_link(destination) {
             return Some(destination);
@@ -142,8 +144,8 @@ impl Interface {
     }
 
     /// Returns the source address for `destination`: the address whose prefix contains the next hop, otherwise the
-    /// first address of the same family. Link-local addresses are used for link-local destinations, and only for them.
-    /// `None` without a route or such an address.
+    /// first address of the same family. Link-local addresses are used for link-local destinations only, and no other
+    /// addresses are used for them. Returns `None` without a route or such an address.
     pub fn source_for(&self, destination: IpAddr) -> Option<IpAddr> {
         source_address(&self.addresses, self.next_hop(destination)?, destination)
     }

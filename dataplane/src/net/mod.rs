@@ -1,9 +1,9 @@
 //! The network stack of one worker below TCP and SCTP, sans-IO over frames: Ethernet, VLAN, ARP, IPv4, IPv6,
 //! neighbour discovery, ICMP.
 //!
-//! [`demux::demux`] classifies a frame. TCP segments and SCTP packets go to the worker's flow tables, all others to
-//! [`Stack::handle_control`]. `handle_control` sends answers, and returns a [`Notice`]. Each worker has its own caches
-//! and streams, so a notice may be for this worker or another. Frames to send are appended to an [`Outbox`]. Segments
+//! [`demux::demux`] classifies a frame. TCP segments and SCTP packets are passed to the worker's flow tables, all
+//! others to [`Stack::handle_control`], which sends answers and returns a [`Notice`]. Each worker has its own caches
+//! and streams, so a notice may concern this worker or another. Frames to send are appended to an [`Outbox`]. Segments
 //! of streams are instead written in place after the headers of a [`path::Path`].
 
 pub mod arp;
@@ -39,8 +39,8 @@ use self::presence::Presence;
 use self::rate_limit::RateLimit;
 use crate::drops::DropReason;
 
-/// Maximum number of ARP replies, neighbour advertisements and answers to MLD queries per second, in total. Enough for
-/// every host of a large link, and too few to saturate the link.
+/// Maximum number of ARP replies, neighbour advertisements and answers to MLD queries per second, in total. It suffices
+/// for every host of a large link, and does not saturate the link.
 const MAX_ANSWERS_PER_SECOND: u32 = 10_000;
 
 /// The worker's interfaces with their neighbours, and the rate limits of answers.

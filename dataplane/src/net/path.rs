@@ -71,16 +71,16 @@ impl TxChecksum {
     pub const LOOPBACK: TxChecksum =
         TxChecksum { ip_by_device: false, tcp: ChecksumSite::Skipped, sctp: ChecksumSite::Skipped };
 
-    /// Returns the sites for TCP segments, with SCTP's as `Skipped`: a frame can request the checksum of one protocol
-    /// only.
+    /// Returns the sites for TCP segments. SCTP's site is `Skipped`, because a frame can request the checksum of one
+    /// protocol only.
     #[must_use]
     #[inline]
     pub fn for_tcp(self) -> TxChecksum {
         TxChecksum { sctp: ChecksumSite::Skipped, ..self }
     }
 
-    /// Returns the sites for SCTP packets, with TCP's as `Skipped`. For SCTP in UDP, SCTP's checksum is computed in
-    /// software, because devices do not find an SCTP packet in UDP.
+    /// Returns the sites for SCTP packets; TCP's site is `Skipped`. For SCTP in UDP, software computes SCTP's checksum,
+    /// because devices do not find an SCTP packet in UDP.
     #[must_use]
     pub fn for_sctp(self, in_udp: bool) -> TxChecksum {
         let sctp = if in_udp { ChecksumSite::Software } else { self.sctp };
@@ -112,8 +112,8 @@ pub struct Path {
     addresses: u16,
 }
 
-/// The header bytes and the next hop's address. Every stream stores them, so the IPv4 variant is as short as possible,
-/// and the IPv6 variant is boxed.
+/// The header bytes and the next hop's address. Every stream stores this value, so the IPv4 variant is as short as
+/// possible, and the IPv6 variant is boxed.
 #[derive(Clone, Debug)]
 enum Headers {
     V4 { next_hop: Ipv4Addr, bytes: [u8; V4_HEADERS] },
@@ -320,7 +320,7 @@ impl Path {
         usize::from(self.len - self.l3)
     }
 
-    /// Returns the number of bytes of an MTU that headers occupy: the IP header, and a TCP header without options.
+    /// Returns the number of header bytes to subtract from an MTU: the IP header, and a TCP header without options.
     pub fn tcp_headers(&self) -> u16 {
         self.l3_len() as u16 + TCP_HEADER_LEN
     }

@@ -27,8 +27,8 @@ const PROBE_NUM: u8 = 3;
 /// Minimum interval between two rounds of probes without a conflict, and between two starts of one link. A random time
 /// up to the same length is added between rounds (RFC 5227 §1.1: PROBE_MIN, PROBE_MAX).
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
-/// Number of rounds of announcements (RFC 4861 §10: MAX_NEIGHBOR_ADVERTISEMENT). IPv4 addresses are announced in the
-/// first two only (RFC 5227 §1.1: ANNOUNCE_NUM).
+/// Number of rounds of announcements (RFC 4861 §10: MAX_NEIGHBOR_ADVERTISEMENT). IPv4 addresses are announced only in
+/// the first two rounds (RFC 5227 §1.1: ANNOUNCE_NUM).
 const ANNOUNCEMENTS: u8 = 3;
 const ANNOUNCEMENTS_V4: u8 = 2;
 /// Interval between rounds of announcements (RFC 5227 §1.1: ANNOUNCE_INTERVAL; RFC 4861 §7.2.6: at least RetransTimer).
@@ -55,7 +55,7 @@ struct Link {
     announce: MaybeInstant,
     /// Number of rounds of announcements sent since the start.
     announced: u8,
-    /// Time of the last [`start`](Presence::start). Lies in the future if that start was delayed.
+    /// Time from which the last [`start`](Presence::start) takes effect; in the future if the start was delayed.
     started: MaybeInstant,
     /// State of the multicast group reports.
     groups: MldState,

@@ -7,10 +7,10 @@
 //!    the first piece has the headers      the last piece has the end
 //! ```
 //!
-//! Invariants: packets and bytes are bounded, and one peer (an IPv6 peer is a /64) has at most a quarter of each. A
-//! packet is freed when it is complete, at the latest at its time-out. If a common limit is reached, the oldest packets
-//! are evicted. Overlapping fragments are never merged: the whole packet is discarded, with all its later fragments
-//! (RFC 5722, here for IPv4, too). A duplicate fragment is not an overlap (RFC 8200 §4.5).
+//! Invariants: the numbers of packets and bytes are bounded, and one peer (an IPv6 peer is a /64) has at most a quarter
+//! of each. A packet is freed when it is complete, at the latest at its time-out. If a common limit is reached, the
+//! oldest packets are evicted. Overlapping fragments are never merged: the whole packet is discarded, and its later
+//! fragments are refused (RFC 5722, here for IPv4, too). A duplicate fragment is not an overlap (RFC 8200 §4.5).
 //!
 //! The cost per fragment is independent of the number of packets and fragments. Packets and peers are found by keyed
 //! hashes, and their sizes are counted as they change.
@@ -96,7 +96,7 @@ pub struct Reassembly {
     /// One entry per packet, in the order in which the packets' first fragments arrived, and so in the order of
     /// deadlines. An entry is stale once its packet is freed. The first entry is never stale.
     deadlines: VecDeque<DeadlineEntry>,
-    /// Number of packets started so far, and serial of the newest packet. Unlike `hash`, a serial is unique.
+    /// Number of packets started so far, which is the serial number of the newest packet. Unlike `hash`, it is unique.
     serial: u64,
     hasher: SipHasher13,
     max_packets: usize,
@@ -104,7 +104,7 @@ pub struct Reassembly {
     bytes: usize,
 }
 
-/// Queue entry of a packet, which may have been freed since.
+/// Queue entry of a packet. The packet may have been freed since.
 #[derive(Clone, Copy, Debug)]
 struct DeadlineEntry {
     hash: u64,

@@ -80,7 +80,7 @@ impl SctpPath {
         self.path.header_len() + self.udp_len()
     }
 
-    /// Returns the number of bytes of an MTU that headers occupy: the IP header, and the UDP header if encapsulated.
+    /// Returns the number of header bytes to subtract from an MTU: the IP header, and the UDP header if encapsulated.
     pub fn mtu_overhead(&self) -> usize {
         self.path.l3_len() + self.udp_len()
     }

@@ -1,4 +1,4 @@
-//! Counters of dropped frames, packets and segments, one per drop reason.
+//! Counters of dropped frames, packets and segments, one per drop reason. One worker counts; any thread may read.
 
 pub use reasons::DropReason;
 use sctp_lite::sctp;

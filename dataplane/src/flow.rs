@@ -117,7 +117,7 @@ impl FlowTable {
     }
 
     /// Returns a slot whose flow has this hash. The slot belongs to the requested flow, unless two flows have the same
-    /// hash. The stream in the slot is not accessed, so the caller must compare its flow.
+    /// hash. The call does not access the stream in the slot, so the caller must compare the stream's flow.
     pub fn candidate(&self, hash: FlowHash) -> Option<u32> {
         self.find(hash, |_| true)
     }
@@ -142,7 +142,7 @@ impl FlowTable {
         self.len += 1;
     }
 
-    /// Removes a flow if it maps to this slot. Otherwise it does nothing.
+    /// Removes a flow if it maps to this slot. Otherwise does nothing.
     pub fn remove(&mut self, key: &FlowKey, slot: u32) {
         let hash = self.hash(key);
         let part = &mut self.parts[hash.part()];

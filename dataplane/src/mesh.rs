@@ -51,8 +51,8 @@ pub enum Message<F> {
     },
     /// An ICMP error about a flow of the other worker, from a router or the peer.
     Icmp(Report),
-    /// A report that a packet is too big. If a frame would exceed the path MTU once sealed, the report goes to the
-    /// owner of its flow. If an ICMP error quotes an ESP packet, the report goes to all other workers, because the
+    /// A report that a packet is too big. If a frame would exceed the path MTU once sealed, the owner of its flow
+    /// receives the report. If an ICMP error quotes an ESP packet, all other workers receive the report, because the
     /// owner of the SA is not known. A worker without a matching flow or SA ignores it.
     PacketTooBig(Report),
 }

@@ -1,7 +1,8 @@
 //! Wake-ups between a worker and a local program: a pair of connected sockets, one for each side.
 //!
-//! An eventfd is unsuitable: both sides would share one file description and its flags. A program that clears
-//! `O_NONBLOCK` and drains or fills the counter would block the worker. Each socket call passes `MSG_DONTWAIT`.
+//! An eventfd is unsuitable, because both sides would share one file description and its flags. A program that clears
+//! `O_NONBLOCK` and drains or fills the counter would block the worker. With sockets, each call of the worker passes
+//! `MSG_DONTWAIT`.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 

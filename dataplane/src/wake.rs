@@ -24,7 +24,8 @@ impl Wake {
         self.fd.as_fd()
     }
 
-    /// Makes [`notify`](Self::notify) write from now on. The caller then checks its rings once more before it sleeps.
+    /// Arms the descriptor: [`notify`](Self::notify) writes to it from now on. The caller then checks its rings once
+    /// more before it sleeps.
     pub(crate) fn arm(&self) {
         self.bell.arm();
     }

@@ -45,13 +45,13 @@ pub enum Direction {
 /// Result of processing a frame at the worker that captures it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// The worker has processed the received frame, or has passed the sent frame to the device.
+    /// The worker has processed the received frame, or offers the sent frame to the device.
     Passed,
     /// The worker dropped the frame for the reason at this index of [`Drops::iter`].
     Dropped(u16),
     /// The frame was forwarded to the worker that owns its flow.
     Forwarded,
-    /// The frame was not sent: the device accepted no more frames, and the queue in front of it was full.
+    /// The frame was not sent: the device accepted no frame, and the transmit queue in software was full.
     QueueFull,
     /// The frame was not sent: the link of the port was down.
     LinkDown,
@@ -184,7 +184,7 @@ impl Tap {
 
     /// Records a frame, usually a sent frame, with its result.
     pub(crate) fn record(&mut self, direction: Direction, fate: Fate, frame: &[u8]) {
-        // Skips the sealed frame: its plaintext was recorded before.
+        // A sealed frame is skipped, because its plaintext was recorded before.
         if self.plaintext && Headers::parse(frame).is_ipsec() {
             return;
         }

@@ -59,7 +59,7 @@ pub(super) struct Mapping {
 
 /// Resources that a mapping holds, released after the mapping is unmapped.
 enum Hold {
-    /// No resource: the mapping is empty, or does not count against the bound of mappings.
+    /// No resource: the mapping is empty, or is not counted.
     Nothing,
     /// A whole mapping that counts against the bound of mappings.
     Counted { _permit: Permit },
@@ -83,9 +83,9 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Maps and populates private zeroed memory in reserved hugepages. Without populating, the first access to a page
-    /// for which no hugepage is free would end the process with SIGBUS. If too few hugepages are free, returns `None`
-    /// and adds a message for the operator to `statements`.
+    /// Maps and populates private zeroed memory in reserved hugepages. If a page was not populated and no hugepage is
+    /// free, the first access would end the process with SIGBUS. If too few hugepages are free, returns `None` and adds
+    /// a message for the operator to `statements`.
     pub(super) fn huge(
         len: usize,
         go_on: ProgressCallback<'_>,

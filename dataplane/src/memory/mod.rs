@@ -187,7 +187,7 @@ pub enum MemoryError {
 /// cancels the preparation.
 type ProgressCallback<'a> = &'a mut dyn FnMut(u64) -> Result<(), MemoryError>;
 
-/// Progress of a preparation: populating the region's bytes, then reading those of a staged file.
+/// Progress of a preparation: the region's bytes are populated, then the bytes of a staged file are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
     /// Bytes of work done.
@@ -204,7 +204,7 @@ struct Inner {
     mapping: Mapping,
     len: u64,
     stable: bool,
-    /// False for a view that only the program writes to.
+    /// False for a view whose bytes only the program writes.
     writable: bool,
     shared: Option<OwnedFd>,
     locked: bool,
@@ -293,8 +293,8 @@ impl Memory {
         })))
     }
 
-    /// Attaches `charge`, such as a share of a memory budget. It is dropped after the last handle is dropped and the
-    /// memory unmapped. A memory has at most one charge: a second charge is dropped at once.
+    /// Attaches `charge`, such as a share of a memory budget. The charge is dropped after the last handle was dropped
+    /// and the memory was unmapped. A memory has at most one charge: a second charge is dropped at once.
     pub fn with_charge(self, charge: impl Any + Send + Sync) -> Memory {
         // If a charge is attached already, `set` drops the new one.
         let _ = self.0.charge.set(Box::new(charge));

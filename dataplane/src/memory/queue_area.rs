@@ -68,7 +68,7 @@ impl QueueArea {
         let permit = maps.permit(1)?;
         let (mapping, fd) = Mapping::shared(name, len)?;
         let mapping = mapping.with_permit(permit);
-        // A failure to lock is ignored: queues are small and in permanent use, so their pages remain in memory.
+        // A failure to lock is ignored: queues are small and always in use, so their pages remain in memory.
         mapping.lock(&mut Vec::new());
         mapping.prefault(&mut |_| Ok(()))?;
         let area = QueueArea(Arc::new(Inner { mapping }));

@@ -3,9 +3,8 @@
 //! An ordinary store that misses the cache first reads the line from memory. If the written bytes do not stay in a
 //! cache anyway, this read is wasted and delays the stores.
 //!
-//! Copied bytes are visible to other cores before any later store of this core, and the last byte becomes visible after
-//! all others. Programs that poll the last byte must not rely on this order, because shorter pieces are copied by
-//! memcpy.
+//! Copied bytes are visible to other cores before any later store of this core. The last byte becomes visible after all
+//! others. Programs that poll the last byte must not rely on this order, because shorter pieces are copied by memcpy.
 
 use std::ptr;
 

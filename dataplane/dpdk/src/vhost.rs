@@ -203,7 +203,7 @@ impl Queue {
 
 impl Kick {
     /// Watches `fd`, a duplicate of the frontend's kick descriptor, in `epoll` instead of the previous duplicate. If
-    /// `epoll` refuses `fd`, it is dropped.
+    /// `epoll` refuses `fd`, `fd` is dropped.
     fn replace(&mut self, epoll: &OwnedFd, fd: Option<OwnedFd>, changes_seen: u64) {
         if let Some(old) = self.fd.take() {
             let deleted = epoll::delete(epoll, &old);

@@ -24,8 +24,8 @@ pub enum Service {
     /// The worker returns each Send as a Send and Immediate Data as Immediate Data; on bare DDP, to the message queue.
     /// The control thread receives no messages except invalidations of STags and bare DDP's last message.
     Echo,
-    /// The worker discards Sends and Immediate Data and reposts their buffers. The control thread receives the same as
-    /// with `Echo`.
+    /// The worker discards Sends and Immediate Data and reposts their buffers. The control thread receives the same
+    /// events as with `Echo`.
     Sink,
     /// The queue pair of a local program. The control thread receives events of the stream's start and end, but none of
     /// messages. Requires RDMAP.

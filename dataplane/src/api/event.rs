@@ -127,8 +127,8 @@ pub enum Event {
         solicited: bool,
     },
     /// The peer has invalidated a region by a Send on a stream with [`Service::Echo`](super::Service::Echo) or
-    /// [`Service::Sink`](super::Service::Sink). This worker places no more data in it. The control thread must remove
-    /// it from all workers.
+    /// [`Service::Sink`](super::Service::Sink). This worker places no more data in the region. The control thread must
+    /// remove the region from all workers.
     Invalidated {
         /// Stream that received the invalidation.
         stream: StreamId,

@@ -30,8 +30,8 @@ use crate::net::path::IpHeader;
 use crate::net::protocol::ICMPV6;
 use crate::net::{Outbox, path};
 
-/// Number of unsolicited reports (RFC 3810 §9.1: Robustness Variable). Version 1 mode ends after the same number of query
-/// intervals without a version 1 query.
+/// Number of unsolicited reports (RFC 3810 §9.1: Robustness Variable). Version 1 mode ends after the same number of
+/// query intervals without a version 1 query.
 const ROBUSTNESS: u8 = 2;
 /// Assumed interval between queries; version 1 queries do not state it (RFC 3810 §9.2: Query Interval).
 const QUERY_INTERVAL: Duration = Duration::from_secs(125);

@@ -43,8 +43,8 @@ static int negative(int rc)
 #define RING_QUEUES 16
 
 /*
- * Ring to which each queue of a port over rings sends; NULL for all other ports. Written only before the first use of the port
- * and after its close.
+ * Ring to which each queue of a port over rings sends; NULL for all other ports. Written only before the first use of
+ * the port and after its close.
  */
 static struct rte_ring *sends_to[RTE_MAX_ETHPORTS][RING_QUEUES];
 
@@ -254,8 +254,8 @@ static void zero_room(struct rte_mempool *pool, void *arg, void *object, unsigne
 }
 
 /*
- * Creates a pool as rte_pktmbuf_pool_create does, with buffers of one page each. That function does not accept the needed
- * mempool flag.
+ * Creates a pool as rte_pktmbuf_pool_create does, with buffers of one page each. That function does not accept the
+ * needed mempool flag.
  */
 static struct rte_mempool *page_pool(const char *name, uint32_t buffers, uint32_t cache, int socket)
 {
@@ -288,12 +288,12 @@ static struct rte_mempool *page_pool(const char *name, uint32_t buffers, uint32_
 }
 
 /*
- * Selects the stack mempool (LIFO): the buffer freed last is allocated first, so that few buffers circulate and stay in the
- * CPU's caches. DPDK's default is a ring (FIFO). If the platform or the user has chosen other mempool operations, these are
- * used. page_pool() for AF_XDP uses the default.
+ * Selects the stack mempool (LIFO): the buffer freed last is allocated first, so that few buffers circulate and stay
+ * in the CPU's caches. DPDK's default is a ring (FIFO). If the platform or the user has chosen other mempool
+ * operations, these are used. page_pool() for AF_XDP uses the default.
  *
- * The stack takes a spinlock for each refill or flush of a thread's cache. While the holder of the lock is preempted, other
- * threads spin.
+ * The stack takes a spinlock for each refill or flush of a thread's cache. While the holder of the lock is preempted,
+ * other threads spin.
  */
 static struct rte_mempool *stack_pool(const char *name, uint32_t buffers, uint32_t cache, uint16_t room,
 				      int socket)
@@ -733,8 +733,8 @@ void ddpd_epoll_clear(int epfd)
 }
 
 /*
- * Prefetches the cache lines that a ring's sender will access and the receiver used last: the consumer's index and the next
- * entry. The line with the producer's index is not prefetched, because the receiver polls that line.
+ * Prefetches the cache lines that a ring's sender will access and the receiver used last: the consumer's index and the
+ * next entry. The line with the producer's index is not prefetched, because the receiver polls that line.
  */
 static void prefetch_entry(const struct rte_ring *ring)
 {

@@ -107,15 +107,15 @@ void ddpd_log_capture_xdp(void);
 
 int ddpd_errno(void);
 /*
- * Excludes DPDK's memory, which holds packets of peers, from core dumps, including memory that is mapped later. Call it once,
- * after rte_eal_init.
+ * Excludes DPDK's memory, which holds packets of peers, from core dumps, including memory that is mapped later. Call
+ * it once, after rte_eal_init.
  */
 int ddpd_leave_out_of_core_dumps(void);
 int ddpd_lcore_id(void);        /* -1: this thread is not registered */
 
 /*
- * Creates a multi-producer pool of zeroed, and so pre-faulted, buffers. `room`: bytes of a buffer, headroom included; 0: each
- * buffer and its headers take exactly one page of 4096 bytes.
+ * Creates a multi-producer pool of zeroed, and so pre-faulted, buffers. `room`: bytes of a buffer, headroom included;
+ * 0: each buffer and its headers take exactly one page of 4096 bytes.
  */
 struct rte_mempool *ddpd_pool_create(const char *name, uint32_t buffers, uint32_t cache, uint16_t room,
 				     int socket);
@@ -139,8 +139,8 @@ enum ddpd_l4 ddpd_mbuf_tx_l4(const struct rte_mbuf *m);
 /* Sets the verdict on the transport checksum as a driver does: a result of ddpd_mbuf_rx_l4_checksum(). For tests. */
 void ddpd_mbuf_set_rx_l4_checksum(struct rte_mbuf *m, int verdict);
 /*
- * Joins `head` and the payloads of `count` frames to one packet. `head` contains only headers, of `headers` bytes. Each frame is
- * one buffer that begins with as many header bytes, which are left out. Freeing `head` frees all frames.
+ * Joins `head` and the payloads of `count` frames to one packet. `head` contains only headers, of `headers` bytes.
+ * Each frame is one buffer that begins with as many header bytes, which are left out. Freeing `head` frees all frames.
  */
 void ddpd_mbuf_join(struct rte_mbuf *head, struct rte_mbuf **frames, uint16_t count, uint16_t headers);
 /* Undoes ddpd_mbuf_join() and frees `head`. */
@@ -165,8 +165,8 @@ int ddpd_port_configure(uint16_t port, struct ddpd_port_conf *conf, struct rte_m
 			int socket);
 int ddpd_port_reta(uint16_t port, const uint16_t *table, uint16_t entries);
 /*
- * Creates a flow rule by which a started device distributes SCTP packets over IPv4, or IPv6, to queues as RSS does, hashing
- * only the destination address and both ports. `queues`: the redirection table.
+ * Creates a flow rule by which a started device distributes SCTP packets over IPv4, or IPv6, to queues as RSS does,
+ * hashing only the destination address and both ports. `queues`: the redirection table.
  */
 int ddpd_port_sctp_rule(uint16_t port, int ipv6, const uint8_t *key, uint32_t key_len,
 			const uint16_t *queues, uint32_t count);
@@ -188,9 +188,9 @@ int ddpd_port_rx_epoll(uint16_t port, uint16_t queue, int epfd, int add);
 void ddpd_epoll_clear(int epfd);
 
 /*
- * Callbacks for events of a vhost-user port's frontends, called in DPDK's vhost thread. `changed`: a frontend connected or
- * disconnected. A disconnected frontend stays valid until the callback returns. `queues`: a queue was enabled or disabled, or
- * its descriptor was replaced. This callback must not block.
+ * Callbacks for events of a vhost-user port's frontends, called in DPDK's vhost thread. `changed`: a frontend
+ * connected or disconnected. A disconnected frontend stays valid until the callback returns. `queues`: a queue was
+ * enabled or disabled, or its descriptor was replaced. This callback must not block.
  */
 struct ddpd_vhost_watch {
 	void (*changed)(void *arg);
@@ -200,8 +200,8 @@ struct ddpd_vhost_watch {
 /* Requires a started port. `watch` must stay valid, at its address, until ddpd_vhost_unwatch() succeeds. */
 int ddpd_vhost_watch(uint16_t port, const struct ddpd_vhost_watch *watch);
 /*
- * Returns -EAGAIN while a callback runs. Call it before the port is removed: DPDK would keep the callbacks for the next port
- * with the same number.
+ * Returns -EAGAIN while a callback runs. Call it before the port is removed: DPDK would keep the callbacks for the
+ * next port with the same number.
  */
 int ddpd_vhost_unwatch(uint16_t port, const struct ddpd_vhost_watch *watch);
 /* Returns the frontend that is connected to a started port, or -1. */

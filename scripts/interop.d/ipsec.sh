@@ -6,7 +6,7 @@
 #               `ip xfrm` (10.77.0.2, fd77::2); in a tunnel the same addresses are inside and outside
 #
 # Each combination of algorithm, mode, sequence numbers, UDP and family has new keys and a new ddpd. All frames are captured:
-# none may be unprotected, and tshark must decrypt every frame with the keys.
+# none may be unprotected, and with the keys tshark must decrypt every frame whose algorithm it supports.
 
 [ "$(id -u)" -eq 0 ] || die "ipsec: needs root, for a network namespace and a tap"
 command -v tshark >/dev/null || die "ipsec: needs tshark (scripts/setup)"

@@ -14,8 +14,8 @@
 #   sctp   SCTP of the guest's kernel and of usrsctp in UDP, below the sessions of scripts/sctp-peer: the cases that these stacks
 #          decide (associations, streams, PPIDs, the U flag)
 #
-# Each target is a program in the guest that is started anew. A connection that ends in a way that its program does not expect
-# ends the program; the shell in the guest starts it again.
+# Each target is a program that is started anew in the guest. The program may end if a connection ends in a way that it does not
+# expect; the shell in the guest then starts it again.
 
 [ "$(id -u)" -eq 0 ] || die "iwspec-peers: needs root, for a network namespace and a tap"
 

@@ -1,4 +1,5 @@
-//! Fuzz targets for the receive path of a port below TCP.
+//! Fuzz targets for the receive path of a port below TCP: frames, control messages, and reassembly of fragments. The
+//! neighbour table, the answers and the memory for fragments must stay within their limits.
 
 use std::net::Ipv6Addr;
 

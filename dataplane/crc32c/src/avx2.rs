@@ -176,7 +176,7 @@ impl Sums {
         *odd = _mm256_add_epi32(*odd, _mm256_srli_epi32::<16>(vector));
     }
 
-    /// Returns the sum of the words; below 2^32 for [`MAX_SUM_LEN`](crate::pass::MAX_SUM_LEN) bytes.
+    /// Returns the sum of the words; below 2^32 for [`MAX_SUM_LEN`] bytes.
     #[target_feature(enable = "avx2")]
     #[inline]
     fn total(self) -> u64 {

@@ -245,7 +245,7 @@ impl Sums {
         self.add::<3>(vectors[3]);
     }
 
-    /// Returns the sum of the words; below 2^32 for [`MAX_SUM_LEN`](crate::pass::MAX_SUM_LEN) bytes.
+    /// Returns the sum of the words; below 2^32 for [`MAX_SUM_LEN`] bytes.
     #[target_feature(enable = "avx512f")]
     #[inline]
     fn total(self) -> u32 {

@@ -1,4 +1,5 @@
-//! The CRC32c of two concatenated byte strings, from the CRC32c of each.
+//! The CRC32c of two concatenated byte strings, from the CRC32c of each. The CRC of the first string is moved by the
+//! length of the second: it is multiplied by x^8 for each byte, modulo the polynomial. Tables hold the factors.
 
 use crate::Engine;
 

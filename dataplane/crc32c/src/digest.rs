@@ -11,7 +11,7 @@ use crate::{Engine, MAX_INSERTING_LEN, MIN_CLMUL_LEN, Sum, update, update_number
 /// have left the store buffer. Stores leave it in order, so they wait behind earlier stores, for example to a packet's
 /// cache lines, which another core may own.
 ///
-/// Bits 0–31 are the CRC, 32–47 the sum, 48 [`ODD`], and 49 [`SUMMED`].
+/// Bits 0–31 are the CRC, 32–47 the sum, 48 `ODD`, and 49 `SUMMED`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Digest(u64);
 

@@ -120,7 +120,7 @@ impl Engine {
         if len < best.0.break_even_len() { Engine(Path::Instruction) } else { best }
     }
 
-    /// Computes [`update`](crate::update) on this path.
+    /// Computes [`update`] on this path.
     #[inline]
     pub fn update(self, crc: u32, bytes: &[u8]) -> u32 {
         let (from, len) = (bytes.as_ptr(), bytes.len());
@@ -133,7 +133,7 @@ impl Engine {
         }
     }
 
-    /// Computes [`crc_sum`](crate::crc_sum) on this path.
+    /// Computes [`crc_sum`] on this path.
     #[inline]
     pub fn crc_sum(self, crc: u32, sum: Sum, bytes: &[u8]) -> (u32, Sum) {
         let (from, len) = (bytes.as_ptr(), bytes.len());

@@ -80,7 +80,7 @@ pub enum Rtr {
 }
 
 impl Rtr {
-    /// Returns true when the set contains this message.
+    /// Returns true if the set contains this message.
     pub fn is_in(self, set: RtrSet) -> bool {
         match self {
             Rtr::Send => set.send,

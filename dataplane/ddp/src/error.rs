@@ -1,4 +1,5 @@
-//! DDP errors of a peer, with the numbers of RFC 5041 §7.2, and reasons to refuse a post.
+//! DDP errors of a peer, with the numbers of RFC 5041 §7.2, and reasons to refuse a post. An error of the peer ends the
+//! stream; a refused post does not.
 
 use core::fmt;
 

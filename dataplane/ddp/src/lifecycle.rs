@@ -204,7 +204,7 @@ impl<L: LowerReason> Lifecycle<L> {
         matches!(self.state, State::Readying | State::Established | State::Closing)
     }
 
-    /// Returns true when the peer has closed its direction.
+    /// Returns true if the peer has closed its direction.
     pub fn is_peer_closed(&self) -> bool {
         self.peer_closed
     }
@@ -294,7 +294,7 @@ impl<L: LowerReason> Lifecycle<L> {
         self.transient_mut().confirmed.get_or_insert(stream.delivery_count());
     }
 
-    /// Returns true when `stream` has data that its ULP does not confirm. This end's close and the acknowledgement of
+    /// Returns true if `stream` has data that its ULP does not confirm. This end's close and the acknowledgement of
     /// the peer's close would confirm it (docs/protocol.md §6).
     pub fn is_unconfirmed<M: RegionMemory>(&self, stream: &Ulp<M>) -> bool {
         let confirmed = self.transient.as_ref().and_then(|edge| edge.confirmed);

@@ -40,7 +40,7 @@ impl<'a> Ulpdu<'a> {
         self.len
     }
 
-    /// Returns true when the ULPDU has no bytes.
+    /// Returns true if the ULPDU has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -146,7 +146,7 @@ impl KeepLimit {
         self.limit
     }
 
-    /// Returns true when a flow that keeps `kept` bytes may keep more. A flow without kept bytes
+    /// Returns true if a flow that keeps `kept` bytes may keep more. A flow without kept bytes
     /// always may, so that each flow sends at least one segment per round trip.
     #[inline]
     pub const fn allows(&self, kept: u64) -> bool {
@@ -158,7 +158,7 @@ impl KeepLimit {
         self.refused = true;
     }
 
-    /// Returns true when the limit prevented a send.
+    /// Returns true if the limit prevented a send.
     pub const fn has_refused(&self) -> bool {
         self.refused
     }
@@ -185,7 +185,7 @@ pub struct Outgoing {
     pub header: PackedHeader,
     /// Payload bytes after the header.
     pub payload_len: usize,
-    /// True when `read_pieces` returns the same bytes until the message is acknowledged. Otherwise the LLP
+    /// True if `read_pieces` returns the same bytes until the message is acknowledged. Otherwise the LLP
     /// keeps a copy of the sent bytes.
     pub stable: bool,
 }
@@ -208,7 +208,7 @@ pub trait UlpduSource {
     /// there is nothing to send. The LLP uses it to decide whether another ULPDU fits into a segment.
     fn next_len(&self, mulpdu: usize) -> Option<usize>;
 
-    /// Returns true when the ULPDU that [`next`](Self::next) would return is [stable](Outgoing::stable), or when there
+    /// Returns true if the ULPDU that [`next`](Self::next) would return is [stable](Outgoing::stable), or if there
     /// is nothing to send. The LLP keeps a copy of an unstable ULPDU until it is acknowledged.
     fn next_is_stable(&self) -> bool;
 

@@ -14,12 +14,12 @@ pub trait RegionMemory: Clone + 'static {
     /// Returns the length of the region, bytes.
     fn len(&self) -> u64;
 
-    /// Returns true when the region has no bytes.
+    /// Returns true if the region has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns true when both handles are known to refer to the same bytes, so that either can replace the other.
+    /// Returns true if both handles are known to refer to the same bytes, so that either can replace the other.
     fn is_same(&self, _other: &Self) -> bool {
         false
     }
@@ -72,7 +72,7 @@ pub trait RegionMemory: Clone + 'static {
     /// program can write to the region. The LLP then keeps no copy of the sent bytes.
     fn is_stable(&self) -> bool;
 
-    /// Returns true when bytes may be written. For read-only memory, the STag table refuses entries with the right to
+    /// Returns true if bytes may be written. For read-only memory, the STag table refuses entries with the right to
     /// write or to do atomics, and callers never use it as a sink.
     fn is_writable(&self) -> bool {
         true

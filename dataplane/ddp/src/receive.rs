@@ -212,7 +212,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         self.state == State::PeerClosed
     }
 
-    /// Returns true when an error was found, even if earlier segments are missing.
+    /// Returns true if an error was found, even if earlier segments are missing.
     #[inline]
     pub(crate) fn has_error(&self) -> bool {
         self.error.is_some()

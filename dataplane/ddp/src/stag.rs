@@ -55,22 +55,22 @@ impl Access {
         self.0
     }
 
-    /// Returns true when the set contains all of `rights`.
+    /// Returns true if the set contains all of `rights`.
     pub const fn contains(self, rights: Access) -> bool {
         self.0 & rights.0 == rights.0
     }
 
-    /// Returns true when peers may read.
+    /// Returns true if peers may read.
     pub const fn remote_read(self) -> bool {
         self.contains(Self::REMOTE_READ)
     }
 
-    /// Returns true when peers may place bytes.
+    /// Returns true if peers may place bytes.
     pub const fn remote_write(self) -> bool {
         self.contains(Self::REMOTE_WRITE)
     }
 
-    /// Returns true when peers may do atomic operations.
+    /// Returns true if peers may do atomic operations.
     pub const fn atomic(self) -> bool {
         self.contains(Self::ATOMIC)
     }
@@ -150,7 +150,7 @@ pub enum StagError {
 /// make is [`invalidate`](Self::invalidate), which is permanent and requires that the STag is bound to the stream.
 ///
 /// The entries are divided into parts that grow separately. Growth therefore moves the entries of one part at a time, a
-/// share of 1/[`PARTS`] of all. STags are random (RFC 5040 §8.1.1 (8)), so their low bits select the part.
+/// share of 1/`PARTS` of all. STags are random (RFC 5040 §8.1.1 (8)), so their low bits select the part.
 #[derive(Clone, Debug)]
 pub struct StagTable<M> {
     parts: Box<[HashMap<Stag, Slot<M>>; PARTS]>,
@@ -257,7 +257,7 @@ impl<M: crate::memory::RegionMemory> StagTable<M> {
         self.len
     }
 
-    /// Returns true when the table has no entries.
+    /// Returns true if the table has no entries.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

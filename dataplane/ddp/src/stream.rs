@@ -1,4 +1,5 @@
-//! One DDP stream: its receive and send halves, their shared state, and the LLP's handles on them.
+//! One DDP stream: its receive and send halves, their shared state, and the LLP's handles on them. RDMAP is one of the
+//! ULPs above it, and checks segments by [`UlpChecks`] before they are placed.
 
 use std::sync::Arc;
 
@@ -103,7 +104,7 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         }
     }
 
-    /// Returns true when the ULP confirms received data: see [`StreamConfig::hold_confirmations`].
+    /// Returns true if the ULP confirms received data: see [`StreamConfig::hold_confirmations`].
     pub fn holds_confirmations(&self) -> bool {
         self.hold_confirmations
     }
@@ -335,7 +336,7 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         self.failure
     }
 
-    /// Returns true when the stream has no [`failure`](Self::failure) and no [`error`](Self::error), reported or not.
+    /// Returns true if the stream has no [`failure`](Self::failure) and no [`error`](Self::error), reported or not.
     #[inline]
     pub(crate) fn is_sound(&self) -> bool {
         self.failure.is_none() && !self.receiver.has_error()

@@ -363,7 +363,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Returns true when the stream has no [`error`](Self::error), no [`terminated_by_peer`](Self::terminated_by_peer)
+    /// Returns true if the stream has no [`error`](Self::error), no [`terminated_by_peer`](Self::terminated_by_peer)
     /// and no [`failure`](Self::failure).
     #[inline]
     pub fn is_sound(&self) -> bool {
@@ -405,7 +405,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Returns true when the ULP confirms received data: see [`StreamConfig::hold_confirmations`].
+    /// Returns true if the ULP confirms received data: see [`StreamConfig::hold_confirmations`].
     pub fn holds_confirmations(&self) -> bool {
         match self {
             Ulp::Ddp(stream) => stream.holds_confirmations(),

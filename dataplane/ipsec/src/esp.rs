@@ -1,5 +1,6 @@
 //! ESP encapsulation (RFC 4303). Packets are sealed and opened in place, in a buffer with free space before and behind
-//! them. No memory is allocated.
+//! them. No memory is allocated. Not included: the choice of the SA, and the check of an opened packet against the
+//! policies ([`guard`](crate::guard)).
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -289,7 +290,7 @@ impl Outbound {
 
 impl Inbound {
     /// Opens the packet in range `at` of a buffer, which [`find_esp`] has assigned to this SA. A refused packet does
-    /// not count towards the SA's lifetime. A refused packet with a wrong ICV does not advance the anti-replay window.
+    /// not count towards the SA's lifetime. Only a packet with a correct ICV advances the anti-replay window.
     ///
     /// # Errors
     /// The reason why the packet is not opened. Its bytes behind the headers are undefined.

@@ -1,4 +1,5 @@
-//! Security associations: their negotiated parameters, their use, and their lifetimes.
+//! Security associations: their negotiated parameters, their use, and their lifetimes. An SA has one direction and one
+//! owner. The key exchange that negotiates the parameters is not part of this crate.
 
 use std::net::IpAddr;
 use std::num::NonZeroU16;
@@ -110,7 +111,7 @@ pub enum SaError {
     /// A key does not have the algorithm's length, or the cryptographic library refused it.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// The tunnel's ends are of different families.
+    /// The tunnel's ends are of different address families.
     #[error("the tunnel's ends are of two address families")]
     Families,
     /// No protection has this number.

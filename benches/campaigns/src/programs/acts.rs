@@ -1,4 +1,5 @@
-//! Acts of hostile programs.
+//! Acts of hostile programs. Most acts violate the interface between programs and the appliance, or exhaust its limits.
+//! `Transfer` and `Walk` violate nothing: their program is killed during a transfer, or between two steps.
 
 use std::fs::File;
 use std::io::{BufRead as _, IoSlice, Write as _};

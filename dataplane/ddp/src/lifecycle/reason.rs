@@ -89,7 +89,7 @@ impl<L> From<L> for CloseReason<L> {
 }
 
 impl<L> CloseReason<L> {
-    /// Returns true when both ends closed without loss of data.
+    /// Returns true if both ends closed without loss of data.
     pub fn is_graceful(&self) -> bool {
         matches!(self, CloseReason::LocalShutdown | CloseReason::PeerShutdown)
     }

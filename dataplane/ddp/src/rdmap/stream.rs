@@ -1,4 +1,5 @@
-//! One RDMAP stream: the calls of its ULP and its LLP, and the sending of operations and responses.
+//! One RDMAP stream: the calls of its ULP and its LLP, and the sending of operations and responses. DDP gets one
+//! message at a time, so that operations and responses can alternate. [`inbound`] processes received messages.
 
 use std::sync::Arc;
 
@@ -267,7 +268,7 @@ impl<M: RegionMemory> Stream<M> {
         self.responses.has_held_read()
     }
 
-    /// Returns true when the ULP confirms received data: see [`Config::hold_confirmations`].
+    /// Returns true if the ULP confirms received data: see [`Config::hold_confirmations`].
     pub fn holds_confirmations(&self) -> bool {
         self.ddp.holds_confirmations()
     }
@@ -309,7 +310,7 @@ impl<M: RegionMemory> Stream<M> {
         self.ddp.failure()
     }
 
-    /// Returns true when the stream has no [`failure`](Self::failure), no [`error`](Self::error), and no Terminate from
+    /// Returns true if the stream has no [`failure`](Self::failure), no [`error`](Self::error), and no Terminate from
     /// the peer.
     #[inline]
     pub(crate) fn is_sound(&self) -> bool {

@@ -1,4 +1,5 @@
-//! Received byte ranges of one message.
+//! Received byte ranges of one message. They detect bytes that arrive twice and determine when the message is complete.
+//! Memory for many ranges is reserved in the worker's pool before it is used.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +56,7 @@ impl Ranges {
         }
     }
 
-    /// Returns true when exactly `0..end` was received.
+    /// Returns true if exactly `0..end` was received.
     #[inline]
     pub(crate) fn is_exactly(&self, end: u32) -> bool {
         match self {

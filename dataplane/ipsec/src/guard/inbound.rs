@@ -1,4 +1,6 @@
-//! Inbound SAs: addition and removal, each with its anti-replay window.
+//! Inbound SAs: addition and removal, each with its anti-replay window. Only the owner of a protection opens the
+//! packets of its SAs. An SA that is added again with the same SPI and keys continues the window of the ended SA, so
+//! that no packet is accepted twice.
 
 use base::Instant;
 

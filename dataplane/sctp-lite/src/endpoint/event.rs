@@ -66,7 +66,7 @@ pub enum SessionEvent {
     /// An event of RDMAP.
     Rdmap(rdmap::Event),
     /// The peer was silent for the idle time-out. Only reported for a session whose ULP confirms data itself
-    /// ([`ddp::StreamConfig::set_hold_confirmations`]). The ULP must call
+    /// ([`ddp::StreamConfig::hold_confirmations`]). The ULP must call
     /// [`shutdown_session`](super::Endpoint::shutdown_session).
     Idle,
     /// The session has ended; no further event of this session follows.

@@ -395,7 +395,7 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     /// Closes all sessions gracefully, then the association. No new session begins. A session whose ULP confirms
-    /// data itself ([`ddp::StreamConfig::set_hold_confirmations`]) continues until the ULP closes it. An
+    /// data itself ([`ddp::StreamConfig::hold_confirmations`]) continues until the ULP closes it. An
     /// association that is still being set up is aborted.
     pub fn shutdown(&mut self, now: Instant) {
         self.now = now;

@@ -1,4 +1,6 @@
-//! Processing of received packets: verification tags (RFC 9260 §8.5), then the chunks in order (§6.10).
+//! Processing of received packets: verification tags (RFC 9260 §8.5), then the chunks in order (§6.10). A chunk that
+//! drops the rest of its packet does not undo the earlier chunks. [`fast_path`](super::fast_path) processes predicted
+//! packets.
 
 use base::Instant;
 use transport::recorder::Kind;

@@ -1,4 +1,5 @@
-//! Transmission of an association's packets (RFC 9260 §6.1, §6.10).
+//! Transmission of an association's packets (RFC 9260 §6.1, §6.10). In each packet, DATA follows the control chunks
+//! that are due. Chunks without room stay due for the next packet. [`super::send`] selects the DATA chunks.
 
 use core::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Entries of completion queues.
+//! Entries of completion queues, without their generation, which the [queue](crate::completion) writes and checks.
 
 use super::receive::RECEIVE;
 use super::send::Opcode;

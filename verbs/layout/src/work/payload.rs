@@ -1,4 +1,5 @@
-//! Payload of a descriptor: SGEs (scatter/gather elements) or inline data.
+//! Payload of a descriptor: SGEs (scatter/gather elements) or inline data. Only the numbers and lengths are checked
+//! here; the worker checks addresses and lkeys.
 
 use arrayvec::ArrayVec;
 

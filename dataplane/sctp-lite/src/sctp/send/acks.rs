@@ -1,4 +1,5 @@
-//! Processing of the peer's SACKs (RFC 9260 §6.2.1, §6.7).
+//! Processing of the peer's SACKs (RFC 9260 §6.2.1, §6.7). A SACK updates the scoreboard first, then loss recovery and
+//! the congestion window. A SACK that contradicts the sent data changes only counters.
 
 use base::Instant;
 use transport::delivery::Delivery;

@@ -1,4 +1,6 @@
-//! Selection of the DATA chunks for the next packet (RFC 9260 §6.1, §6.10): lost chunks first, then new chunks.
+//! Selection of the DATA chunks for the next packet (RFC 9260 §6.1, §6.10): lost chunks first, then new chunks. Each
+//! packet is planned and then written. Except for probes, new chunks are limited by the congestion window, the peer's
+//! window, the send window and pacing. The end of a round sets the timers.
 
 use core::cell::OnceCell;
 

@@ -1,5 +1,6 @@
 //! Effect of received messages on a session. The DDP-SSN of a message and the phase of the session determine whether it
-//! is legal.
+//! is legal. An illegal message ends the session. A message that arrives too early is refused, and the peer's SCTP
+//! retransmits it.
 
 use ddp::llp::{Disposition, OrderKey, Ulpdu, UlpduSink};
 use wire::sctp::ddp::{DdpSsn, Function, PPID_SEGMENT};

@@ -4,7 +4,7 @@
 //!
 //! A *kernel* is an implementation of the copy or of the CRC. Which kernel is fastest depends on the frame length and
 //! on the cache level that holds the bytes. Each core therefore tries all kernels during the measurement
-//! ([`KernelChoice`]).
+//! (`KernelChoice`).
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -75,7 +75,7 @@ pub enum ProgramOperation {
         pairs: u32,
         /// Length of a message, bytes.
         len: u32,
-        /// Messages in flight on each of the QPs. The only QP of the other program has [`many::DEPTH_OF_ONE`] in
+        /// Messages in flight on each of the QPs. The only QP of the other program has `many::DEPTH_OF_ONE` in
         /// flight.
         depth: u32,
     },

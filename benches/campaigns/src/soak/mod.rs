@@ -1,6 +1,6 @@
 //! The soak: opens and closes streams of all kinds over a lossy cable while the peer is killed and restarted and the
 //! configuration is reloaded. Afterwards no resource may exceed its initial value by more than its allowance
-//! ([`resources`]).
+//! (`resources`).
 //!
 //! ```text
 //!  namespace A                 namespace B, in which this program runs

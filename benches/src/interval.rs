@@ -1,4 +1,4 @@
-//! Mean of ratios with its 95 % confidence interval, by Student's t of their logarithms.
+//! Geometric mean of ratios, and its 95 % confidence interval by Student's t distribution of their logarithms.
 //!
 //! Each ratio compares two consecutive measurements, so that disturbances of the machine affect both. With logarithms,
 //! half as fast and twice as fast have the same distance from equal.

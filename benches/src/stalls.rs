@@ -1,8 +1,8 @@
 //! Stalls of a polling core. A thread on each core only reads the clock. A gap of at least 500 ns between two readings
 //! is a stall, caused by another program, an interrupt or another virtual machine.
 //!
-//! Stalls are a lower bound for tail latencies. A message that arrives during a stall waits for its end, with any data
-//! plane.
+//! Stalls are a lower bound for tail latencies. A message that arrives during a stall waits until the stall ends, with
+//! any data plane.
 
 use std::time::{Duration, Instant};
 

@@ -48,7 +48,7 @@ const ID: StreamId = StreamId(1);
 const LOCAL: u16 = 7471;
 const REMOTE: u16 = 4000;
 const MSS: u16 = 1460;
-/// Budget for bytes that MPA holds because their FPDU is incomplete or not located, in bytes.
+/// Budget for bytes that MPA holds because their FPDU is incomplete or its start is unknown, in bytes.
 const HOLD: u64 = 4096;
 /// Length of the largest FPDU, in bytes. One in-order FPDU may be held in addition to the budget `HOLD`.
 const MAX_FPDU: u64 = 64 << 10;

@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn fpdu_matches_example_of_wire_document() {
-        // The example of docs/protocol.md §3 without its marker, hence with another CRC.
+        // The example of docs/protocol.md §3 without its marker and therefore with another CRC.
         let segment = tagged_segment(0x0102_0304, 0x1122_3344_5566_7788, true, b"hello");
         let bytes = fpdu(&segment);
         assert_eq!(bytes[..4], [0, 0x13, 0xc1, 0]);

@@ -351,8 +351,8 @@ mod tests {
                 let sum: u64 = taken.iter().map(|(_, size, _)| u64::from(*size)).sum();
                 prop_assert_eq!(pool.in_use(), sum);
                 prop_assert!(sum <= CAPACITY && pool.used.out_of_order <= CAPACITY / 2);
-                // Messages beyond gaps have at most half of the bytes. Of the other half, four peers leave a fifth,
-                // less up to 40 bytes of a first buffer, which is not limited by a share.
+                // Messages beyond gaps have at most half of the bytes. Four peers leave at least a fifth of the other
+                // half, minus up to 40 bytes of a first buffer, which no share limits.
                 let share = CAPACITY / 2 / 5 - 40;
                 let mut newcomer = account(99);
                 prop_assert!(pool.reserve(&mut newcomer, share as u32, true));

@@ -90,8 +90,7 @@ pub enum DeadlineOutcome {
     Startup,
     /// The ready-to-receive message did not arrive in time.
     Readying,
-    /// The LLP made progress: the deadline of the teardown, or of the ULP of a half-closed stream, is extended
-    /// by the same time.
+    /// The LLP made progress: the time-out of the teardown, or of the ULP of a half-closed stream, begins again.
     Progress,
     /// The LLP made no progress in the teardown: the peer does not close.
     Teardown,

@@ -1,8 +1,8 @@
 //! The budget of one worker for growth of receive windows beyond their configured size.
 //!
-//! A larger window by itself needs no memory of the worker. Data placed at arrival needs none either, and data that
-//! must be held has its own budget ([`HoldBudget`](crate::HoldBudget)). This budget bounds the additional bytes that
-//! all peers together may have in flight.
+//! The growth itself takes no memory of the worker: data placed at arrival takes none, and data that must be held has
+//! its own budget ([`HoldBudget`](crate::HoldBudget)). This budget bounds the additional bytes that all peers together
+//! may have in flight.
 
 /// Bytes by which the receive windows of a worker's streams may grow in total.
 #[derive(Debug)]

@@ -38,7 +38,8 @@ const PART: u64 = 4096;
 const SLOT: u64 = 1024;
 /// Maximum number of turns of a wait. Only a hang reaches it.
 const MAX_TURNS: u32 = 20_000;
-/// Maximum number of receives that one turn takes from both programs: their queues, and one per received frame.
+/// Maximum number of receives that one turn completes: all posted receives of two programs, and one for each frame
+/// of four bursts.
 const MAX_RECEIVES_PER_TURN: u64 = 2 * MAX_POSTS as u64 + 4 * dataplane::io::BURST as u64;
 
 pub(super) struct World<'a> {

@@ -465,8 +465,8 @@ impl<M: RegionMemory> Stream<M> {
         let Some((message, is_response)) = first.or_else(last) else { return };
         self.current_is_response = is_response;
         self.response_next = !is_response;
-        // Operations were checked when they were posted, and requests when they were delivered. So a failure is an
-        // error of this end.
+        // Operations were checked when they were posted, and requests when they were delivered. A refusal by DDP is
+        // therefore an error of this end.
         if self.ddp.post(message).is_err() {
             self.terminate_locally();
         }
@@ -619,7 +619,7 @@ impl<M: RegionMemory> UlpduSource for Stream<M> {
         let out = self.ddp.next(mulpdu).map(mark_unstable)?;
         if !self.ddp.has_unsent() {
             if core::mem::take(&mut self.current_is_response) && !self.ended {
-                // The response is with the LLP, so there is room for the peer's next request. The queue always exists.
+                // The LLP has the whole response, so the peer may send one more request. The queue always exists.
                 let _posted = self.ddp.post_buffers(REQUEST_QUEUE, 1);
             }
             self.post_next();

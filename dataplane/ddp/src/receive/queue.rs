@@ -287,8 +287,8 @@ impl Queue {
         room.zip(pieces.flatten()).for_each(|(to, from)| *to = *from);
     }
 
-    /// Ends the complete message at the front. Returns its bytes that are not placed, and true if its segments disagree
-    /// on the storage.
+    /// Removes the complete message at the front. Returns the bytes that the queue has kept for it, and true if its
+    /// segments disagree on the storage.
     pub(super) fn finish_receive(
         &mut self,
         buffers: &mut BufferPool,

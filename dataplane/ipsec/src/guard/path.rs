@@ -24,9 +24,9 @@ impl Guard {
         }
     }
 
-    /// Returns the strength of a flow's protection: the minimum of its newest outbound SA, or the last one removed if
-    /// none is left, and of its weakest inbound SA. `None` if the policies do not require the same protection in both
-    /// directions, or if there is no SA in one direction.
+    /// Returns the strength of a flow's protection: the weaker of its newest outbound SA and its weakest inbound SA. If
+    /// no outbound SA is left, the last removed one counts. `None` if the policies do not require the same protection
+    /// in both directions, if there never was an outbound SA, or if there is no inbound SA.
     pub fn strength(&mut self, flow: &Flow) -> Option<Strength> {
         let protection = self.protection(flow)?;
         if self.flows.decide(flow, Direction::In) != Decision::Protect(protection) {

@@ -272,9 +272,10 @@ impl<M: RegionMemory> Endpoint<M> {
         Ok(session)
     }
 
-    /// Returns true if a new session should use this association: a pair of streams is free, and, once the association
-    /// is established, no retransmission or HEARTBEAT is unanswered. If the peer has restarted, it answers the INIT of
-    /// a new association at once, but on the old association only the next retransmission, after a doubled T3-rtx.
+    /// Returns true if a new session should use this association: a pair of streams is free, and the peer answers, that
+    /// is, an established association has no unanswered retransmission or HEARTBEAT. A peer that has restarted answers
+    /// the INIT of a new association at once. On the old association it answers only the next retransmission, after a
+    /// doubled T3-rtx.
     pub fn can_open(&self) -> bool {
         let is_answered =
             self.association.state().is_opening() || self.association.error_count() == 0;
@@ -485,8 +486,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.association.local_tag()
     }
 
-    /// Returns the verification tag of packets to the peer, which the peer has chosen; `None` until the peer's INIT or
-    /// INIT ACK has arrived.
+    /// Returns the verification tag for packets to the peer, chosen by the peer; `None` until the peer's INIT or INIT
+    /// ACK has arrived.
     pub fn peer_tag(&self) -> Option<Tag> {
         Some(self.association.peer_tag()).filter(|tag| *tag != Tag::NONE)
     }

@@ -7,7 +7,7 @@
 //!   event_queue:  slots whose ULP may have events
 //! ```
 //!
-//! After its end was reported to the owner, a session remains in its slot as a residue while its messages may be
+//! A session stays in its slot as a residue after its end was reported to the owner, while its messages may be
 //! outstanding (RFC 5043 §6.6).
 
 mod call;

@@ -398,7 +398,7 @@ impl Association {
         self.identity.local_tag
     }
 
-    /// Returns the verification tag of this end's packets; [`Tag::NONE`] before the peer has sent it.
+    /// Returns the verification tag for packets to the peer; [`Tag::NONE`] before the peer has sent it.
     pub fn peer_tag(&self) -> Tag {
         self.identity.peer_tag
     }

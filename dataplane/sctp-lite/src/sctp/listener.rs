@@ -129,8 +129,8 @@ impl Listener {
 /// listener, and for a packet that a listener does not use.
 ///
 /// The caller has checked that both addresses are unicast, the checksum is correct, and the tag is not the local tag of
-/// an association. Such a tag may come from another address of a multihomed peer, whose association the ABORT would
-/// end.
+/// an association. A packet with such a tag may come from another address of a multihomed peer, and an ABORT would end
+/// the peer's association.
 pub fn handle_out_of_the_blue(
     ends: &Ends,
     packet: &Packet<'_>,

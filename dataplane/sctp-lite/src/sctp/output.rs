@@ -227,7 +227,7 @@ impl Association {
         }
         let data = plan.is_some_and(|plan| self.sender.write(now, plan, &mut packet, upper) > 0);
         if packet.is_empty() {
-            // The pending chunks do not fit an empty packet, so they can never be sent.
+            // The pending chunks do not fit into an empty packet, so they can never be sent.
             self.stats.unsent += u64::from(!self.pending_replies.causes.is_empty())
                 + self.pending_replies.heartbeats.len() as u64;
             self.pending_replies.causes.clear();

@@ -47,7 +47,7 @@ impl SsnOrder {
     /// Returns the DDP-SSN of a message extended to 64 bits.
     ///
     /// # Errors
-    /// The DDP-SSN was received before, or is too far beyond `next` for all earlier messages to be outstanding
+    /// The DDP-SSN was received before, or is so far beyond `next` that the earlier messages cannot all be outstanding
     /// (RFC 5043 §10).
     pub fn extend(&self, ssn: DdpSsn) -> Result<u64, SessionError> {
         let expected = DdpSsn(self.next as u16);

@@ -7,8 +7,8 @@
 //!                            gap block
 //! ```
 //!
-//! A complete message is delivered even if earlier data is missing; only a range of its TSNs is recorded. User data is
-//! kept only for fragments, within limits. SACKed data is never dropped.
+//! A complete message is delivered even if earlier data is missing. Of the message, only the range of its TSNs is kept.
+//! User data is kept only for fragments, within limits. SACKed data is never dropped.
 //!
 //! Not implemented: order within a stream (ordered messages are delivered on arrival and marked as such; RFC 5043
 //! uses none), and the partial delivery of RFC 9260 §6.9.

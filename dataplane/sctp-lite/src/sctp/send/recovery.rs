@@ -34,8 +34,8 @@ impl Sender {
         let packets = ack.delivery.bytes.div_ceil(self.smss() as u64);
         if packets > 0 {
             // RFC 9260 §6.1 D: a burst has at most Max.Burst packets plus the packets acknowledged since the last
-            // transmission. The packets of several SACKs add up. In slow start with pacing, which spreads the packets,
-            // a SACK adds twice as many as it acknowledges.
+            // transmission. The packets of several SACKs add up. In slow start, the packets that a SACK acknowledges
+            // count twice if pacing spreads the burst.
             let grown = self.config.pacing && self.recovery.cc().in_slow_start();
             let released = packets << u32::from(grown);
             self.burst = self.burst.max(u64::from(self.config.max_burst)) + released;

@@ -1,5 +1,5 @@
-//! Compares fast and slow path. A tagged segment in order whose first piece has the whole header takes the fast path.
-//! The stream's state afterwards must be the same on both.
+//! Compares the fast and the slow path. A tagged segment in order whose first piece has the whole header takes the fast
+//! path. Both paths must leave the stream in the same state.
 
 use proptest::prelude::*;
 

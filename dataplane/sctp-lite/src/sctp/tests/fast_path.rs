@@ -1,4 +1,4 @@
-//! Fast path of received packets. It has the same effect as the slow path, and predicted packets take it.
+//! Tests that predicted packets take the fast path, and that it has the same effect as the slow path.
 
 use core::time::Duration;
 use std::sync::Arc;

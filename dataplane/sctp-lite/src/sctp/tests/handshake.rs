@@ -405,7 +405,7 @@ fn peer_restart_cookie_restarts_the_association() {
     }
 }
 
-// The restart ends the sessions of the earlier association. Its flight records explain them, so they are kept.
+// The restart ends the sessions of the earlier association. The flight records explain this end, so they are kept.
 #[test]
 fn peer_restart_keeps_flight_records() {
     let mut rig = Rig::established();

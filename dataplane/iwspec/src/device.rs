@@ -107,6 +107,8 @@ pub struct Timing {
     pub step: Duration,
     /// Factor on all times; greater than 1 when a case is repeated.
     pub scale: u32,
+    /// Limit for a program on the device to be started again, for programs that serve one client.
+    pub restart: Duration,
     /// Limit for a whole case.
     pub case: Duration,
     /// Pause after the TCP handshake, and between the device's Reply and the tester's first FPDU.
@@ -118,6 +120,7 @@ impl Default for Timing {
         Timing {
             connect: Duration::from_secs(5),
             step: Duration::from_secs(2),
+            restart: Duration::from_secs(10),
             scale: 1,
             case: Duration::from_secs(30),
             settle: Duration::ZERO,

@@ -213,6 +213,11 @@ impl Link {
         Ok(())
     }
 
+    /// Closes the TCP connection.
+    pub fn close(&mut self) {
+        self.stream = None;
+    }
+
     fn settings(&self, raw: &Raw) -> Settings {
         let mss = self.mss.map_or(mss_of(raw.mtu, raw.address), |mss| mss as u16);
         Settings { mss, timestamps: self.timestamps, ..Settings::default() }

@@ -29,6 +29,10 @@ pub struct Deviation {
     /// True if the case must not run, because it stops the device.
     #[serde(default)]
     pub skip: bool,
+    /// True if the device deviates in some executions only, because its own timing decides. The case is then reported
+    /// as known after a pass, too.
+    #[serde(default)]
+    pub intermittent: bool,
 }
 
 /// Profiles of the package, relative to the directory of the program.
@@ -119,6 +123,8 @@ mod tests {
         assert_eq!(p.skips("a/1"), None);
         let p = Profile::parse(&format!("{GOOD}skip = true\n")).expect("good");
         assert_eq!(p.skips("a/1"), Some("b"));
+        let p = Profile::parse(&format!("{GOOD}intermittent = true\n")).expect("good");
+        assert!(p.explanation("a/1").is_some_and(|d| d.intermittent && !d.skip));
         assert!(p.check(["a/1"].into_iter()).is_ok());
         assert!(p.check(["a/2"].into_iter()).is_err());
         assert!(Profile::parse(&format!("{GOOD}more = 1\n")).is_err());

@@ -8,10 +8,11 @@ use oracle::Stream;
 
 use crate::case::{Expected, Order, Role};
 use crate::decode::Decoder;
-use crate::device::Setup;
+use crate::device::{Service, Setup};
 use crate::encode::{self, Frame, Numbers};
 use crate::link::{Link, Received, Side, What};
 use crate::message::{Kind, Message};
+use crate::startup;
 use crate::value::{Arguments, Variables};
 
 /// Reason why a case ends before its last step.
@@ -143,6 +144,21 @@ impl<'a> Session<'a> {
         if self.is_over_sctp() {
             return self.open_association(arguments);
         }
+        if self.setup.service == Service::Perftest && self.role() == Role::Responder {
+            // The server ends with its connections, and serves one client. The next server answers on a new control
+            // connection, and then waits for the second connection.
+            self.companion = None;
+            self.link.close();
+            self.companion = Some(Box::new(startup::perftest_control(self.setup)?));
+        }
+        self.connect()
+    }
+
+    /// Opens the connection, without a companion.
+    ///
+    /// # Errors
+    /// [`Stop::Inconclusive`]: there is no connection.
+    pub fn connect(&mut self) -> Result<(), Stop> {
         self.output = Stream::new(false, true);
         self.sent = 0;
         self.held.clear();

@@ -1,6 +1,6 @@
 //! Correct start-ups of both roles, and the exchange of the service after them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::case::{Need, Role, Transport};
 use crate::device::{Permits, Service, Setup};
@@ -11,6 +11,8 @@ use crate::value::Arguments;
 
 /// Time to wait for the error report of a device that does not permit a Write.
 const SILENCE: Duration = Duration::from_millis(500);
+/// Pause between two attempts to reach a perftest server, which is started again after each client.
+const RETRY: Duration = Duration::from_millis(50);
 
 /// Performs a correct start-up, and prepares the needed capabilities.
 ///
@@ -21,13 +23,6 @@ const SILENCE: Duration = Duration::from_millis(500);
 pub fn start(session: &mut Session<'_>, arguments: &Arguments, needs: &[Need]) -> Result<(), Stop> {
     session.set_exact(needs.iter().any(|n| n.capability == "exact"));
     let service = session.setup().service;
-    if service == Service::Perftest && session.role() == Role::Responder {
-        let mut control = Session::new(session.setup());
-        connect(&mut control, &Arguments::default())?;
-        std::thread::sleep(session.setup().timing.settle);
-        begin_perftest(&mut control)?;
-        session.companion = Some(Box::new(control));
-    }
     connect(session, arguments)?;
     std::thread::sleep(session.setup().timing.settle);
     // Number of concurrent Read Requests that the device accepts. Without enhanced data, its program defines it.
@@ -37,6 +32,35 @@ pub fn start(session: &mut Session<'_>, arguments: &Arguments, needs: &[Need]) -
     };
     session.set("depth", depth);
     service.prepare(session, needs)
+}
+
+/// Opens the control connection of a perftest server, and performs the exchange before the second connection. Repeats
+/// this until a server completes the exchange: the connection may have reached a server that was ending.
+///
+/// # Errors
+/// [`Stop::Inconclusive`]: no server completes the exchange in time.
+pub fn perftest_control(setup: &Setup) -> Result<Session<'_>, Stop> {
+    let deadline = Instant::now() + setup.timing.restart * setup.timing.scale;
+    loop {
+        let mut control = Session::new(setup);
+        let exchange = control.connect().and_then(|()| {
+            start_responder(&mut control, &Arguments::default())?;
+            std::thread::sleep(setup.timing.settle);
+            begin_perftest(&mut control)
+        });
+        let why = match exchange {
+            Ok(()) => return Ok(control),
+            Err(Stop::Inconclusive(why) | Stop::NotApplicable(why)) => why,
+            Err(Stop::Fail(failure)) => {
+                format!("{} instead of {}", failure.received, failure.expected)
+            }
+        };
+        if Instant::now() >= deadline {
+            return Err(Stop::Inconclusive(format!("no perftest server: {why}")));
+        }
+        drop(control);
+        std::thread::sleep(RETRY);
+    }
 }
 
 /// Opens a connection and performs a correct start-up.

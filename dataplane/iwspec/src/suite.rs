@@ -3,7 +3,8 @@
 //! A verdict never depends on the speed of a host:
 //! - a case that fails or has no verdict is repeated alone, with longer times;
 //! - a time-out counts only if the device answers a correct start-up afterwards, and this host was not late itself;
-//! - a failure and then a pass are inconclusive, unless the failure was a time-out.
+//! - a failure and then a pass are inconclusive, unless the failure was a time-out;
+//! - a deviation that the profile calls intermittent is known, whether or not the device has deviated this time.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -39,6 +40,22 @@ pub struct Report {
 }
 
 impl Report {
+    /// Returns the report of a case whose deviation in the profile is `deviation`.
+    fn new(case: &Case, outcome: Outcome, deviation: Option<&Deviation>) -> Report {
+        let explains = |d: &&Deviation| match outcome.verdict {
+            Verdict::Fail(_) => true,
+            Verdict::Pass => d.intermittent,
+            Verdict::Inconclusive(_) | Verdict::NotApplicable(_) => false,
+        };
+        let known = deviation.filter(explains).cloned();
+        Report { case: case.clone(), outcome, known }
+    }
+
+    /// Returns the verdict's word in reports.
+    pub fn verdict(&self) -> &'static str {
+        if self.known.is_some() { "known" } else { self.outcome.verdict.name() }
+    }
+
     /// Returns true for a failure that the profile does not explain.
     pub fn is_new_failure(&self) -> bool {
         matches!(self.outcome.verdict, Verdict::Fail(_)) && self.known.is_none()
@@ -82,11 +99,14 @@ pub fn run(
         for (case, outcome) in cases.iter().zip(first) {
             let outcome = outcome.unwrap_or_else(|| timed(case, setup, &clock));
             let begin = Instant::now();
-            let outcome = finish(case, setup, outcome, &clock, repeated < REPETITIONS);
+            let deviation = profile.explanation(&case.id);
+            // A repetition would not show more about an intermittent deviation.
+            let outcome = match outcome.verdict {
+                Verdict::Fail(_) if deviation.is_some_and(|d| d.intermittent) => outcome,
+                _ => finish(case, setup, outcome, &clock, repeated < REPETITIONS),
+            };
             repeated += begin.elapsed();
-            let failed = matches!(outcome.verdict, Verdict::Fail(_));
-            let known = profile.explanation(&case.id).filter(|_| failed).cloned();
-            let report = Report { case: case.clone(), outcome, known };
+            let report = Report::new(case, outcome, deviation);
             progress(&report);
             reports.push(report);
         }
@@ -229,6 +249,7 @@ pub fn timing(factor: f64) -> Timing {
     Timing {
         connect: default.connect.mul_f64(factor),
         step: default.step.mul_f64(factor),
+        restart: default.restart.mul_f64(factor),
         scale: 1,
         case: default.case.mul_f64(factor),
         settle: default.settle,

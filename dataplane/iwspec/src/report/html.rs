@@ -92,8 +92,8 @@ fn row(r: &Report) -> Row {
         _ => None,
     };
     let class = match &r.outcome.verdict {
+        _ if r.known.is_some() => "known",
         Verdict::Pass => "pass",
-        Verdict::Fail(_) if r.known.is_some() => "known",
         Verdict::Fail(_) => "fail",
         Verdict::Inconclusive(_) => "open",
         Verdict::NotApplicable(_) => "na",

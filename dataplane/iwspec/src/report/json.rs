@@ -62,7 +62,7 @@ fn entry(r: &Report) -> Entry<'_> {
         level: case.level,
         section: &case.section,
         text: &case.text,
-        verdict: outcome.verdict.name(),
+        verdict: r.verdict(),
         reason: reason(r),
         step: outcome.step.as_deref(),
         failure: if let Verdict::Fail(f) = &outcome.verdict { Some(f) } else { None },

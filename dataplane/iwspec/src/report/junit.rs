@@ -33,11 +33,10 @@ pub fn document(subject: &Subject, reports: &[Report]) -> Result<String, String>
 
 fn status(report: &Report) -> TestCaseStatus {
     let mut status = match &report.outcome.verdict {
+        _ if report.known.is_some() => TestCaseStatus::skipped(),
         Verdict::Pass => return TestCaseStatus::success(),
-        Verdict::Fail(_) if report.known.is_none() => {
-            TestCaseStatus::non_success(NonSuccessKind::Failure)
-        }
-        Verdict::Fail(_) | Verdict::NotApplicable(_) => TestCaseStatus::skipped(),
+        Verdict::Fail(_) => TestCaseStatus::non_success(NonSuccessKind::Failure),
+        Verdict::NotApplicable(_) => TestCaseStatus::skipped(),
         Verdict::Inconclusive(_) => TestCaseStatus::non_success(NonSuccessKind::Error),
     };
     status.set_message(reason(report));

@@ -29,7 +29,7 @@ pub struct Summary {
     pub pass: usize,
     /// Failed cases that the profile does not explain.
     pub fail: usize,
-    /// Failed cases that the profile explains.
+    /// Cases with a deviation that the profile explains.
     pub known: usize,
     /// Cases with an inconclusive result: neither passed nor failed.
     pub inconclusive: usize,
@@ -43,8 +43,8 @@ impl Summary {
         let mut s = Summary::default();
         for r in reports {
             match &r.outcome.verdict {
+                _ if r.known.is_some() => s.known += 1,
                 Verdict::Pass => s.pass += 1,
-                Verdict::Fail(_) if r.known.is_some() => s.known += 1,
                 Verdict::Fail(_) => s.fail += 1,
                 Verdict::Inconclusive(_) => s.inconclusive += 1,
                 Verdict::NotApplicable(_) => s.not_applicable += 1,
@@ -54,9 +54,10 @@ impl Summary {
     }
 }
 
-/// Returns the reason of a verdict in one line; empty for a passed case.
+/// Returns the reason of a verdict in one line; empty for a passed case without a known deviation.
 fn reason(report: &Report) -> String {
     match &report.outcome.verdict {
+        Verdict::Pass if report.known.is_some() => "passed this time".into(),
         Verdict::Pass => String::new(),
         Verdict::Fail(f) => format!("expected {}; received {}", f.expected, f.received),
         Verdict::Inconclusive(why) | Verdict::NotApplicable(why) => why.clone(),

@@ -8,14 +8,14 @@ use crate::suite::Report;
 pub fn case(report: &Report, verbose: bool) -> String {
     let verdict = &report.outcome.verdict;
     let plain = matches!(verdict, Verdict::Pass | Verdict::NotApplicable(_));
-    if plain && !verbose {
+    if plain && report.known.is_none() && !verbose {
         return String::new();
     }
-    let word = if report.known.is_some() { "known" } else { verdict.name() };
+    let word = report.verdict();
     let case = &report.case;
     let mut out = format!("{word:<15}{:<22} {:<6} {}\n", case.id, case.level.name(), case.text);
     match verdict {
-        Verdict::Pass => {}
+        Verdict::Pass if report.known.is_none() => {}
         Verdict::Fail(f) => {
             out += &format!("    section   {}\n", case.section);
             if let Some(step) = &report.outcome.step {
@@ -23,7 +23,7 @@ pub fn case(report: &Report, verbose: bool) -> String {
             }
             out += &format!("    expected  {}\n    received  {}\n", f.expected, f.received);
         }
-        Verdict::Inconclusive(_) | Verdict::NotApplicable(_) => {
+        Verdict::Pass | Verdict::Inconclusive(_) | Verdict::NotApplicable(_) => {
             out += &format!("    because   {}\n", reason(report))
         }
     }

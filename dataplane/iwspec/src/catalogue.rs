@@ -36,6 +36,7 @@ const FILES: &[(&str, &str)] = files![
     "rdmap/unseen",
     "rdmap/invalidate",
     "rdmap/order",
+    "sctp/active",
     "sctp/association",
     "sctp/sessions",
     "sctp/sequence",

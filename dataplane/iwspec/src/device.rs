@@ -91,10 +91,7 @@ impl Setup {
 
     /// Returns the role of the device.
     pub fn role(&self) -> Role {
-        match *self.target {
-            Target::Connect(_) | Target::Raw(..) | Target::Sctp { .. } => Role::Responder,
-            Target::Listen(_) | Target::RawListen(..) => Role::Initiator,
-        }
+        self.target.role()
     }
 }
 

@@ -1,17 +1,18 @@
 //! Connection to the device with deadlines (TCP or an SCTP association), and its transcript.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::case::Transport;
+use crate::case::{Role, Transport};
 use crate::raw::Raw;
 use crate::raw::station::mss_of;
 use crate::raw::stream::{self, RawStream};
 use crate::raw::tcp::Settings;
 use crate::sctp::association::{Arrival, Association, Direction, Options};
+use crate::sctp::carrier::Carrier;
 use crate::sctp::{Chunk, Ended};
 use crate::stream::{Input, Stream};
 
@@ -117,6 +118,17 @@ pub enum Target {
         /// UDP port of the device.
         udp_port: u16,
     },
+    /// The device opens SCTP associations in UDP to this socket.
+    SctpListen {
+        /// UDP socket of the tester.
+        socket: UdpSocket,
+        /// SCTP port of the tester.
+        port: u16,
+    },
+    /// The device accepts SCTP associations of the raw port at this IP address and SCTP port.
+    RawSctp(Raw, SocketAddr),
+    /// The device opens SCTP associations to this SCTP port of the raw port.
+    RawSctpListen(Raw, u16),
 }
 
 impl Target {
@@ -126,8 +138,29 @@ impl Target {
             Target::Connect(_) | Target::Listen(_) | Target::Raw(..) | Target::RawListen(..) => {
                 Transport::Tcp
             }
-            Target::Sctp { .. } => Transport::Sctp,
+            Target::Sctp { .. }
+            | Target::SctpListen { .. }
+            | Target::RawSctp(..)
+            | Target::RawSctpListen(..) => Transport::Sctp,
         }
+    }
+
+    /// Returns the role of the device.
+    pub fn role(&self) -> Role {
+        match self {
+            Target::Connect(_) | Target::Raw(..) | Target::Sctp { .. } | Target::RawSctp(..) => {
+                Role::Responder
+            }
+            Target::Listen(_)
+            | Target::RawListen(..)
+            | Target::SctpListen { .. }
+            | Target::RawSctpListen(..) => Role::Initiator,
+        }
+    }
+
+    /// Returns true if concurrent cases would receive each other's packets.
+    pub fn is_serial(&self) -> bool {
+        self.role() == Role::Initiator && !matches!(self, Target::Listen(_))
     }
 
     /// Returns true for the raw port, on which the test builds each TCP segment itself.
@@ -191,7 +224,12 @@ impl Link {
     /// The reason why there is no connection.
     pub fn open(&mut self, target: &Target, deadline: Instant) -> Result<(), String> {
         let stream = match target {
-            Target::Sctp { .. } => return self.associate(target, Options::default(), deadline),
+            Target::Sctp { .. }
+            | Target::SctpListen { .. }
+            | Target::RawSctp(..)
+            | Target::RawSctpListen(..) => {
+                return self.associate(target, Options::default(), deadline);
+            }
             Target::Connect(address) => kernel(connect(*address, self.mss, deadline)?)?,
             Target::Listen(listener) => kernel(accept(listener, deadline)?)?,
             Target::Raw(raw, device) => {
@@ -269,16 +307,31 @@ impl Link {
         options: Options,
         deadline: Instant,
     ) -> Result<(), String> {
-        let Target::Sctp { address, udp_port } = *target else {
-            return Err("SCTP needs --transport sctp".into());
-        };
         self.close_association();
-        let association = Association::connect(address, udp_port, options, deadline)?;
-        if let Some((local, peer)) = association.addresses() {
+        let association = match target {
+            Target::Sctp { address, udp_port } => {
+                let carrier = Carrier::udp(SocketAddr::new(address.ip(), *udp_port))?;
+                Some(Association::connect(carrier, *address, options, deadline)?)
+            }
+            Target::RawSctp(raw, address) => {
+                let carrier = Carrier::raw(raw, address.ip(), deadline)?;
+                Some(Association::connect(carrier, *address, options, deadline)?)
+            }
+            Target::SctpListen { socket, port } => {
+                Association::accept(Carrier::listen_udp(socket)?, *port, options, deadline)?
+            }
+            Target::RawSctpListen(raw, port) => {
+                Association::accept(Carrier::listen_raw(raw)?, *port, options, deadline)?
+            }
+            Target::Connect(_) | Target::Listen(_) | Target::Raw(..) | Target::RawListen(..) => {
+                return Err("SCTP needs --transport sctp".into());
+            }
+        };
+        if let Some((local, peer)) = association.as_ref().and_then(Association::udp_addresses) {
             self.transcript.add(Side::Tester, What::Bound { local, peer });
         }
-        self.association = Some(Box::new(association));
-        self.ended = None;
+        self.ended = if association.is_some() { None } else { Some(Received::Reset) };
+        self.association = association.map(Box::new);
         self.note_packets();
         Ok(())
     }
@@ -337,20 +390,26 @@ impl Link {
             };
             self.transcript.add(from, What::Segment(packet));
         }
+        let in_udp = self.association.as_ref().is_some_and(|a| a.udp_addresses().is_some());
         let log = self.association.as_mut().map(|a| a.take_log()).unwrap_or_default();
         for (direction, bytes) in log {
             let from = match direction {
                 Direction::Out => Side::Tester,
                 Direction::In => Side::Device,
             };
-            self.transcript.add(from, What::Packet(bytes));
+            let what = if in_udp { What::Packet(bytes) } else { What::Segment(bytes) };
+            self.transcript.add(from, what);
         }
     }
 
     fn receive_chunk(&mut self, deadline: Instant) -> Received {
         let Some(association) = &mut self.association else { return Received::Nothing };
         let arrival = association.receive(deadline);
+        let failure = association.failure().map(String::from);
         self.note_packets();
+        if let Some(failure) = failure {
+            return Received::Failed(failure);
+        }
         match arrival {
             Arrival::Chunk(chunk) => Received::Chunk(chunk),
             Arrival::Nothing => Received::Nothing,

@@ -4,7 +4,7 @@
 
 mod script;
 
-use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
@@ -51,7 +51,7 @@ struct Cli {
     /// Lower layer of DDP
     #[arg(long, value_enum, default_value = "tcp")]
     transport: Transport,
-    /// UDP port of the device for SCTP in UDP (RFC 6951)
+    /// UDP port of the device for SCTP in UDP (RFC 6951), with --listen that of this host
     #[arg(long, value_name = "PORT", default_value = "9899")]
     udp_port: u16,
     #[command(flatten)]
@@ -262,7 +262,10 @@ fn test(cli: &Cli, catalogue: &Catalogue, profile: &Profile) -> Result<ExitCode,
         role: setup.role().name().into(),
         profile: profile.name.clone(),
     };
-    let jobs = cli.jobs.map_or(cli.service.parallel(setup.role()), usize::from);
+    let jobs = match setup.target.is_serial() {
+        true => 1,
+        false => cli.jobs.map_or(cli.service.parallel(setup.role()), usize::from),
+    };
     let mut progress = |report: &suite::Report| {
         if !cli.json {
             print!("{}", terminal::case(report, cli.verbose));
@@ -285,13 +288,8 @@ fn test(cli: &Cli, catalogue: &Catalogue, profile: &Profile) -> Result<ExitCode,
 
 fn target(cli: &Cli) -> Result<(Target, String), String> {
     let raw = cli.raw.port()?;
-    if (cli.listen.is_some() || raw.is_some()) && cli.transport == Transport::Sctp {
-        return Err(
-            "over SCTP the device accepts associations: --listen and --raw are for TCP".into()
-        );
-    }
     if let Some(address) = cli.listen {
-        return listen(address, raw);
+        return listen(cli, address, raw);
     }
     let device =
         cli.device.as_deref().ok_or("name a device (HOST:PORT), or --listen ADDRESS:PORT")?;
@@ -304,25 +302,40 @@ fn target(cli: &Cli) -> Result<(Target, String), String> {
             let name = format!("{device} (raw port {})", raw.address);
             (Target::Raw(raw, address), name)
         }
-        (Transport::Sctp, _) => {
+        (Transport::Sctp, None) => {
             let udp_port = cli.udp_port;
             (Target::Sctp { address, udp_port }, format!("{device} (SCTP in UDP port {udp_port})"))
+        }
+        (Transport::Sctp, Some(raw)) => {
+            let name = format!("{device} (SCTP, raw port {})", raw.address);
+            (Target::RawSctp(raw, address), name)
         }
     })
 }
 
-fn listen(address: SocketAddr, raw: Option<Raw>) -> Result<(Target, String), String> {
+fn listen(cli: &Cli, address: SocketAddr, raw: Option<Raw>) -> Result<(Target, String), String> {
     let name = format!("listening at {address}");
-    let Some(raw) = raw else {
-        let listener =
-            TcpListener::bind(address).map_err(|e| format!("cannot listen at {address}: {e}"))?;
-        listener.set_nonblocking(true).map_err(|e| e.to_string())?;
-        return Ok((Target::Listen(Mutex::new(listener)), name));
-    };
-    match address.ip() == raw.address {
-        true => Ok((Target::RawListen(raw, address.port()), name)),
-        false => Err(format!("--listen must have the address of --raw, {}", raw.address)),
+    let error = |at: SocketAddr| move |e: std::io::Error| format!("cannot listen at {at}: {e}");
+    if raw.as_ref().is_some_and(|raw| raw.address != address.ip()) {
+        return Err("--listen must have the address of --raw".into());
     }
+    Ok(match (cli.transport, raw) {
+        (Transport::Tcp, None) => {
+            let listener = TcpListener::bind(address).map_err(error(address))?;
+            listener.set_nonblocking(true).map_err(|e| e.to_string())?;
+            (Target::Listen(Mutex::new(listener)), name)
+        }
+        (Transport::Tcp, Some(raw)) => (Target::RawListen(raw, address.port()), name),
+        (Transport::Sctp, None) => {
+            let at = SocketAddr::new(address.ip(), cli.udp_port);
+            let socket = UdpSocket::bind(at).map_err(error(at))?;
+            let name = format!("{name} (SCTP in UDP port {})", cli.udp_port);
+            (Target::SctpListen { socket, port: address.port() }, name)
+        }
+        (Transport::Sctp, Some(raw)) => {
+            (Target::RawSctpListen(raw, address.port()), format!("{name} (SCTP)"))
+        }
+    })
 }
 
 fn write_files(

@@ -103,6 +103,9 @@ fn start_session(session: &mut Session<'_>, arguments: &Arguments) -> Result<(),
     }
     let streams = Arguments(arguments.0.iter().filter(|a| a.key == "streams").cloned().collect());
     session.open_with(&streams)?;
+    if session.role() == Role::Initiator {
+        return accept_session(session);
+    }
     let mut frame = String::new();
     let rev = session.number(arguments, "rev", session.setup().revision)?;
     if session.number(arguments, "enhanced", u64::from(rev >= 2))? != 0 {
@@ -124,6 +127,27 @@ fn start_session(session: &mut Session<'_>, arguments: &Arguments) -> Result<(),
         ))),
         None => Err(Stop::Inconclusive("the device does not answer an Initiate".into())),
     }
+}
+
+/// Accepts the device's session (RFC 5043 §6.2).
+fn accept_session(session: &mut Session<'_>) -> Result<(), Stop> {
+    let initiate = match session.receive(None)? {
+        Some(m) if m.kind == Kind::Initiate => m,
+        Some(m) => {
+            let why = format!("no session: {} instead of an Initiate", m.describe());
+            return Err(Stop::Inconclusive(why));
+        }
+        None => return Err(Stop::Inconclusive("the device does not open a session".into())),
+    };
+    let mut frame = String::new();
+    if initiate.field("enhanced") == Some(1) {
+        let (ird, ord) = (initiate.field("ird").unwrap_or(1), initiate.field("ord").unwrap_or(1));
+        frame = format!("enhanced=on ird={ord} ord={ird} flags=$peer.flags");
+    }
+    session.set("peer.rev", if initiate.field("enhanced") == Some(1) { 2 } else { 1 });
+    session.send_text(Kind::Accept, &frame)?;
+    session.flush();
+    session.setup().service.private_data(session, &initiate.data)
 }
 
 fn start_draft(session: &mut Session<'_>, arguments: &Arguments) -> Result<(), Stop> {

@@ -1,6 +1,6 @@
 //! Each case passes against a correct peer, and fails against a peer with any of its flaws.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -82,6 +82,9 @@ fn variants() -> Vec<(Path, Role, Config)> {
         let config = Config { service, markers: false, crc: true, revision: 1, ready: 0, flaws };
         all.push((Path::Sctp, Role::Responder, config));
     }
+    let (service, flaws) = (Service::Peer, Flaws::default());
+    let config = Config { service, markers: false, crc: true, revision: 1, ready: 0, flaws };
+    all.push((Path::Sctp, Role::Initiator, config));
     all
 }
 
@@ -129,7 +132,13 @@ fn start(path: Path, role: Role, config: &Config) -> (Target, Peer) {
             let peer = serve(config.clone(), any).expect("a free port");
             (Target::Connect(peer.address), peer)
         }
-        (Role::Initiator, Path::Tcp | Path::Sctp) => {
+        (Role::Initiator, Path::Sctp) => {
+            let socket = UdpSocket::bind(any).expect("a free port");
+            let address = socket.local_addr().expect("bound");
+            let peer = sctp::initiate(config.clone(), address, 7471);
+            (Target::SctpListen { socket, port: 7471 }, peer)
+        }
+        (Role::Initiator, Path::Tcp) => {
             let listener = TcpListener::bind(any).expect("a free port");
             listener.set_nonblocking(true).expect("a socket");
             let address = listener.local_addr().expect("bound");

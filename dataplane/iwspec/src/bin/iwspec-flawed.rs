@@ -11,6 +11,9 @@ use iwspec::device::Service;
 use iwspec::peer::flaws::{BEHAVIOURS, CHECKS, Flaws};
 use iwspec::peer::{Config, initiate, sctp, serve};
 
+/// SCTP port to which an initiator opens associations. A responder accepts them at every port.
+const SCTP_PORT: u16 = 7471;
+
 /// A peer with chosen flaws, for tests of iwspec only.
 #[derive(Debug, Parser)]
 #[command(name = "iwspec-flawed", version)]
@@ -21,7 +24,7 @@ struct Cli {
     /// Connects to this address repeatedly
     #[arg(long, value_name = "ADDRESS:PORT")]
     connect: Option<SocketAddr>,
-    /// Lower layer of DDP. With sctp, accepts associations in UDP at the address of --listen
+    /// Lower layer of DDP. With sctp, --listen and --connect name the UDP address, and the SCTP port is 7471
     #[arg(long, value_enum, default_value = "tcp")]
     transport: Transport,
     /// Service
@@ -74,9 +77,8 @@ fn main() -> ExitCode {
             Transport::Tcp => serve(config, address),
             Transport::Sctp => sctp::serve(config, address),
         },
-        (None, Some(_)) if cli.transport == Transport::Sctp => {
-            eprintln!("iwspec-flawed: --connect is for TCP");
-            return ExitCode::from(2);
+        (None, Some(address)) if cli.transport == Transport::Sctp => {
+            Ok(sctp::initiate(config, address, SCTP_PORT))
         }
         (None, Some(address)) => Ok(initiate(config, address)),
         (None, None) => {

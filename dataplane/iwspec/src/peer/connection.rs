@@ -178,7 +178,7 @@ impl<'a> Connection<'a> {
     }
 
     /// Returns the private data of the service, as an argument of a start frame.
-    fn advertisement(&self) -> String {
+    pub(super) fn advertisement(&self) -> String {
         if !matches!(self.config.service, Service::Region | Service::Peer) {
             return String::new();
         }

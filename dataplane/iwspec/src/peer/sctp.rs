@@ -10,14 +10,13 @@ use sctp_lite::sctp::{Association, Ends, Listener, ListenerResult, Secrets};
 use wire::sctp::Packet;
 
 use super::connection::{Connection, End};
-use super::memory::{Bytes, REGIONS, initial_memory};
+use super::memory::{Bytes, initial_memory};
 use super::numbers::llp;
 use super::{Config, Peer, start};
 use crate::device::Service;
 use crate::message::{Kind, Message};
 use crate::sctp::order::Inbound;
 use crate::sctp::{CONTROL, Chunk, Core, DDP, PACKET, SEGMENT, config, control, packet};
-use crate::service::advertisement;
 use crate::value::{Arguments, Variables};
 
 /// Interval of timer checks.
@@ -38,6 +37,69 @@ pub fn serve(config: Config, address: SocketAddr) -> std::io::Result<Peer> {
     socket.set_read_timeout(Some(TICK))?;
     let address = socket.local_addr()?;
     Ok(start(address, move |stopped| run(&config, &socket, address, &stopped)))
+}
+
+/// Starts an initiator of SCTP in UDP that opens associations to the SCTP port `port` behind the UDP address `address`
+/// repeatedly, each with a session on stream 0.
+pub fn initiate(config: Config, address: SocketAddr, port: u16) -> Peer {
+    start(address, move |stopped| {
+        let memory = Mutex::new(initial_memory());
+        while !stopped.load(Ordering::Relaxed) {
+            // A socket that cannot be opened is opened again after a pause.
+            if associate(&config, address, port, &stopped, &memory).is_none() {
+                std::thread::sleep(TICK);
+            }
+        }
+    })
+}
+
+/// Opens an association with a session, and serves it until it ends. Returns `None` if there is no socket.
+fn associate(
+    settings: &Config,
+    address: SocketAddr,
+    port: u16,
+    stopped: &AtomicBool,
+    memory: &Mutex<Bytes>,
+) -> Option<()> {
+    let any: SocketAddr = if address.is_ipv6() { ([0; 16], 0).into() } else { ([0; 4], 0).into() };
+    let socket = UdpSocket::bind(any).ok()?;
+    socket.connect(address).ok()?;
+    socket.set_read_timeout(Some(TICK)).ok()?;
+    let mut random = [0; 18];
+    getrandom::fill(&mut random).ok()?;
+    let mut key = [0; 16];
+    key.copy_from_slice(&random[2..]);
+    let own_port = u16::from_be_bytes([random[0], random[1]]) | 0x8000;
+    let local = SocketAddr::new(socket.local_addr().ok()?.ip(), own_port);
+    let ends = Ends { local, remote: SocketAddr::new(address.ip(), port) };
+    let begin = Instant::now();
+    let association = Association::connect(
+        config(STREAMS),
+        Arc::new(Secrets::new(key)),
+        ends,
+        PACKET,
+        crate::sctp::protocol_time(begin),
+    );
+    let core = Core::new(association, begin);
+    let mut association =
+        Associated { settings, stopped, memory, core, sessions: BTreeMap::new() };
+    let mut buffer = vec![0; 65536];
+    while !stopped.load(Ordering::Relaxed) && association.core.ended.is_none() {
+        if association.core.up && association.sessions.is_empty() {
+            association.request();
+        }
+        association.output(&socket, address);
+        if let Ok(length) = socket.recv(&mut buffer) {
+            let mut bytes = buffer[..length].to_vec();
+            if !settings.flaws.makes("sctp-adaptation") {
+                packet::set_adaptation(&mut bytes, Some(DDP));
+            }
+            association.input(&bytes);
+        }
+    }
+    association.core.abort();
+    association.output(&socket, address);
+    Some(())
 }
 
 fn run(settings: &Config, socket: &UdpSocket, address: SocketAddr, stopped: &AtomicBool) {
@@ -124,18 +186,23 @@ impl<'a> Host<'a> {
     /// Sends a packet of the listener, such as an INIT ACK.
     fn send(&self, socket: &UdpSocket, to: SocketAddr, bytes: &[u8]) {
         let mut bytes = bytes.to_vec();
-        let flaws = &self.settings.flaws;
-        if flaws.behaves("no-adaptation") {
-            packet::set_adaptation(&mut bytes, None);
-        }
-        if flaws.behaves("other-adaptation") {
-            packet::set_adaptation(&mut bytes, Some(2));
-        }
-        if flaws.behaves("uneven-streams") {
-            packet::set_streams(&mut bytes, STREAMS, STREAMS + 1);
-        }
+        change_greeting(self.settings, &mut bytes);
         // A failed send counts as a lost packet.
         let _ = socket.send_to(&bytes, to);
+    }
+}
+
+/// Applies the flaws of an INIT or INIT ACK.
+fn change_greeting(settings: &Config, bytes: &mut Vec<u8>) {
+    let flaws = &settings.flaws;
+    if flaws.behaves("no-adaptation") {
+        packet::set_adaptation(bytes, None);
+    }
+    if flaws.behaves("other-adaptation") {
+        packet::set_adaptation(bytes, Some(2));
+    }
+    if flaws.behaves("uneven-streams") {
+        packet::set_streams(bytes, STREAMS, STREAMS + 1);
     }
 }
 
@@ -151,6 +218,8 @@ struct Associated<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Idle,
+    /// The peer has sent an Initiate and waits for the answer.
+    Requested,
     Open,
     Ended,
 }
@@ -184,11 +253,29 @@ impl<'a> Associated<'a> {
             if packets.is_empty() {
                 return;
             }
-            for packet in packets {
+            for mut packet in packets {
+                change_greeting(self.settings, &mut packet);
                 // A failed send counts as a lost packet, which SCTP retransmits.
                 let _ = socket.send_to(&packet, to);
             }
         }
+    }
+
+    /// Opens a session on stream 0.
+    fn request(&mut self) {
+        let mut session = PeerSession {
+            state: State::Requested,
+            inbound: Inbound::default(),
+            outbound: u16::from(self.settings.flaws.behaves("ssn-from-1")),
+            connection: Connection::over_sctp(self.settings, self.stopped, self.memory),
+        };
+        if self.settings.flaws.behaves("segment-first") {
+            session.connection.send(Kind::Write, "stag=0 to=0 len=0");
+            session.send_segments(0, self.settings, &mut self.core);
+        }
+        let text = session.connection.advertisement();
+        session.control(Kind::Initiate, &text, 0, self.settings, &mut self.core);
+        self.sessions.insert(0, session);
     }
 
     /// Processes a received message, and all messages that it makes deliverable in order.
@@ -273,6 +360,7 @@ impl PeerSession<'_> {
                 self.state = State::Open;
                 return self.connection.take_segment(chunk.data.get(2..).unwrap_or(&[]));
             }
+            State::Requested => return self.answered(control.as_ref(), chunk, settings),
             State::Open => {}
         }
         let c = &mut self.connection;
@@ -297,6 +385,37 @@ impl PeerSession<'_> {
             return Ok(());
         }
         c.check("sctp-sequence", true, llp::CATASTROPHIC)
+    }
+
+    /// Processes the answer to the peer's Initiate.
+    fn answered(
+        &mut self,
+        answer: Option<&Message>,
+        chunk: &Chunk,
+        settings: &Config,
+    ) -> Result<(), End> {
+        let flaws = &settings.flaws;
+        let kind = answer.map_or(Kind::Chunk, |m| m.kind);
+        if kind == Kind::Reject && flaws.makes("sctp-reject") || kind == Kind::End {
+            self.state = State::Ended;
+            return Ok(());
+        }
+        let too_long = chunk.data.len() - 4 > MAX_PRIVATE_DATA;
+        if !matches!(kind, Kind::Accept | Kind::Reject) && flaws.makes("sctp-answer")
+            || kind == Kind::Accept && too_long && flaws.makes("private-data-length")
+            || chunk.data.len() - 4 > 256 && flaws.behaves("short-private-data")
+        {
+            return Err(End::Error);
+        }
+        self.state = State::Open;
+        self.connection.first_fpdu = true;
+        if !flaws.behaves("ignore-replies") && settings.service == Service::Peer {
+            self.connection.send(Kind::Write, "stag=0 to=0 len=0");
+        }
+        if kind == Kind::Chunk {
+            return self.connection.take_segment(chunk.data.get(2..).unwrap_or(&[]));
+        }
+        Ok(())
     }
 
     /// Processes an Initiate, and accepts the session unless the Initiate is invalid.
@@ -324,15 +443,7 @@ impl PeerSession<'_> {
             let (ird, ord) = (ird.unwrap_or(0), ord.unwrap_or(0));
             text = format!("enhanced=on ird={ord} ord={ird} ");
         }
-        if settings.service == Service::Region {
-            let regions: Vec<_> = REGIONS
-                .iter()
-                .map(|r| (r.stag, r.access, r.base, r.length as u64, r.name))
-                .collect();
-            let digits: String =
-                advertisement::build(&regions).iter().map(|b| format!("{b:02x}")).collect();
-            text += &format!("data=hex:{digits}");
-        }
+        text += &self.connection.advertisement();
         self.state = State::Open;
         self.connection.first_fpdu = true;
         self.control(Kind::Accept, &text, chunk.stream, settings, core);

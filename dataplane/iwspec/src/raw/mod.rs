@@ -132,7 +132,10 @@ impl Host {
     }
 
     /// Opens the port without resolving the next hop.
-    fn unresolved(raw: &Raw, device: IpAddr) -> Result<Host, String> {
+    ///
+    /// # Errors
+    /// The port does not open.
+    pub fn unresolved(raw: &Raw, device: IpAddr) -> Result<Host, String> {
         let port = raw.medium.open()?;
         let station = Station {
             mac: port.mac(),

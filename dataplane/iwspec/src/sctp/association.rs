@@ -1,20 +1,18 @@
-//! The tester's end of an association, over a UDP socket.
+//! The tester's end of an association, over a UDP socket or on the raw port.
 
-use std::io::ErrorKind;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sctp_lite::sctp::{self, Ends, Secrets};
+use sctp_lite::sctp::{self, Ends, Listener, ListenerResult, Secrets};
 
-use super::core::{Core, Ended, config, protocol_time};
+use super::carrier::Carrier;
+use super::core::{Batch, Core, Ended, config, protocol_time};
 use super::packet::{self, Greeting};
 use super::{Chunk, DDP, PACKET};
 
 /// Maximum number of packets kept for the transcript between two steps.
 const MAX_LOG: usize = 4096;
-/// Maximum length of a UDP datagram, bytes.
-const DATAGRAM: usize = 65536;
 
 /// Direction of a logged packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,7 +23,7 @@ pub enum Direction {
     In,
 }
 
-/// Parameters of the tester's INIT.
+/// Parameters of the tester's INIT or INIT ACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
     /// Adaptation indication; `None` omits it.
@@ -54,40 +52,31 @@ pub enum Arrival {
 /// An association with the device.
 #[derive(Debug)]
 pub struct Association {
-    socket: UdpSocket,
+    carrier: Carrier,
     core: Core,
     options: Options,
-    /// Parameters of the device's INIT ACK; `None` before it arrives.
+    /// Parameters of the device's INIT or INIT ACK; `None` before it arrives.
     pub greeting: Option<Greeting>,
     /// Packets since the last call of `take_log`.
     log: Vec<(Direction, Vec<u8>)>,
+    /// Reason why the carrier has failed.
+    failure: Option<String>,
 }
 
 impl Association {
-    /// Opens an association to the SCTP port of `device`, through its UDP port. Returns once it is established or has
-    /// ended.
+    /// Opens an association to the SCTP port `device`. Returns once it is established or has ended.
     ///
     /// # Errors
-    /// The socket cannot be opened, or the device does not answer before `deadline`.
+    /// The carrier has failed, or the device does not answer before `deadline`.
     pub fn connect(
+        carrier: Carrier,
         device: SocketAddr,
-        udp_port: u16,
         options: Options,
         deadline: Instant,
     ) -> Result<Association, String> {
-        let any: SocketAddr =
-            if device.is_ipv6() { ([0; 16], 0).into() } else { ([0; 4], 0).into() };
-        let udp = SocketAddr::new(device.ip(), udp_port);
-        let socket = UdpSocket::bind(any)
-            .and_then(|s| s.connect(udp).map(|()| s))
-            .map_err(|e| format!("no UDP socket to {udp}: {e}"))?;
-        let local = socket.local_addr().map_err(|e| format!("the socket has no address: {e}"))?;
-        let mut random = [0; 18];
-        getrandom::fill(&mut random).map_err(|e| format!("no random numbers: {e}"))?;
-        let mut key = [0; 16];
-        key.copy_from_slice(&random[..16]);
-        let port = u16::from_be_bytes([random[16], random[17]]) | 0x8000;
-        let ends = Ends { local: SocketAddr::new(local.ip(), port), remote: device };
+        let (key, port) = random()?;
+        let ends =
+            Ends { local: SocketAddr::new(carrier.addresses()?.0, port | 0x8000), remote: device };
         let begin = Instant::now();
         let association = sctp::Association::connect(
             config(options.streams),
@@ -97,17 +86,94 @@ impl Association {
             protocol_time(begin),
         );
         let core = Core::new(association, begin);
-        let mut a = Association { socket, core, options, greeting: None, log: vec![] };
+        let mut a =
+            Association { carrier, core, options, greeting: None, log: vec![], failure: None };
         a.pump(deadline, |core| core.up || core.ended.is_some());
         if a.core.up || a.core.ended.is_some() {
             return Ok(a);
         }
-        Err(format!("no association with {device} in UDP port {udp_port}: no answer"))
+        Err(a.failure.take().unwrap_or(format!("no association with {device}: no answer")))
     }
 
-    /// Returns the addresses of the UDP socket and of its peer.
-    pub fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
-        Some((self.socket.local_addr().ok()?, self.socket.peer_addr().ok()?))
+    /// Waits for an association of a device to the SCTP port `port`. Returns `None` if the device ends the handshake
+    /// after an INIT ACK with an unusual adaptation indication.
+    ///
+    /// # Errors
+    /// The carrier has failed, or no device opens an association before `deadline`.
+    pub fn accept(
+        mut carrier: Carrier,
+        port: u16,
+        options: Options,
+        deadline: Instant,
+    ) -> Result<Option<Association>, String> {
+        let (key, _) = random()?;
+        let secrets = Arc::new(Secrets::new(key));
+        let listener = Listener::new(config(options.streams), Arc::clone(&secrets));
+        let begin = Instant::now();
+        let mut greeting = None;
+        let mut log = vec![];
+        while Instant::now() < deadline {
+            let Some(received) = carrier.receive(deadline)? else { continue };
+            let Some((own, peer)) = packet::ports(&received.sctp).filter(|p| p.0 == port) else {
+                continue;
+            };
+            if packet::greeting(&received.sctp).is_some() {
+                greeting = packet::greeting(&received.sctp);
+                log.clear();
+            } else if greeting.is_some() && packet::is_abort(&received.sctp) {
+                return if options.adaptation == Some(DDP) { continue } else { Ok(None) };
+            }
+            if !wire::sctp::Packet::new(&received.sctp).is_ok_and(|p| p.checksum_ok()) {
+                continue;
+            }
+            log.push((Direction::In, received.logged));
+            let (local, remote) = carrier.addresses()?;
+            let ends = Ends {
+                local: SocketAddr::new(local, own),
+                remote: SocketAddr::new(remote, peer),
+            };
+            // The listener refuses other adaptations, which `greeting` shows to the case.
+            let mut bytes = received.sctp;
+            packet::set_adaptation(&mut bytes, Some(DDP));
+            let Ok(parsed) = wire::sctp::Packet::new(&bytes) else { continue };
+            let mut batch = Batch::default();
+            let now = protocol_time(begin);
+            let result = listener.input(now, &ends, &parsed, &mut batch);
+            for mut answer in batch.packets {
+                packet::set_adaptation(&mut answer, options.adaptation);
+                log.push((Direction::Out, carrier.send(answer)?));
+            }
+            if let ListenerResult::Accept(cookie) = result {
+                carrier.fix_device();
+                let association = sctp::Association::accept(
+                    config(options.streams),
+                    secrets,
+                    ends,
+                    PACKET,
+                    &cookie,
+                    now,
+                );
+                let mut core = Core::new(association, begin);
+                core.input(&bytes);
+                let mut a = Association { carrier, core, options, greeting, log, failure: None };
+                a.transmit();
+                return Ok(Some(a));
+            }
+        }
+        match greeting {
+            Some(_) if options.adaptation != Some(DDP) => Ok(None),
+            _ => Err("the device has opened no association".into()),
+        }
+    }
+
+    /// Returns the addresses of the UDP socket and of its peer; `None` on the raw port.
+    pub fn udp_addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
+        self.carrier.udp_addresses()
+    }
+
+    /// Returns the reason why the carrier has failed.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
     }
 
     /// Queues a message. Returns false if the message is too long for a packet.
@@ -127,9 +193,10 @@ impl Association {
                 if requested != Some(DDP) {
                     packet::set_adaptation(&mut bytes, requested);
                 }
-                // A failed send counts as a lost packet, which SCTP retransmits.
-                let _ = self.socket.send(&bytes);
-                self.note(Direction::Out, bytes);
+                match self.carrier.send(bytes) {
+                    Ok(logged) => self.note(Direction::Out, logged),
+                    Err(failure) => self.failure = Some(failure),
+                }
             }
         }
     }
@@ -172,40 +239,37 @@ impl Association {
         }
     }
 
-    /// Exchanges packets until `done` returns true, or until `deadline`.
+    /// Exchanges packets until `done` returns true, until `deadline`, or until the carrier fails.
     fn pump(&mut self, deadline: Instant, done: impl Fn(&Core) -> bool) {
-        let mut buffer = vec![0; DATAGRAM];
         loop {
             self.transmit();
-            let left = deadline.saturating_duration_since(Instant::now());
-            if done(&self.core) || left.is_zero() {
+            let now = Instant::now();
+            if done(&self.core) || now >= deadline || self.failure.is_some() {
                 return;
             }
-            let timer = self.core.due().unwrap_or(left);
-            let wait = left.min(timer).max(Duration::from_millis(1));
-            if self.socket.set_read_timeout(Some(wait)).is_err() {
-                return;
-            }
-            match self.socket.recv(&mut buffer) {
-                Ok(length) => {
-                    let bytes = &buffer[..length];
+            let until = self.core.due().map_or(deadline, |timer| (now + timer).min(deadline));
+            match self.carrier.receive(until) {
+                Ok(None) => {}
+                Ok(Some(received)) => {
                     if self.greeting.is_none() {
-                        self.greeting = packet::greeting(bytes);
+                        self.greeting = packet::greeting(&received.sctp);
                     }
-                    self.core.input(bytes);
-                    let bytes = bytes.to_vec();
-                    self.note(Direction::In, bytes);
+                    self.core.input(&received.sctp);
+                    self.note(Direction::In, received.logged);
                 }
-                Err(e)
-                    if matches!(
-                        e.kind(),
-                        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
-                    ) => {}
-                // ICMP port unreachable: the device may not have opened its UDP port yet.
-                Err(_) => std::thread::sleep(wait.min(Duration::from_millis(20))),
+                Err(failure) => self.failure = Some(failure),
             }
         }
     }
+}
+
+/// Returns a random key and port number.
+fn random() -> Result<([u8; 16], u16), String> {
+    let mut random = [0; 18];
+    getrandom::fill(&mut random).map_err(|e| format!("no random numbers: {e}"))?;
+    let mut key = [0; 16];
+    key.copy_from_slice(&random[..16]);
+    Ok((key, u16::from_be_bytes([random[16], random[17]])))
 }
 
 impl Drop for Association {

@@ -1,4 +1,4 @@
-//! SCTP in UDP (RFC 6951) below DDP (RFC 5043), over an ordinary UDP socket.
+//! SCTP below DDP (RFC 5043): in UDP (RFC 6951) over an ordinary socket, or in IP on the raw port.
 //!
 //! The association is that of the project's `sctp-lite`. All layers above it come from this crate and `oracle`. Module
 //! `packet` parses the device's packets independently, and changes sent packets where a case requires values that
@@ -8,6 +8,7 @@
 //! control messages for which no maintained crate has a safe interface.
 
 pub mod association;
+pub mod carrier;
 pub mod control;
 mod core;
 pub mod order;

@@ -10,6 +10,8 @@ const DATA: usize = 16;
 const ADAPTATION: u16 = 0xc006;
 /// Length of the adaptation layer indication parameter, bytes.
 const ADAPTATION_LENGTH: usize = 8;
+/// Type of an ABORT chunk.
+const ABORT: u8 = 6;
 /// U flag of a DATA chunk.
 const UNORDERED: u8 = 4;
 
@@ -72,6 +74,16 @@ pub fn greeting(packet: &[u8]) -> Option<Greeting> {
         outbound: word(packet, chunk.0 + 12)?,
         inbound: word(packet, chunk.0 + 14)?,
     })
+}
+
+/// Returns the destination port and the source port.
+pub fn ports(packet: &[u8]) -> Option<(u16, u16)> {
+    Some((word(packet, 2)?, word(packet, 0)?))
+}
+
+/// Returns true if the packet has an ABORT.
+pub fn is_abort(packet: &[u8]) -> bool {
+    chunks(packet).into_iter().any(|(at, _)| packet[at] == ABORT)
 }
 
 /// Replaces the adaptation indication of an INIT or INIT ACK; `None` removes it.

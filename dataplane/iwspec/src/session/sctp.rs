@@ -170,9 +170,9 @@ impl Session<'_> {
                     Some(chunk) => self.sctp.ready.push_back((chunk, false)),
                     None => return Ok(None),
                 },
+                Received::Failed(why) => return Err(Stop::Inconclusive(why)),
                 // These occur only over TCP.
-                Received::Bytes(_) | Received::Segment(_) | Received::Fin | Received::Failed(_) => {
-                }
+                Received::Bytes(_) | Received::Segment(_) | Received::Fin => {}
             }
         }
     }

@@ -117,7 +117,7 @@ impl Default for Timing {
         Timing {
             connect: Duration::from_secs(5),
             step: Duration::from_secs(2),
-            restart: Duration::from_secs(10),
+            restart: Duration::from_secs(15),
             scale: 1,
             case: Duration::from_secs(30),
             settle: Duration::ZERO,

@@ -5,7 +5,8 @@ Also checks every `RFC N §S` of the project against the sections in rfc-section
 A row is a table line; its last cell holds tests as `crate: path::to::test` (several, separated by
 commas), a script as `scripts/NAME ...`, or a reason that starts with "Not met:", "Not ours:" or "ULP:".
 
-`iwspec: ID` is a case of iwspec, or a requirement that its case files name as not observable (`unseen`).
+`iwspec: ID` is a case of iwspec, or a requirement that its case files name as not observable (`unseen`). Each is named in a row,
+also in rows with a reason.
 
 A test has its whole path: modules and function, as `cargo test` prints it; for a file in `tests/` preceded
 by the file's name. The function has `#[test]`, or is generated with it by a macro of the same file. A
@@ -195,7 +196,7 @@ def main():
     directory = pathlib.Path(sys.argv[1])
     files = sorted(path for path in directory.glob("*.md") if path.name != "README.md")
     listed = set(re.findall(r"\]\(([^)/]+\.md)\)", (directory / "README.md").read_text()))
-    problems, rows, tests = [], 0, 0
+    problems, rows, tests, named = [], 0, 0, set()
     for name in sorted(listed ^ {path.name for path in files}):
         problems.append(f"{directory}/README.md: {name} is {'missing' if name in listed else 'not listed'}")
     for path in files:
@@ -207,10 +208,13 @@ def main():
             names = re.findall(r"`([^`]+)`", last)
             if not names and not last.startswith(REASONS):
                 problems.append(f"{path}:{number}: neither a test nor a reason: {last!r}")
+            cases = [name for name in names if name.startswith("iwspec:")]
+            named.update(name.partition(":")[2].strip() for name in cases)
             if last.startswith(REASONS):
-                continue
+                names = cases
             tests += len(names)
             problems.extend(f"{path}:{number}: {problem}" for problem in map(problem_with, names) if problem)
+    problems.extend(f"{CASES}: {case} is in no row of {directory}" for case in sorted(spec_cases(CASES) - named))
     problems.extend(wrong_citations())
     if rows < 50:
         problems.append(f"only {rows} rows: the tables are not there")

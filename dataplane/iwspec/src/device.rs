@@ -60,7 +60,8 @@ pub struct Setup {
     /// Lane of this case among the concurrent cases: index, and number of lanes. Each lane uses its own part of the
     /// device's memory.
     pub lane: (u64, u64),
-    /// MPA revision, 1 or 2, of start-ups for which the case sets none.
+    /// MPA revision, 1 or 2, of start-ups for which the case sets none; 0 if the device accepts only the Start Key of the
+    /// first draft. Cases of later specifications then do not apply.
     pub revision: u64,
     /// Operations that the device permits; [`crate::startup::probe`] determines them.
     pub permits: Permits,

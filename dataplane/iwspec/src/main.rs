@@ -253,8 +253,12 @@ fn test(cli: &Cli, catalogue: &Catalogue, profile: &Profile) -> Result<ExitCode,
     setup.revision = 2;
     if suite::control(&setup).is_err() {
         setup.revision = 1;
+        if let Err(why) = suite::control(&setup) {
+            setup.revision = 0;
+            suite::control(&setup)
+                .map_err(|_| (3, format!("the device cannot be tested: {why}")))?;
+        }
     }
-    suite::control(&setup).map_err(|e| (3, format!("the device cannot be tested: {e}")))?;
     startup::probe(&mut setup);
     let subject = Subject {
         device,

@@ -159,6 +159,10 @@ impl<'a> Session<'a> {
     /// # Errors
     /// [`Stop::Inconclusive`]: there is no connection.
     pub fn connect(&mut self) -> Result<(), Stop> {
+        if self.role() == Role::Initiator {
+            // A device with one connection at a time opens the next one only after the end of this one.
+            self.link.close();
+        }
         self.output = Stream::new(false, true);
         self.sent = 0;
         self.held.clear();
@@ -506,6 +510,9 @@ impl<'a> Session<'a> {
                     )));
                 }
             }
+        }
+        if message.kind == Kind::StartKey && alternatives.iter().any(|e| e.kind == Kind::Request) {
+            return Err(Stop::NotApplicable(startup::DRAFT.into()));
         }
         let mut received = message.describe();
         if !differences.is_empty() {

@@ -9,6 +9,8 @@ use crate::service::begin_perftest;
 use crate::session::{Session, Stop};
 use crate::value::Arguments;
 
+/// Reason why a case of later specifications does not apply to a device of the first draft.
+pub(crate) const DRAFT: &str = "the device speaks MPA of the first draft";
 /// Time to wait for the error report of a device that does not permit a Write.
 const SILENCE: Duration = Duration::from_millis(500);
 /// Pause between two attempts to reach a perftest server, which is started again after each client.
@@ -77,6 +79,9 @@ fn connect(session: &mut Session<'_>, arguments: &Arguments) -> Result<(), Stop>
         session.link.mss = Some(session.number(arguments, "mss", 0)? as u32);
     }
     session.link.timestamps = session.number(arguments, "timestamps", 0)? != 0;
+    if session.setup().revision == 0 && arguments.get("draft").is_none() {
+        return Err(Stop::NotApplicable(DRAFT.into()));
+    }
     session.open()?;
     if arguments.get("draft").is_some() {
         return start_draft(session, arguments);
@@ -87,7 +92,7 @@ fn connect(session: &mut Session<'_>, arguments: &Arguments) -> Result<(), Stop>
     };
     match result {
         // Every device must accept a start-up without special parameters.
-        Err(Stop::NotApplicable(why)) if arguments.0.is_empty() => {
+        Err(Stop::NotApplicable(why)) if arguments.0.is_empty() && why != DRAFT => {
             Err(Stop::Inconclusive(format!("no start-up: {why}")))
         }
         result => result,
@@ -233,6 +238,10 @@ fn first(session: &mut Session<'_>, kind: Kind, name: &str) -> Result<Message, S
     let message = session.receive(None)?;
     match message {
         Some(m) if m.kind == kind => Ok(m),
+        Some(m) if m.kind == Kind::StartKey => Err(Stop::NotApplicable(DRAFT.into())),
+        Some(m) if kind == Kind::StartKey && m.kind == Kind::Request => Err(Stop::NotApplicable(
+            "the device begins with a Request, not with a Start Key".into(),
+        )),
         Some(m) if matches!(m.kind, Kind::Fin | Kind::Reset) => {
             Err(Stop::NotApplicable(format!("the device closes the connection instead of {name}")))
         }

@@ -70,7 +70,9 @@ impl Report {
 /// The reason as one sentence.
 pub fn control(setup: &Setup) -> Result<(), String> {
     let mut session = Session::new(setup);
-    let result = startup::start(&mut session, &Arguments::default(), &[]);
+    let words: &[&str] = if setup.revision == 0 { &["draft=on"] } else { &[] };
+    let arguments = Arguments::parse(words.iter().copied())?;
+    let result = startup::start(&mut session, &arguments, &[]);
     session.flush();
     match result {
         Ok(()) => Ok(()),
@@ -263,5 +265,39 @@ pub fn timing(factor: f64) -> Timing {
         scale: 1,
         case: default.case.mul_f64(factor),
         settle: default.settle,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::parse;
+    use crate::session::Failure;
+
+    #[test]
+    fn intermittent_deviation_is_known_after_a_pass_too() {
+        let text = "case a/1 MUST\nsection none\ntext none\nopen\nexpect close\n";
+        let case = parse("a/x", text).expect("a case").cases.remove(0);
+        let failure =
+            Failure { expected: "a".into(), received: "b".into(), bytes: vec![], timed_out: false };
+        let deviation = |intermittent| Deviation {
+            case: "a/1".into(),
+            because: "b".into(),
+            source: "c".into(),
+            skip: false,
+            intermittent,
+        };
+        let word = |verdict: Verdict, deviation: Option<Deviation>| {
+            let outcome = Outcome { verdict, ..Outcome::skipped("") };
+            let report = Report::new(&case, outcome, deviation.as_ref());
+            (report.verdict(), report.is_new_failure())
+        };
+        let (sometimes, always) = (Some(deviation(true)), Some(deviation(false)));
+        assert_eq!(word(Verdict::Pass, sometimes.clone()), ("known", false));
+        assert_eq!(word(Verdict::Fail(failure.clone()), sometimes.clone()), ("known", false));
+        assert_eq!(word(Verdict::Inconclusive("".into()), sometimes), ("inconclusive", false));
+        assert_eq!(word(Verdict::Pass, always.clone()), ("pass", false));
+        assert_eq!(word(Verdict::Fail(failure.clone()), always), ("known", false));
+        assert_eq!(word(Verdict::Fail(failure), None), ("fail", true));
     }
 }

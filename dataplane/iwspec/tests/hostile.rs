@@ -102,6 +102,7 @@ fn hostile_devices_are_survived_in_time() {
         });
         let timing = Timing {
             connect: LIMIT,
+            restart: Duration::from_millis(300),
             step: Duration::from_millis(100),
             scale: 1,
             case: LIMIT,

@@ -36,8 +36,8 @@ struct Cli {
     /// Does not request CRCs
     #[arg(long)]
     no_crc: bool,
-    /// MPA revision of the initiator's Request
-    #[arg(long, default_value = "1", value_parser = clap::value_parser!(u8).range(1..=2))]
+    /// MPA revision of the initiator's Request; 0: Start Key of the first draft
+    #[arg(long, default_value = "1", value_parser = clap::value_parser!(u8).range(0..=2))]
     revision: u8,
     /// Flags A, B, C, D (8, 4, 2, 1) of the initiator's Request with revision 2
     #[arg(long, default_value = "0", value_parser = clap::value_parser!(u8).range(0..=15))]

@@ -212,8 +212,32 @@ impl<'a> Connection<'a> {
         self.flush()
     }
 
+    /// Performs the start-up of the first draft: this side sends its Start Key first.
+    fn initiate_draft(&mut self) -> Result<(), End> {
+        let (markers, crc) = (u8::from(self.config.markers), u8::from(self.config.crc));
+        self.send(Kind::StartKey, &format!("rev=0 markers={markers} crc={crc}"));
+        if self.behaves("early-fpdu") {
+            self.send(Kind::Send, "len=16");
+        }
+        self.flush()?;
+        let limit = Instant::now() + STARTUP;
+        while self.input.len() < 16 {
+            self.read(limit)?;
+            if self.input.len() < 16 && self.behaves("whole-frames") {
+                self.input.clear();
+            }
+            if self.starts_wrong(b"MPA ident frame") && self.makes("key") {
+                return Err(End::Error);
+            }
+        }
+        self.startup_key(false)
+    }
+
     pub(super) fn startup_initiator(&mut self) -> Result<(), End> {
         let revision = self.config.revision;
+        if revision == 0 {
+            return self.initiate_draft();
+        }
         let mut frame = format!(
             "rev={revision} markers={} crc={}",
             u8::from(self.config.markers),

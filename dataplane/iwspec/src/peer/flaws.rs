@@ -89,6 +89,7 @@ pub const BEHAVIOURS: &[(&str, &str)] = &[
     ("markers-unasked", "sends markers although none were asked for"),
     ("crc-unasked", "uses CRCs although neither side asked for them"),
     ("first-fpdu", "sends an FPDU before it has received one"),
+    ("early-fpdu", "first draft: sends an FPDU with its Start Key"),
     ("no-close", "keeps the connection open after an error or the peer's FIN"),
     ("reset", "ends connections by RST"),
     ("ignore-requests", "does not answer a start frame, and keeps the connection open"),

@@ -36,7 +36,7 @@ pub struct Config {
     pub markers: bool,
     /// C flag: true to request CRCs.
     pub crc: bool,
-    /// Revision of the initiator's Request.
+    /// Revision of the initiator's Request; 0 for the first draft's Start Key.
     pub revision: u8,
     /// RFC 6581: flags A to D of the initiator's Request, 8, 4, 2 and 1.
     pub ready: u8,

@@ -81,8 +81,7 @@ fn associate(
         crate::sctp::protocol_time(begin),
     );
     let core = Core::new(association, begin);
-    let mut association =
-        Associated { settings, stopped, memory, core, sessions: BTreeMap::new() };
+    let mut association = Associated { settings, stopped, memory, core, sessions: BTreeMap::new() };
     let mut buffer = vec![0; 65536];
     while !stopped.load(Ordering::Relaxed) && association.core.ended.is_none() {
         if association.core.up && association.sessions.is_empty() {

@@ -126,12 +126,12 @@ impl Association {
             if !wire::sctp::Packet::new(&received.sctp).is_ok_and(|p| p.checksum_ok()) {
                 continue;
             }
-            log.push((Direction::In, received.logged));
+            if log.len() < MAX_LOG {
+                log.push((Direction::In, received.logged));
+            }
             let (local, remote) = carrier.addresses()?;
-            let ends = Ends {
-                local: SocketAddr::new(local, own),
-                remote: SocketAddr::new(remote, peer),
-            };
+            let ends =
+                Ends { local: SocketAddr::new(local, own), remote: SocketAddr::new(remote, peer) };
             // The listener refuses other adaptations, which `greeting` shows to the case.
             let mut bytes = received.sctp;
             packet::set_adaptation(&mut bytes, Some(DDP));
@@ -278,5 +278,73 @@ impl Drop for Association {
         if self.core.up && self.core.ended.is_none() {
             self.abort();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::raw::Raw;
+    use crate::raw::port::{Hub, Medium};
+
+    const PORT: u16 = 7471;
+
+    fn deadline() -> Instant {
+        Instant::now() + Duration::from_secs(60)
+    }
+
+    fn message(data: &[u8]) -> Chunk {
+        Chunk { stream: 3, ppid: 17, unordered: true, whole: true, data: data.to_vec() }
+    }
+
+    /// Opens an association between two testers, and exchanges a message in each direction.
+    fn exchange(accepting: Carrier, connecting: impl FnOnce() -> Carrier + Send, at: SocketAddr) {
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                let options = Options { streams: 9, ..Options::default() };
+                let mut a =
+                    Association::connect(connecting(), at, options, deadline()).expect("up");
+                assert_eq!(a.greeting.expect("an INIT ACK").adaptation, Some(DDP));
+                assert!(a.send(message(b"question")));
+                let answer = a.receive(deadline());
+                a.shutdown();
+                assert!(matches!(a.receive(deadline()), Arrival::Ended(Ended::Shutdown)));
+                answer
+            });
+            let accepted = Association::accept(accepting, PORT, Options::default(), deadline());
+            let mut a = accepted.expect("up").expect("not refused");
+            assert_eq!(a.greeting.expect("an INIT").outbound, 9);
+            assert_eq!(a.receive(deadline()), Arrival::Chunk(message(b"question")));
+            assert!(a.send(message(b"answer")));
+            assert!(matches!(a.receive(deadline()), Arrival::Ended(Ended::Shutdown)));
+            let log = a.take_log();
+            assert!(log.len() > 4 && log.iter().all(|(_, packet)| packet.len() >= 16));
+            assert_eq!(other.join().expect("no panic"), Arrival::Chunk(message(b"answer")));
+        });
+    }
+
+    #[test]
+    fn association_in_udp_is_accepted() {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port");
+        let udp = socket.local_addr().expect("bound");
+        let accepting = Carrier::listen_udp(&socket).expect("a socket");
+        let connecting = move || Carrier::udp(udp).expect("a socket");
+        exchange(accepting, connecting, SocketAddr::new(udp.ip(), PORT));
+    }
+
+    #[test]
+    fn association_on_the_raw_port_is_accepted() {
+        let hub = Hub::default();
+        let end = |last: u8| Raw {
+            medium: Medium::Memory(hub.clone()),
+            address: std::net::Ipv4Addr::new(192, 0, 2, last).into(),
+            via: None,
+            mtu: 1500,
+        };
+        let (one, other) = (end(1), end(2));
+        let at = SocketAddr::new(one.address, PORT);
+        let accepting = Carrier::listen_raw(&one).expect("a port");
+        let connecting = move || Carrier::raw(&other, at.ip(), deadline()).expect("resolved");
+        exchange(accepting, connecting, at);
     }
 }

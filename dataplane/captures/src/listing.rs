@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use dialogue::segment::Flags;
 use oracle::StartFrame;
 use oracle::framing::{self, Deframer};
 
@@ -49,13 +50,13 @@ pub fn list(frames: &[Vec<u8>]) -> Vec<Message> {
         let Some(packet) = packet::parse(frame) else { continue };
         let direction = (packet.source, packet.destination);
         match packet.content {
-            Content::Tcp { seq, syn: true, .. } => {
-                let next = seq.wrapping_add(1);
+            Content::Tcp(segment) if segment.flags.has(Flags::SYN) => {
+                let next = segment.seq.wrapping_add(1);
                 halves.insert(direction, Half { next, initial: next, ..Half::default() });
             }
-            Content::Tcp { seq, payload, .. } => {
+            Content::Tcp(segment) => {
                 let Some(mut half) = halves.remove(&direction) else { continue };
-                half.receive(seq, payload);
+                half.receive(segment.seq, &segment.payload);
                 let reverse = halves.get(&(packet.destination, packet.source));
                 while let Some(fields) = half.next_message(reverse) {
                     messages.push((number, fields));
@@ -149,7 +150,7 @@ struct Associations {
 
 impl Associations {
     /// Returns the message that `chunk` completes.
-    fn receive(&mut self, direction: Direction, chunk: &Data<'_>) -> Option<Fields> {
+    fn receive(&mut self, direction: Direction, chunk: &Data) -> Option<Fields> {
         let fragments = self.fragments.entry(direction).or_default();
         fragments.insert(chunk.tsn, (chunk.flags, chunk.data.to_vec()));
         // RFC 9260 §6.9: fragments of a message have consecutive TSNs; B marks the first, E the last.

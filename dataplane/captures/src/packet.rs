@@ -1,18 +1,17 @@
-//! Builds Ethernet frames with IPv4 and TCP or SCTP for generated captures, and parses them for the listing (RFC 791,
-//! RFC 9293 §3.1, RFC 9260 §3).
+//! Builds Ethernet frames with IPv4 and TCP or SCTP for generated captures, and parses them for the listing. Ethernet and
+//! IPv4 are those of `smoltcp`, TCP that of `dialogue`. DATA chunks follow RFC 9260 §3.3.1.
 
-const ETHERNET: usize = 14;
-const IPV4: usize = 20;
-const TCP: usize = 20;
-const PROTOCOL_TCP: u8 = 6;
-const PROTOCOL_SCTP: u8 = 132;
+use dialogue::segment::{Flags, Segment};
+use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::wire::{
+    EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr, IpProtocol, Ipv4Address,
+    Ipv4Packet, Ipv4Repr, TcpPacket,
+};
 
-/// SYN bit of the TCP flags.
-pub const SYN: u8 = 2;
-/// FIN bit of the TCP flags.
-pub const FIN: u8 = 1;
-/// ACK bit of the TCP flags.
-pub const ACK: u8 = 16;
+const SCTP: IpProtocol = IpProtocol::Unknown(132);
+const HOP_LIMIT: u8 = 64;
+/// Window of generated segments, bytes.
+const WINDOW: u16 = 0xffff;
 
 /// One end of a TCP connection or SCTP association.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -25,34 +24,27 @@ pub struct Endpoint {
 
 /// Parsed fields of a frame with TCP or SCTP over IPv4.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Packet<'a> {
+pub struct Packet {
     /// Address and port of the sender.
     pub source: Endpoint,
     /// Address and port of the receiver.
     pub destination: Endpoint,
     /// TCP segment, or DATA chunks of an SCTP packet.
-    pub content: Content<'a>,
+    pub content: Content,
 }
 
 /// Transport content of a frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Content<'a> {
-    /// A TCP segment with its payload.
-    Tcp {
-        /// Sequence number of the first payload byte, or of the SYN.
-        seq: u32,
-        /// True if the SYN flag is set.
-        syn: bool,
-        /// Bytes after the TCP header.
-        payload: &'a [u8],
-    },
+pub enum Content {
+    /// A TCP segment.
+    Tcp(Segment),
     /// The DATA chunks of an SCTP packet.
-    Sctp(Vec<Data<'a>>),
+    Sctp(Vec<Data>),
 }
 
 /// A DATA chunk (RFC 9260 §3.3.1).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Data<'a> {
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Data {
     /// Flags: 1 last fragment, 2 first fragment, 4 unordered.
     pub flags: u8,
     /// Transmission sequence number.
@@ -62,7 +54,7 @@ pub struct Data<'a> {
     /// Payload protocol identifier.
     pub ppid: u32,
     /// User data: a message or a fragment of a message.
-    pub data: &'a [u8],
+    pub data: Vec<u8>,
 }
 
 fn be16(bytes: &[u8], at: usize) -> Option<u16> {
@@ -74,33 +66,32 @@ fn be32(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 /// Parses a frame. `None` if it is not TCP or SCTP over IPv4 without fragmentation.
-pub fn parse(frame: &[u8]) -> Option<Packet<'_>> {
-    if be16(frame, 12)? != 0x0800 || be16(frame, ETHERNET + 6)? & 0x3fff != 0 {
+pub fn parse(frame: &[u8]) -> Option<Packet> {
+    let ethernet = EthernetFrame::new_checked(frame).ok()?;
+    if ethernet.ethertype() != EthernetProtocol::Ipv4 {
         return None;
     }
-    let header = usize::from(frame[ETHERNET] & 15) * 4;
-    let total = usize::from(be16(frame, ETHERNET + 2)?);
-    let protocol = *frame.get(ETHERNET + 9)?;
-    let address = |at: usize| frame.get(ETHERNET + at..ETHERNET + at + 4)?.try_into().ok();
-    let (from, to) = (address(12)?, address(16)?);
-    let body = frame.get(ETHERNET + header..ETHERNET + total)?;
-    let content = match protocol {
-        PROTOCOL_TCP => {
-            let offset = usize::from(body.get(12)? >> 4) * 4;
-            let syn = body[13] & SYN != 0;
-            Content::Tcp { seq: be32(body, 4)?, syn, payload: body.get(offset..)? }
+    let ip = Ipv4Packet::new_checked(ethernet.payload()).ok()?;
+    if ip.more_frags() || ip.frag_offset() != 0 {
+        return None;
+    }
+    let body = ip.payload();
+    let (ports, content) = match ip.next_header() {
+        IpProtocol::Tcp => {
+            let segment = Segment::parse(body)?;
+            ((segment.src_port, segment.dst_port), Content::Tcp(segment))
         }
-        PROTOCOL_SCTP => Content::Sctp(data_chunks(body.get(12..)?)),
+        SCTP => ((be16(body, 0)?, be16(body, 2)?), Content::Sctp(data_chunks(body.get(12..)?))),
         _ => return None,
     };
     Some(Packet {
-        source: Endpoint { address: from, port: be16(body, 0)? },
-        destination: Endpoint { address: to, port: be16(body, 2)? },
+        source: Endpoint { address: ip.src_addr().octets(), port: ports.0 },
+        destination: Endpoint { address: ip.dst_addr().octets(), port: ports.1 },
         content,
     })
 }
 
-fn data_chunks(mut chunks: &[u8]) -> Vec<Data<'_>> {
+fn data_chunks(mut chunks: &[u8]) -> Vec<Data> {
     let mut found = Vec::new();
     while let (Some(&[kind, flags]), Some(length)) = (chunks.first_chunk(), be16(chunks, 2)) {
         let length = usize::from(length);
@@ -108,7 +99,7 @@ fn data_chunks(mut chunks: &[u8]) -> Vec<Data<'_>> {
         if let (0, Some(data)) = (kind, chunk.get(16..)) {
             found.extend((|| {
                 let (tsn, stream, ppid) = (be32(chunk, 4)?, be16(chunk, 8)?, be32(chunk, 12)?);
-                Some(Data { flags, tsn, stream, ppid, data })
+                Some(Data { flags, tsn, stream, ppid, data: data.to_vec() })
             })());
         }
         chunks = chunks.get(length.next_multiple_of(4)..).unwrap_or_default();
@@ -116,51 +107,55 @@ fn data_chunks(mut chunks: &[u8]) -> Vec<Data<'_>> {
     found
 }
 
-/// Computes the Internet checksum (RFC 1071).
-fn checksum(parts: &[&[u8]]) -> u16 {
-    let mut sum = 0u32;
-    for part in parts {
-        for pair in part.chunks(2) {
-            sum += u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
-        }
-    }
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !(sum as u16)
-}
-
-fn ipv4_frame(from: Endpoint, to: Endpoint, protocol: u8, body: &[u8]) -> Vec<u8> {
-    let mut frame = vec![2, 0, 0, 0, 0, to.address[3], 2, 0, 0, 0, 0, from.address[3], 8, 0];
-    let mut header = vec![0x45, 0];
-    header.extend(((IPV4 + body.len()) as u16).to_be_bytes());
-    header.extend([0, 0, 0x40, 0, 64, protocol, 0, 0]);
-    header.extend(from.address);
-    header.extend(to.address);
-    let sum = checksum(&[&header]);
-    header[10..12].copy_from_slice(&sum.to_be_bytes());
-    frame.extend(header);
-    frame.extend(body);
-    frame
+fn ipv4_frame(from: Endpoint, to: Endpoint, next_header: IpProtocol, body: &[u8]) -> Vec<u8> {
+    let ethernet = EthernetRepr {
+        src_addr: EthernetAddress([2, 0, 0, 0, 0, from.address[3]]),
+        dst_addr: EthernetAddress([2, 0, 0, 0, 0, to.address[3]]),
+        ethertype: EthernetProtocol::Ipv4,
+    };
+    let ip = Ipv4Repr {
+        src_addr: Ipv4Address::from(from.address),
+        dst_addr: Ipv4Address::from(to.address),
+        next_header,
+        payload_len: body.len(),
+        hop_limit: HOP_LIMIT,
+    };
+    let mut bytes = vec![0; ethernet.buffer_len() + ip.buffer_len() + body.len()];
+    let mut frame = EthernetFrame::new_unchecked(&mut bytes);
+    ethernet.emit(&mut frame);
+    let mut packet = Ipv4Packet::new_unchecked(frame.payload_mut());
+    ip.emit(&mut packet, &ChecksumCapabilities::default());
+    packet.payload_mut().copy_from_slice(body);
+    bytes
 }
 
 /// Builds the frame of a TCP segment without options.
-pub fn tcp(from: Endpoint, to: Endpoint, flags: u8, seq: u32, ack: u32, payload: &[u8]) -> Vec<u8> {
-    let mut body = from.port.to_be_bytes().to_vec();
-    body.extend(to.port.to_be_bytes());
-    body.extend(seq.to_be_bytes());
-    body.extend(ack.to_be_bytes());
-    body.extend([(TCP as u8 / 4) << 4, flags, 0xff, 0xff, 0, 0, 0, 0]);
-    body.extend(payload);
-    let length = (body.len() as u16).to_be_bytes();
-    let pseudo = [&from.address[..], &to.address, &[0, PROTOCOL_TCP], &length].concat();
-    let sum = checksum(&[&pseudo, &body]);
-    body[16..18].copy_from_slice(&sum.to_be_bytes());
-    ipv4_frame(from, to, PROTOCOL_TCP, &body)
+pub fn tcp(
+    from: Endpoint,
+    to: Endpoint,
+    flags: Flags,
+    seq: u32,
+    ack: u32,
+    payload: &[u8],
+) -> Vec<u8> {
+    let segment = Segment {
+        src_port: from.port,
+        dst_port: to.port,
+        seq,
+        ack,
+        flags,
+        window: WINDOW,
+        payload: payload.to_vec(),
+        ..Segment::default()
+    };
+    let mut body = segment.emit();
+    let address = |end: Endpoint| Ipv4Address::from(end.address).into();
+    TcpPacket::new_unchecked(&mut body).fill_checksum(&address(from), &address(to));
+    ipv4_frame(from, to, IpProtocol::Tcp, &body)
 }
 
 /// Builds the frame of an SCTP packet with DATA chunks.
-pub fn sctp(from: Endpoint, to: Endpoint, tag: u32, chunks: &[Data<'_>]) -> Vec<u8> {
+pub fn sctp(from: Endpoint, to: Endpoint, tag: u32, chunks: &[Data]) -> Vec<u8> {
     let mut body = from.port.to_be_bytes().to_vec();
     body.extend(to.port.to_be_bytes());
     body.extend(tag.to_be_bytes());
@@ -172,12 +167,12 @@ pub fn sctp(from: Endpoint, to: Endpoint, tag: u32, chunks: &[Data<'_>]) -> Vec<
         body.extend(chunk.stream.to_be_bytes());
         body.extend([0, 0]);
         body.extend(chunk.ppid.to_be_bytes());
-        body.extend(chunk.data);
+        body.extend(&chunk.data);
         body.resize(body.len().next_multiple_of(4), 0);
     }
     let sum = oracle::crc32c(&body);
     body[8..12].copy_from_slice(&sum.to_le_bytes());
-    ipv4_frame(from, to, PROTOCOL_SCTP, &body)
+    ipv4_frame(from, to, SCTP, &body)
 }
 
 #[cfg(test)]
@@ -189,25 +184,30 @@ mod tests {
 
     #[test]
     fn built_packets_are_parsed() {
-        let frame = tcp(A, B, SYN, 7, 0, b"abc");
-        let content = Content::Tcp { seq: 7, syn: true, payload: b"abc" };
-        assert_eq!(parse(&frame), Some(Packet { source: A, destination: B, content }));
+        let frame = tcp(A, B, Flags::SYN, 7, 0, b"abc");
+        let packet = parse(&frame).expect("a packet");
+        assert_eq!((packet.source, packet.destination), (A, B));
+        let Content::Tcp(segment) = packet.content else { panic!("{packet:?}") };
+        assert_eq!(
+            (segment.seq, segment.flags, &segment.payload[..]),
+            (7, Flags::SYN, &b"abc"[..])
+        );
         let data = [
-            Data { flags: 7, tsn: 1, stream: 2, ppid: 16, data: b"abcde" },
-            Data { flags: 3, tsn: 2, stream: 2, ppid: 17, data: b"f" },
+            Data { flags: 7, tsn: 1, stream: 2, ppid: 16, data: b"abcde".to_vec() },
+            Data { flags: 3, tsn: 2, stream: 2, ppid: 17, data: b"f".to_vec() },
         ];
         let frame = sctp(B, A, 9, &data);
         let content = Content::Sctp(data.to_vec());
         assert_eq!(parse(&frame), Some(Packet { source: B, destination: A, content }));
     }
 
-    // RFC 1071: the checksum over a packet that includes its checksum is zero.
     #[test]
     fn checksums_are_correct() {
-        let frame = tcp(A, B, ACK, 1, 2, b"odd");
-        assert_eq!(checksum(&[&frame[ETHERNET..ETHERNET + IPV4]]), 0);
-        let body = &frame[ETHERNET + IPV4..];
-        let pseudo = [10, 0, 0, 1, 10, 0, 0, 2, 0, 6, 0, body.len() as u8];
-        assert_eq!(checksum(&[&pseudo, body]), 0);
+        let frame = tcp(A, B, Flags::ACK, 1, 2, b"odd");
+        let ethernet = EthernetFrame::new_checked(&frame).expect("a frame");
+        let ip = Ipv4Packet::new_checked(ethernet.payload()).expect("a packet");
+        assert!(ip.verify_checksum());
+        let segment = TcpPacket::new_checked(ip.payload()).expect("a segment");
+        assert!(segment.verify_checksum(&ip.src_addr().into(), &ip.dst_addr().into()));
     }
 }

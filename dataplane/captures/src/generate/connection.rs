@@ -1,8 +1,13 @@
 //! A TCP connection that carries MPA, from the SYN to the FINs.
 
+use dialogue::segment::Flags;
 use oracle::{Flaw, StartFrame, Stream};
 
-use crate::packet::{self, ACK, Endpoint, FIN, SYN};
+use crate::packet::{self, Endpoint};
+
+const SYN: Flags = Flags::SYN;
+const ACK: Flags = Flags::ACK;
+const FIN: Flags = Flags::FIN;
 
 /// ULPDUs to send, each with its flaw.
 pub(super) type Ulpdus = Vec<(Vec<u8>, Flaw)>;
@@ -81,7 +86,7 @@ impl Connection {
     /// Returns the frames of the connection. The initiator sends `ulpdus[0]`, then the responder `ulpdus[1]`.
     pub(super) fn play(mut self, ulpdus: &[Ulpdus; 2], cut: Cut) -> Vec<Vec<u8>> {
         self.send(0, SYN, &[]);
-        self.send(1, SYN | ACK, &[]);
+        self.send(1, SYN.with(ACK), &[]);
         self.send(0, ACK, &[]);
         for side in [0, 1] {
             let frame = self.start_frame(side);
@@ -95,17 +100,17 @@ impl Connection {
                 self.send(side, ACK, &segment);
             }
         }
-        self.send(0, FIN | ACK, &[]);
-        self.send(1, FIN | ACK, &[]);
+        self.send(0, FIN.with(ACK), &[]);
+        self.send(1, FIN.with(ACK), &[]);
         self.frames
     }
 
-    fn send(&mut self, side: usize, flags: u8, payload: &[u8]) {
+    fn send(&mut self, side: usize, flags: Flags, payload: &[u8]) {
         let peer = 1 - side;
-        let ack = if flags & ACK == 0 { 0 } else { self.next[peer] };
+        let ack = if flags.has(ACK) { self.next[peer] } else { 0 };
         let (from, to, seq) = (self.ends[side], self.ends[peer], self.next[side]);
         self.frames.push(packet::tcp(from, to, flags, seq, ack, payload));
-        let control = u32::from(flags & (SYN | FIN) != 0);
+        let control = u32::from(flags.has(SYN) || flags.has(FIN));
         self.next[side] = seq.wrapping_add(payload.len() as u32 + control);
     }
 

@@ -34,7 +34,13 @@ impl Association {
             let parts: Vec<&[u8]> = message.chunks(fragment).collect();
             for (at, data) in parts.iter().enumerate() {
                 let flags = 4 | u8::from(at == 0) << 1 | u8::from(at + 1 == parts.len());
-                chunks.push(Data { flags, tsn: self.tsn[side], stream, ppid: *ppid, data });
+                chunks.push(Data {
+                    flags,
+                    tsn: self.tsn[side],
+                    stream,
+                    ppid: *ppid,
+                    data: data.to_vec(),
+                });
                 self.tsn[side] = self.tsn[side].wrapping_add(1);
             }
         }
@@ -42,7 +48,12 @@ impl Association {
         if fragment < usize::MAX {
             // Each fragment is sent in a separate packet.
             for chunk in &chunks {
-                self.frames.push(packet::sctp(from, to, 0x1000 + side as u32, &[*chunk]));
+                self.frames.push(packet::sctp(
+                    from,
+                    to,
+                    0x1000 + side as u32,
+                    std::slice::from_ref(chunk),
+                ));
             }
         } else {
             self.frames.push(packet::sctp(from, to, 0x1000 + side as u32, &chunks));

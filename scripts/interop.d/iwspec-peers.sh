@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # repo, program and launched come from scripts/lib.sh and its users
 #
-#   namespace:  iwspec over kernel sockets, and usrsctp (10.77.0.3) ── bridge ── tap ── guest with siw and Linux's SCTP (10.77.0.2)
+#   namespace:  iwspec (10.77.0.3; raw port 10.77.0.9) and usrsctp (10.77.0.3) ── bridge ── tap ── guest with siw and Linux's SCTP (10.77.0.2)
 #
 # --short: the start-up of siw in both roles, once, and SCTP. Otherwise each target of siw runs twice: iwspec-peer with all cases,
 # the other programs with the start-up. IWSPEC_TARGETS, IWSPEC_CASES and IWSPEC_RUNS select others.
@@ -10,8 +10,8 @@
 # Parts (IWSPEC_PARTS):
 #   siw    the guest's soft iWARP in both roles. The profile siw.toml has its known deviations: a row is bad with any other
 #          failure, with more than a twentieth of inconclusive verdicts, or if a second run has other verdicts
-#   sctp   SCTP of the guest's kernel and of usrsctp in UDP, below the sessions of scripts/sctp-peer: the cases that these stacks
-#          decide (associations, streams, PPIDs, the U flag)
+#   sctp   SCTP of the guest's kernel, in UDP and in IP on iwspec's raw port, in both roles, and usrsctp in UDP, below the sessions
+#          of scripts/sctp-peer: the cases that these stacks decide (associations, streams, PPIDs, the U flag)
 #
 # Each target is a program that is started anew in the guest. The program may end if a connection ends in a way that it does not
 # expect; the shell in the guest then starts it again.
@@ -179,28 +179,47 @@ siw_part() {
 # Cases of the SCTP stack: the others test the sessions of scripts/sctp-peer, which only serve as a test peer.
 sctp_cases=(sctp/5.1-1 sctp/8-1 sctp/11.3-1 sctp/5.2-1 sctp/5.2-2 sctp/10-1 sctp/6.2-1 sctp/6.2-2 sctp/5.2.1-1 sctp/6.1-1
     sctp/6.1-8 sctp/5.2.3-1 sctp/5.2.3-3)
-sctp_words="encapsulation=9899 rdmap=1 size=65536 count=10000"
+# Cases of the SCTP stack of a device that opens the association.
+active_cases=(sctp/5.1-10 sctp/8-10 sctp/6.2-10 sctp/5.2.3-10 sctp/5.2.3-11)
+sctp_words="rdmap=1 size=65536 count=10000" in_udp="encapsulation=9899"
+# Address of iwspec's raw port.
+raw=10.77.0.9
 
-# test_sctp NAME ADDRESS: the row of a stack whose server runs.
+# test_sctp NAME ARGUMENTS...: the row of a stack whose program runs.
 test_sctp() {
-    local code=0
-    run_iwspec "$results_dir/$1.json" "$2:7600" "${sctp_cases[@]}" --service region --transport sctp --jobs 1 || code=$?
-    [ "$code" -eq 125 ] || judge "$1" "$results_dir/$1.json" "$code"
+    local name=$1 code=0
+    shift
+    run_iwspec "$results_dir/$name.json" --transport sctp --jobs 1 "$@" || code=$?
+    [ "$code" -eq 125 ] || judge "$name" "$results_dir/$name.json" "$code"
+}
+
+# guest_sctp WORDS...: runs sctp-peer in the guest, again and again. Ends the one that ran before.
+guest_sctp() {
+    guest_run 20 "[ ! -e /tmp/sctp.pid ] || kill \$(cat /tmp/sctp.pid); killall -9 sctp-peer-kernel; true" >/dev/null || true
+    sctp_runs=$((${sctp_runs:-0} + 1))
+    guest_begin "sctp$sctp_runs" 300 "echo \$\$ >/tmp/sctp.pid
+while :; do /host/sctp-peer-kernel $*; sleep 0.05; done"
+    [[ "$*" != *serve* ]] || wait_until 30 grep -q listening "$guest_dir/share/sctp$sctp_runs.out" || true
 }
 
 kernel_sctp() {
     guest_run 20 "modprobe sctp" >/dev/null || guest_died || die "the guest has no SCTP"
-    guest_begin sctp 300 "while :; do /host/sctp-peer-kernel $sctp_words serve $back 7600; done"
-    wait_until 30 grep -q listening "$guest_dir/share/sctp.out" || true
-    test_sctp kernel-sctp "$back"
+    guest_sctp "$sctp_words $in_udp serve $back 7600"
+    test_sctp kernel-sctp-in-udp "$back:7600" "${sctp_cases[@]}" --service region
+    guest_sctp "$sctp_words serve $back 7600"
+    test_sctp kernel-sctp "$back:7600" "${sctp_cases[@]}" --service region --raw "br0,$raw"
+    guest_sctp "rdmap=1 $in_udp connect $here 7601 open:0 closed:0"
+    test_sctp kernel-sctp-in-udp-active --listen "$here:7601" "${active_cases[@]}" --service sink
+    guest_sctp "rdmap=1 connect $raw 7601 open:0 closed:0"
+    test_sctp kernel-sctp-active --listen "$raw:7601" "${active_cases[@]}" --service sink --raw "br0,$raw"
 }
 
 usrsctp() {
     # shellcheck disable=SC2086 # words
-    launch "$work/usrsctp" ip netns exec "$ns" timeout 300 "$work/sctp-peer-usrsctp" $sctp_words serve "$here" 7600
+    launch "$work/usrsctp" ip netns exec "$ns" timeout 300 "$work/sctp-peer-usrsctp" $sctp_words $in_udp serve "$here" 7600
     vhost_pid=$launched
     started 30 "$work/usrsctp" listening || die "usrsctp does not listen"
-    test_sctp usrsctp "$here"
+    test_sctp usrsctp-in-udp "$here:7600" "${sctp_cases[@]}" --service region
     stop_pid "$vhost_pid"
     vhost_pid=''
 }

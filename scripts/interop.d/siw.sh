@@ -229,7 +229,7 @@ server_cases() {
     in_guest "sink: 5 Sends of up to 1 MiB complete" "no error" 60 \
         "siwverbs client $front 7476 send:1 send:0 send:65536 send:1048576 sendse:100" "done"
     in_guest "region: 32 concurrent connections" "32 slots" 60 "siwverbs many $front 7471 32" "slots"
-    in_guest "region: Send to the event log" "no error" 20 "siwverbs client $front 7471 send:77 open:100" "done"
+    in_guest "region: a Send of the guest, reported in the event log" "no error" 20 "siwverbs client $front 7471 send:77 open:100" "done"
 }
 
 # perf PROGRAM SIZE [PORT]: runs a client of perftest.

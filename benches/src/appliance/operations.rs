@@ -61,7 +61,8 @@ pub enum ProgramOperation {
     /// Median latency of an echo by the worker to a program that sleeps until a notification, minus that to a program
     /// that polls. The worker is adaptive.
     Event {
-        /// Pause before each message of the sleeping program, microseconds. The worker sleeps, too, if it is long.
+        /// Pause before each message of the sleeping program, microseconds. After a long pause the worker is asleep,
+        /// too.
         pause_us: u64,
     },
     /// Memory of an idle QP: its rings, and all other memory of appliance and library.

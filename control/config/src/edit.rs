@@ -90,8 +90,8 @@ pub fn json_to_toml(json: &Json) -> Option<String> {
     toml_value(json).map(|value| value.to_string())
 }
 
-/// Returns the header of a section for messages, such as `[tcp]` or `[[port]]`; for the top level the words `the
-/// file's`.
+/// Returns a section's header for use in messages, such as `[tcp]` or `[[port]]`. For the top level, returns the words
+/// "the file's".
 pub fn table_header(section: &str) -> String {
     if section.is_empty() { "the file's".to_owned() } else { header(section) }
 }

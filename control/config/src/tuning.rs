@@ -189,8 +189,9 @@ section! {
         /// Maximum bytes that all streams of one worker hold beyond gaps, incomplete SCTP messages included. Fragments
         /// of one peer use at most half of this limit.
         held_per_worker: u64 = size_rule(64 << 10, TIB), or 64 << 20;
-        /// Maximum memory for copies of sent data per worker, bytes. Data whose source may change is copied until it is
-        /// acknowledged. In addition to the limit, each stream may keep one segment.
+        /// Maximum memory for copies of sent data per worker, bytes. Data whose source may change before its
+        /// acknowledgement is copied when it is sent. A copy is kept until the data is acknowledged. A stream without
+        /// copies may always send one segment, even if the limit is exceeded.
         kept_per_worker: u64 = size_rule(64 << 10, TIB), or 64 << 20;
         /// Maximum total growth of all receive windows of one worker, bytes. A window may grow only while its own
         /// growth is at most the unused rest of this limit.

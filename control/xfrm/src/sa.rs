@@ -285,7 +285,7 @@ pub(crate) struct Usage {
 }
 
 impl SaProperties {
-    /// Returns the endpoints, mode and reqid of the protection that the SA serves if it has this direction.
+    /// Returns the SA's endpoints as local and remote for `direction`, with its mode and reqid.
     pub(crate) fn endpoints(&self, direction: Direction) -> SaEndpoints {
         let (local, remote) = match direction {
             Direction::Out => (self.source, self.destination),

@@ -20,7 +20,7 @@ impl<T> Lazy<T> {
         Lazy(None)
     }
 
-    /// Returns the part for modification; `None` if it is blank. For changes that leave a blank part blank.
+    /// Returns the part for modification; `None` if it is blank. Unlike [`DerefMut`], never allocates the part.
     #[inline]
     pub fn get_mut(&mut self) -> Option<&mut T> {
         self.0.as_deref_mut()

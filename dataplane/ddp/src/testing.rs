@@ -117,7 +117,7 @@ pub(crate) fn untagged_to(qn: Qn, msn: u32, mo: u32, last: bool, payload: &[u8])
     [&header[..], payload].concat()
 }
 
-/// Returns an untagged segment to the rig's queue.
+/// Builds an untagged segment for the rig's queue.
 pub(crate) fn untagged(msn: u32, mo: u32, last: bool, payload: &[u8]) -> Vec<u8> {
     untagged_to(QUEUE, msn, mo, last, payload)
 }

@@ -63,7 +63,8 @@ pub(crate) struct Handle {
 
 /// Mechanism that prevents workers from polling queues while the driver changes the device's state.
 enum Guard {
-    /// For all other devices. Polls are always allowed.
+    /// Polls are always allowed. For a device that is not a vhost-user port, cannot be recreated, and whose driver does
+    /// not work in the interrupt thread.
     Open,
     /// For a device whose driver works in the interrupt thread, or that can be recreated. The gate records whether the
     /// device is started.

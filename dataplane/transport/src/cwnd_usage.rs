@@ -44,7 +44,8 @@ impl CwndUsage {
     }
 
     /// Returns the used part of the window, bytes, if the window has not been full for `rto`; at most once per `rto`
-    /// (RFC 2861 §3). Returns `None` while the window limits sending. The first call only starts the clock.
+    /// (RFC 2861 §3). Returns `None` while the window limits sending. If the window was never full, the first
+    /// call only starts the clock.
     pub fn poll_underuse(&mut self, now: Instant, rto: Nanos) -> Option<u64> {
         if self.limited || now.nanos_since(self.full_at) < rto {
             return None;

@@ -47,7 +47,8 @@ pub struct Arguments {
     json: bool,
     #[command(flatten)]
     location: LocationArgs,
-    /// Other ends of the target's veth device and of the peer's, both in this namespace
+    /// Two devices in this namespace, joined by the lossy cable: the veth peers of the target's port and of the peer
+    /// appliance's port
     #[arg(long, num_args = 2)]
     between: Vec<String>,
 }

@@ -263,7 +263,8 @@ enum Stage {
     Appliance,
 }
 
-/// Runs a process of the lab. Errors of the serving process go to the standard output, which the first program reads.
+/// Runs a process of the lab. An error of the serving process goes to standard output, a pipe to the `ddpctl run --lab`
+/// that starts the lab.
 pub(crate) fn lab_process(arguments: &[OsString]) -> Result<(), Failure> {
     let process = LabProcess::try_parse_from(arguments)
         .map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
@@ -408,8 +409,8 @@ fn wait_for_last_program(members: &File, appliance: &mut Child, client: &Client)
     }
 }
 
-/// Returns true if a program may have a session. An appliance without an answer may be stalled with its host: it has ended
-/// for its programs only after [`MAX_SILENCES`] queries.
+/// Returns true if a program may have a session. An appliance that does not answer may be stalled together with its
+/// host. Only after [`MAX_SILENCES`] unanswered queries does it count as ended.
 fn is_used(programs: Option<Vec<ProgramInfo>>, silences: &mut u32) -> bool {
     match programs {
         Some(list) => {
@@ -440,8 +441,8 @@ fn end(appliance: &mut Child) {
     drop(appliance.wait());
 }
 
-/// Returns the configuration of the lab's appliance. Its two interfaces are the ends of one link, and share the addresses
-/// alternately: each address reaches each other one, over the link or inside its interface.
+/// Returns the configuration of the lab's appliance. Its two interfaces are the ends of one link, and have alternate
+/// addresses of the lab. Each address reaches all others, over the link or inside its interface.
 fn configuration(directory: &Path, size: u8) -> String {
     let path = |name: &str| toml::Value::from(directory.join(name).to_string_lossy().into_owned());
     let mut text = format!(

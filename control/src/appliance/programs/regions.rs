@@ -1,14 +1,14 @@
 //! Protection domains and memory regions of a program.
 //!
 //! ```text
-//!   Adding --all workers have it--> Active --call--> Checking --no window on it--> Removing
-//!                                                                          --all workers have removed it,
-//!                                                                            and its memory is free--> answered
+//!   Adding --all workers have the region--> Active --deregistration--> Checking --no window is bound--> Removing
+//!   Removing --all workers have removed the region, and its memory is free--> answered
 //! ```
 //!
-//! A refused registration leads from Adding to Removing. A window that is bound to the region leads from Checking back
-//! to Active. If the program has no windows, the call leads from Active to Removing. The end of the program leads from
-//! any state to Removing.
+//! If a worker refuses the registration, the region changes from Adding to Removing. If a window is bound to the
+//! region, the deregistration is refused, and the region returns from Checking to Active. If the program has no
+//! windows, the deregistration changes the region from Active to Removing at once. The end of the program changes it
+//! from any state to Removing.
 
 use dataplane::{Command, ProgramId, SourceRemoval};
 use ddp::{Access, Stag, StagEntry, TaggedOffset};

@@ -24,9 +24,10 @@ impl Guard {
         }
     }
 
-    /// Returns the strength of a flow's protection: the weaker of its newest outbound SA and its weakest inbound SA. If
-    /// no outbound SA is left, the last removed one counts. `None` if the policies do not require the same protection
-    /// in both directions, if there never was an outbound SA, or if there is no inbound SA.
+    /// Returns the strength of a flow's protection: the weaker of its outbound and its inbound strength. The outbound
+    /// strength is that of the newest SA, or of the SA removed last if none is left. The inbound strength is that of
+    /// the weakest SA. Returns `None` if the policies do not require the same protection in both directions, if there
+    /// never was an outbound SA, or if there is no inbound SA.
     pub fn strength(&mut self, flow: &Flow) -> Option<Strength> {
         let protection = self.protection(flow)?;
         if self.flows.decide(flow, Direction::In) != Decision::Protect(protection) {

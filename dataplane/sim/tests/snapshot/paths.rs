@@ -176,8 +176,10 @@ fn run(n: usize, (kind, markers): &(Kind, bool)) -> String {
     let timeouts = Timeouts { transfer: Duration::from_secs(3600), ..Timeouts::default() };
     transfer::run_timed(config, &load(BYTES), &load(0), timeouts)
         .and_then(|(pair, times)| {
-            // The checks for aligned segments do not apply in two cases. After a reduction of the MTU, retransmitted
-            // segments may have other boundaries. A wrong CRC is detected only after its FPDU was located.
+            // `aligned` requires that all held bytes are unlocatable. Two kinds of faults break this rule. After a
+            // change of the MTU, a retransmitted segment may begin or end inside an FPDU, so that a located part of the
+            // FPDU is held. A flipped bit in the length of a located FPDU can make the FPDU appear incomplete, so that
+            // it is held until its CRC can be checked.
             let aligned = !name.starts_with("MTU") && !name.contains("checksum right");
             verify(&pair, aligned)?;
             Ok(line(name, *markers, &pair, times))

@@ -1,4 +1,5 @@
-//! `rdma_getaddrinfo` and `rdma_freeaddrinfo`. The structures are C allocations, because programs may replace their parts.
+//! `rdma_getaddrinfo` and `rdma_freeaddrinfo`. The structures are C allocations, because programs may replace parts of
+//! them.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -56,12 +57,12 @@ pub unsafe extern "C" fn rdma_getaddrinfo(
         if let Some(hints) = hints {
             if to.ai_src_addr.is_null() {
                 let (address, len) = (&mut to.ai_src_addr, &mut to.ai_src_len);
-                // SAFETY: an address of its length by the contract of C callers.
+                // SAFETY: the caller guarantees that `ai_src_addr` is NULL or valid for `ai_src_len` bytes.
                 unsafe { copy_address(hints.ai_src_addr, hints.ai_src_len, address, len) }?;
             }
             if to.ai_dst_addr.is_null() {
                 let (address, len) = (&mut to.ai_dst_addr, &mut to.ai_dst_len);
-                // SAFETY: as above.
+                // SAFETY: the caller guarantees that `ai_dst_addr` is NULL or valid for `ai_dst_len` bytes.
                 unsafe { copy_address(hints.ai_dst_addr, hints.ai_dst_len, address, len) }?;
             }
         }

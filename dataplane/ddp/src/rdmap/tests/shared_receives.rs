@@ -88,7 +88,8 @@ fn immediate_data_takes_a_receive_and_the_ready_message_takes_none() {
     let (mut b, source) = (End::with_config(config), Arc::<Source>::default());
     source.add(&b, 1);
     b.stream.set_receive_source(source.clone()).unwrap();
-    // While the ready-to-receive message is awaited, the receive of later messages is not known.
+    // Until the first message has arrived, it may be the ready-to-receive message, which takes no receive. The receives
+    // of later messages are therefore undecided, and these messages are refused.
     assert_eq!(b.input_at(1, &untagged(Opcode::Send, 0, 2, b"x")), Refused);
     assert_eq!(b.input_at(0, &untagged(Opcode::Send, 0, 1, b"")), Placed(0));
     assert_eq!((b.events(), source.len()), (vec![Event::ReadyToReceive], 1));

@@ -103,7 +103,8 @@ fn prr_reduction_follows_delivered_bytes() {
     let window = |sack: bool, advanced: bool, lost: u64| {
         let (mut recovery, mut state, mut board) = sent::<false>();
         recovery.enter_recovery(&mut state, &board);
-        // Three segments are in the network, less than the threshold of five. The first retransmission was sent.
+        // Of ten segments, one was acknowledged and six are lost. Three are in the network, fewer than ssthresh (five).
+        // The first retransmission was sent.
         (board.una, board.lost) = (1, 6);
         recovery.on_sent(SMSS);
         let mut ack = Ack { advanced, ..plain_ack(&recovery, 1, sack) };

@@ -1,7 +1,7 @@
 //! Completion queues.
 //!
 //! A CQ has one queue in shared memory for each worker, and a poll visits them in turn. Completions of one QP are in
-//! order, because one worker serves the QP. Completions of different QPs have no order.
+//! order, because one worker serves the QP. Completions of different QPs are not ordered.
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
@@ -45,7 +45,7 @@ struct Inner {
     channel: Option<CompletionChannel>,
 }
 
-/// The CQ's queues in shared memory, one per worker.
+/// Queues of the CQ in shared memory, one per worker.
 #[derive(Debug)]
 struct Rings {
     queues: Box<[CompletionConsumer]>,
@@ -58,8 +58,8 @@ struct Rings {
 
 impl Session {
     /// Creates a CQ with room for at least `entries` completions of each worker. A CQ that overflows fails with all of
-    /// its QPs. The incomplete posts of its QPs, unsignalled posts included, and the completions that were not polled
-    /// yet must therefore not exceed `entries` together.
+    /// its QPs. To exclude this, `entries` must be at least the number of its QPs' incomplete posts, including
+    /// unsignalled ones, plus the number of unpolled completions.
     ///
     /// # Errors
     /// The channel belongs to another session, the appliance refuses the CQ, or the session has ended.
@@ -190,8 +190,8 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// Returns true, once after each [`arm`](Self::arm), if a worker has sent the requested notification. A program with
-    /// several CQs on one channel finds with it the CQ of a notification.
+    /// Returns true, once after each [`arm`](Self::arm), if a worker has sent the requested notification. A program
+    /// with several CQs on one channel calls it to find the CQs that caused a notification.
     pub fn take_notified(&self) -> bool {
         let mut rings = lock(&self.0.rings);
         let is_notified = rings.armed && !rings.queues.iter().all(CompletionConsumer::is_armed);
@@ -269,7 +269,7 @@ impl Drop for Inner {
 
 /// Returns true if queues of `capacity` entries at these byte offsets do not overlap.
 fn disjoint(offsets: &[u64], capacity: u32) -> bool {
-    // Limited against overflow: `Area::completion_queue` refuses a larger capacity.
+    // The limit prevents an overflow: `Area::completion_queue` refuses a larger capacity.
     let capacity = (capacity as usize).min(completion::MAX_CAPACITY);
     let bytes = completion::words(capacity) as u64 * 8;
     let mut sorted = offsets.to_vec();

@@ -16,7 +16,7 @@
 //! | [`ProtectionDomain`] | the scope of memory regions and queue pairs |
 //! | [`MemoryRegion`] | memory that the appliance may access: allocated from the session's arena, or memory of the program |
 //! | [`MemoryWindow`] | an STag for a part of a memory region, bound and invalidated by posts |
-//! | [`QueuePair`] | a connection with its send and receive queue; [`post`] makes the operations |
+//! | [`QueuePair`] | a connection with its send and receive queue; [`post`] has constructors of operations |
 //! | [`SharedReceiveQueue`] | receives for the messages of several queue pairs |
 //! | [`CompletionQueue`] | outcomes of posted operations |
 //! | [`CompletionChannel`] | a descriptor that is readable after a requested notification |
@@ -30,14 +30,14 @@
 //!
 //! # Memory
 //!
-//! All registered memory comes from the session's arena: [`ProtectionDomain::alloc`] allocates it there, and
-//! [`ProtectionDomain::register`] puts pages of the arena in the place of memory that the program has. Peers, workers and threads may access it at the same time. The
-//! bytes that a Receive, a Read or an atomic stores are valid once the program has polled the completion. The program
-//! must not change the source bytes of a posted operation before its completion, except with
-//! [`QueuePairConfig::copy_sources`]. [`MemoryRegion::read`], [`MemoryRegion::write`] and [`MemoryRegion::bytes`] are
-//! relaxed atomic accesses: a read that races with a write may return a mix of old and new bytes. Code that uses
-//! [`MemoryRegion::as_ptr`] must not create references to bytes that another thread, a worker or a peer may write
-//! meanwhile, except references to atomics.
+//! All registered memory is in the session's arena: [`ProtectionDomain::alloc`] allocates it there, and
+//! [`ProtectionDomain::register`] replaces pages that the program has allocated by pages of the arena. Peers, workers
+//! and threads may access registered memory at the same time. The bytes that a Receive, a Read or an atomic stores are
+//! valid once the program has polled the completion. The program must not change the source bytes of a posted operation
+//! before its completion, except with [`QueuePairConfig::copy_sources`]. [`MemoryRegion::read`],
+//! [`MemoryRegion::write`] and [`MemoryRegion::bytes`] are relaxed atomic accesses: a read that races with a write may
+//! return a mix of old and new bytes. Code that uses [`MemoryRegion::as_ptr`] must not create references to bytes that
+//! another thread, a worker or a peer may write meanwhile, except references to atomics.
 //!
 //! # Waiting
 //!
@@ -50,15 +50,15 @@
 //! still be polled. Memory stays mapped. A message that breaks the protocol also ends the session. A queue that is
 //! corrupt in shared memory fails without ending the session.
 //!
-//! A call waits for the appliance's answer without a time-out: an appliance that hangs blocks it. Only opening a
-//! session has a time-out for the answer, ten seconds. A connect, an accept and a disconnect are answered before their
-//! outcome is known. Their time-outs limit the wait for the outcome.
+//! A call waits for the appliance's answer without a time-out: an appliance that hangs blocks the call. Only the
+//! opening of a session has a time-out for the answer, ten seconds. A connect, an accept and a disconnect are answered
+//! before their outcome is known. Their time-outs limit the wait for the outcome.
 //!
 //! # Fork
 //!
 //! A session belongs to the process that opened it. In a forked child calls return [`Error::Forked`]. The child must
-//! not write to memory of the arena, which it shares with its parent. Of memory that [`ProtectionDomain::register`] has
-//! registered, it has private copies, which the `fork` makes.
+//! not write to memory of the arena, which it shares with its parent. Memory that [`ProtectionDomain::register`] has
+//! registered is private in the child: the `fork` copies it.
 //!
 //! # Example
 //!

@@ -57,7 +57,7 @@ struct Pending {
 #[derive(Debug)]
 struct Waiting {
     reply: SyncSender<Result<Answered, Refusal>>,
-    /// Backlog, if the call is a `Listen`. The receiving thread then creates the listener's mailbox with the reply,
+    /// Backlog, if the call is a `Listen`. When the reply arrives, the receiving thread creates the listener's mailbox
     /// before it receives the next message.
     backlog: Option<u32>,
 }
@@ -136,7 +136,7 @@ impl Link {
         Error::Protocol(problem.into())
     }
 
-    /// Ends the session: all waiting and later calls and all later posts fail. Returns their error.
+    /// Ends the session: all waiting and later calls and all later posts fail. Returns the error of these calls.
     pub(crate) fn end(&self, reason: &str) -> Error {
         self.inbox.end(reason);
         self.ended.store(true, Ordering::Release);

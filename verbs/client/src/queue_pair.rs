@@ -41,8 +41,9 @@ pub struct QueuePairConfig<'a> {
     /// If true, the appliance copies the data that it sends, and the program may change source bytes before their
     /// operation is complete.
     pub copy_sources: bool,
-    /// Shared receive queue for the QP's messages; `None`: the QP has a receive queue of its own. With it,
-    /// `max_receives` limits the receives that the QP has taken, and the messages that may arrive out of order.
+    /// Shared receive queue for the QP's messages; `None`: the QP has a receive queue of its own. With a shared receive
+    /// queue, `max_receives` limits the incomplete receives that the QP has taken from it, and the messages that may
+    /// arrive out of order.
     pub shared_receives: Option<&'a SharedReceiveQueue>,
 }
 
@@ -233,8 +234,8 @@ impl QueuePair {
         result.map_err(|error| PostError { posted, error })
     }
 
-    /// Calls `body` with a writer for the send queue, and posts with one doorbell what it has written. No operation of
-    /// another thread is posted between them. `body` must not use the QP.
+    /// Calls `body` with a writer for the send queue, and posts the written operations with one doorbell. No operation
+    /// of another thread is posted between them. `body` must not use the QP.
     ///
     /// # Errors
     /// [`Error::Ended`], or the session has ended. `body` is then not called.
@@ -246,7 +247,7 @@ impl QueuePair {
         self.0.queues.post_with(Direction::Send, |ring| body(&mut SendWriter { ring }))
     }
 
-    /// Calls `body` with a writer for the receive queue, and posts with one doorbell what it has written. `body` must
+    /// Calls `body` with a writer for the receive queue, and posts the written receives with one doorbell. `body` must
     /// not use the QP.
     ///
     /// # Errors
@@ -280,7 +281,7 @@ impl QueuePair {
         result.map_err(|error| PostError { posted, error })
     }
 
-    /// Changes posts after the end of an established connection: they are accepted and complete as flushed, instead of
+    /// Enables posts after the end of an established connection: they complete as flushed instead of failing with
     /// [`Error::Ended`].
     pub fn flush_after_end(&self) {
         self.0.queues.flush_after_end();
@@ -310,8 +311,7 @@ impl QueuePair {
         self.start(self.connect_call(remote, options)?)
     }
 
-    /// Closes the connection gracefully and waits until it has ended. Discards other events of the QP that it takes
-    /// meanwhile.
+    /// Closes the connection gracefully and waits until it has ended. Discards the QP's other events until then.
     ///
     /// # Errors
     /// There is no connection, the connection does not end within `timeout`, or the session has ended.
@@ -336,7 +336,8 @@ impl QueuePair {
     }
 
     /// Waits for the next event of this QP, and returns `None` after `timeout`. Without a `timeout` the wait has no
-    /// bound. [`Session::next_event`](crate::Session::next_event) does not report the same event.
+    /// bound. [`Session::next_event`](crate::Session::next_event) does not return an event that this method has
+    /// returned.
     ///
     /// # Errors
     /// The session has ended and no event is left.
@@ -466,7 +467,8 @@ impl Drop for Inner {
             return;
         }
         self.queues.end(&Error::State("the queue pair was removed"));
-        // Removes this side's state before the call, because the appliance may reuse the QP's number at once.
+        // Removes the library's state of the QP before the call, because the appliance may reuse the QP's number at
+        // once.
         link.remove_pair(self.number);
         link.inbox.close(Key::Pair(self.number));
         // Errors after the session's end are ignored: the appliance has then removed the QP.
@@ -485,7 +487,7 @@ pub(crate) fn check_private_data(bytes: &[u8]) -> Result<(), Error> {
 /// Returns true if two rings do not overlap.
 fn disjoint(a: Ring, b: Ring) -> bool {
     let end = |part: Ring| {
-        // Limited against overflow: `Area::ring` refuses a larger capacity.
+        // The limit prevents an overflow: `Area::ring` refuses a larger capacity.
         let capacity = (part.capacity as usize).min(ring::MAX_CAPACITY);
         part.offset.saturating_add(ring::words(capacity) as u64 * 8)
     };

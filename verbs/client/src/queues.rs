@@ -27,8 +27,8 @@ impl WorkerBells {
     fn ring(&self, queue: u32) {
         // An error is impossible: the creation of the QP has checked that its queue numbers are in range.
         if self.doorbells.ring(queue) == Ok(true) {
-            // Errors are ignored: a full socket buffer already wakes the worker, and a worker that has closed its side
-            // needs no wake-up.
+            // Errors are ignored: a full socket buffer already wakes the worker, and a worker that has closed its
+            // socket needs no wake-up.
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             let _ = rustix::net::send(&self.wake, &[1], flags);
         }
@@ -170,7 +170,7 @@ impl PairQueues {
         }
     }
 
-    /// From now on, the worker flushes posts after the end of the connection.
+    /// Enables posts after the end of the connection: the worker flushes them.
     pub(crate) fn flush_after_end(&self) {
         for direction in [Direction::Receive, Direction::Send] {
             lock(self.queue(direction)).flushes = true;

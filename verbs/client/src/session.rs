@@ -36,8 +36,8 @@ const MAX_NAME: usize = 64;
 /// A session with an appliance. Clones refer to the same session, which ends when the last clone and all of its objects
 /// are dropped.
 ///
-/// After `fork` the child cannot use the session: its calls return [`Error::Forked`]. It shares the memory
-/// of the arena with its parent and must not write to it. `fork` followed by `exec` is safe.
+/// After `fork` the child cannot use the session: its calls return [`Error::Forked`]. The child shares the memory of
+/// the arena with its parent and must not write to it. `fork` followed by `exec` is safe.
 #[derive(Clone, Debug)]
 pub struct Session {
     shared: Arc<Shared>,
@@ -64,8 +64,8 @@ impl Session {
     /// Opens a session at the socket `path`. Waits at most ten seconds for the appliance's first answer.
     ///
     /// # Errors
-    /// No appliance listens at `path`, the appliance refuses the program or does not answer in time, or the two have no
-    /// version of the shared-memory layout in common.
+    /// No appliance listens at `path`, the appliance refuses the program or does not answer in time, or the appliance
+    /// and this library have no version of the shared-memory layout in common.
     pub fn connect(path: impl AsRef<Path>) -> Result<Session, Error> {
         let path = path.as_ref();
         let socket = SessionSocket::connect(path);
@@ -107,8 +107,8 @@ impl Session {
         &self.link().welcome.devices
     }
 
-    /// Returns the local address that connections to a peer have. `local` is an address of the interface to use; `None`
-    /// or an unspecified address: the appliance chooses the interface. No packet is sent: the peer may be down.
+    /// Returns the local address of connections to a peer. `local` is an address of the interface to use; `None` or an
+    /// unspecified address: the appliance chooses the interface. No packet is sent: the peer may be down.
     ///
     /// # Errors
     /// The appliance has no route to the peer, no interface has the address `local`, or the session has ended.

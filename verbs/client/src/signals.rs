@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 /// Calls `body` with all signals but the real-time ones blocked in this thread.
 pub fn with_blocked<R>(body: impl FnOnce() -> R) -> R {
     let mut previous = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: both sets are valid for writes, and `sigfillset` initialises the first before its use.
+    // SAFETY: `all` and `previous` are valid for writes, and `sigfillset` initialises `all` before it is read.
     let is_blocked = unsafe {
         let mut all = MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigfillset(all.as_mut_ptr());
@@ -19,7 +19,7 @@ pub fn with_blocked<R>(body: impl FnOnce() -> R) -> R {
     };
     let result = body();
     if is_blocked {
-        // SAFETY: the first call has initialised `previous`.
+        // SAFETY: the call above has succeeded and has thus initialised `previous`.
         unsafe {
             libc::pthread_sigmask(libc::SIG_SETMASK, previous.as_ptr(), std::ptr::null_mut())
         };

@@ -9,8 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::errno::{EINVAL, EIO, ENOMEM, Result, fail, fail_null};
 
-/// Runs the body of a function that returns 0 or a positive error number, the convention of verbs. Sets `errno`, too,
-/// for programs that print it.
+/// Runs the body of a function that returns 0 or a positive error number, the convention of verbs. On an error, sets
+/// also `errno`, for programs that print it.
 pub fn code(body: impl FnOnce() -> Result<()>) -> c_int {
     match caught(body) {
         Ok(()) => 0,
@@ -21,12 +21,12 @@ pub fn code(body: impl FnOnce() -> Result<()>) -> c_int {
     }
 }
 
-/// Runs the body of a function that returns a value, or -1 and sets `errno`.
+/// Runs the body of a function that returns a value. On an error, sets `errno` and returns -1.
 pub fn minus_one(body: impl FnOnce() -> Result<c_int>) -> c_int {
     caught(body).unwrap_or_else(fail)
 }
 
-/// Runs the body of a function that returns a pointer, or NULL and sets `errno`.
+/// Runs the body of a function that returns a pointer. On an error, sets `errno` and returns NULL.
 pub fn pointer<T>(body: impl FnOnce() -> Result<*mut T>) -> *mut T {
     caught(body).unwrap_or_else(fail_null)
 }

@@ -1,4 +1,5 @@
-//! Fields of the C structures.
+//! Access to the fields of `rdma_cm_id`, which the program may read and write at any time. [`ibverbs::fields!`]
+//! generates a function for each field, which returns its address.
 
 /// Fields of `rdma_cm_id` for `Shared::read` and `Shared::write`.
 pub(crate) mod fields {

@@ -14,8 +14,8 @@ use crate::exit::{Exit, Failure};
 /// Maximum wait for the appliance's answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Returns the names of the devices that the appliance offers to this user's programs; `None` if the answer is of
-/// another version of `ddpd`, which the program's library then reports.
+/// Returns the names of the devices that the appliance offers to this user's programs; `None` if the answer cannot be
+/// parsed, as from another version of `ddpd`: the program's library then reports it.
 pub(super) fn devices(socket: &Path) -> Result<Option<Vec<String>>, Failure> {
     let session = SessionSocket::connect(socket).map_err(|error| unreachable(socket, error))?;
     let (oldest, newest) = (VERSIONS.oldest, VERSIONS.newest);
@@ -53,7 +53,7 @@ pub(super) fn devices(socket: &Path) -> Result<Option<Vec<String>>, Failure> {
     }
 }
 
-/// Waits for a message, at most until the deadline of [`devices`].
+/// Waits for a message for at most 100 ms. [`devices`] repeats this until its deadline.
 fn wait(session: &SessionSocket) -> Result<(), SocketError> {
     let timeout = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
     match poll(&mut [PollFd::new(session, PollFlags::IN)], Some(&timeout)) {

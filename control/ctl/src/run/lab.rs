@@ -10,10 +10,10 @@
 //! All state is in locks (flock) of three files in the lab's directory. The kernel releases them when a process ends in
 //! any way:
 //!
-//! - `gate`: held, exclusively, while a program joins or starts the lab. The others wait.
-//! - `members`: held, shared, by each program through a descriptor that its children inherit. The serving process ends
-//!   the lab when it gets the lock exclusively and no program has a session, and holds the lock until ddpd has ended.
-//!   A program that joins meanwhile waits, and starts the next lab. Each lab has a new file.
+//! - `gate`: held exclusively while a program joins or starts the lab. Other programs wait.
+//! - `members`: held shared by each program through a descriptor that its children inherit. The serving process ends
+//!   the lab when it gets the lock exclusively and no program has a session, and holds the lock until ddpd has ended. A
+//!   program that joins meanwhile waits, and starts the next lab. Each lab has a new file.
 //! - `serving`: held by the serving process. A lab exists if and only if the lock is held.
 
 use std::ffi::OsString;
@@ -45,23 +45,24 @@ const SERVING: &str = "serving";
 const SIZE: &str = "size";
 const CONFIG: &str = "lab.toml";
 const LOG: &str = "ddpd.log";
-/// Number of addresses without a number on the command line.
+/// Number of addresses of a new lab if the command line gives none.
 const DEFAULT_SIZE: u8 = 2;
-/// Line of the serving process when programs can attach.
+/// Line that the serving process writes when programs can attach.
 const READY: &str = "ready";
-/// Maximum wait for the start of the appliance, and for the end of an earlier one.
+/// Maximum wait for the start of the appliance, and for the end of an earlier lab.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum wait for other programs, each of which may start or end a lab.
+/// Maximum wait for the lock of `gate`, which other programs hold while they wait for the end and the start of a lab.
 const GATE_TIMEOUT: Duration = Duration::from_secs(90);
 /// Maximum wait for the appliance's end after SIGTERM.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum silence of the appliance.
+/// Time-out of a query to the appliance's management socket.
 const SILENCE: Duration = Duration::from_secs(2);
-/// Number of consecutive queries without an answer after which the appliance hangs.
+/// Number of consecutive queries without an answer after which the appliance counts as hung.
 const MAX_SILENCES: u32 = 30;
-/// User id of all users that the user namespace does not map (user_namespaces(7)). The appliance gives it no rights.
+/// User ID that stands for all users that a user namespace does not map (user_namespaces(7)). The appliance gives no
+/// rights to this ID.
 const OVERFLOW_UID: u32 = 65534;
-/// Interval of the serving process's checks, and of retries for a lock.
+/// Interval at which the serving process checks for live programs, and interval of all other retries.
 const INTERVAL: Duration = Duration::from_millis(100);
 const RETRY: Duration = Duration::from_millis(10);
 
@@ -133,7 +134,7 @@ fn directory() -> Result<PathBuf, Failure> {
         let hint = "run the program as another user".to_owned();
         return Err(Failure::new(Exit::Failed, message).with_hint(Some(hint)));
     }
-    // The directory of another user, as after su, is not used.
+    // After su the variable may name a directory of the previous user, which is ignored.
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| {
         path.is_absolute()
             && path.metadata().is_ok_and(|found| found.is_dir() && found.uid() == uid)
@@ -164,7 +165,7 @@ fn open_lock(directory: &Path, name: &str) -> Result<File, Failure> {
     file.map_err(|error| failed(&path, "cannot open", error))
 }
 
-/// Waits until no other program joins or starts the lab.
+/// Takes the lock of `gate`: waits until no other program joins or starts the lab.
 fn lock_gate(gate: &File) -> io::Result<()> {
     let deadline = Instant::now() + GATE_TIMEOUT;
     loop {
@@ -202,7 +203,8 @@ fn start(directory: &Path, size: u8) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Failed, "no pipe"));
     };
     let mut line = String::new();
-    // The serving process bounds the wait, and its end closes the pipe.
+    // The wait is bounded: the serving process writes a line after [`START_TIMEOUT`] at the latest, and its end closes
+    // the pipe.
     let read = BufReader::new(output).read_line(&mut line);
     child.wait()?;
     read?;
@@ -308,7 +310,7 @@ impl LabProcess {
         Err(failed(&self.ddpd, "cannot execute", error))
     }
 
-    /// Serves until the last program has ended.
+    /// Starts the appliance, waits until the last program of the lab has ended, and ends the appliance.
     fn serve(&self) -> Result<(), String> {
         let sentence = |failure: Failure| failure.message;
         let serving = open_lock(&self.directory, SERVING).map_err(sentence)?;
@@ -325,10 +327,10 @@ impl LabProcess {
         }
         end(&mut appliance);
         for name in [PROGRAMS_SOCKET, MANAGEMENT_SOCKET, SIZE] {
-            // A missing file is no fault.
+            // A file that does not exist is not an error.
             drop(fs::remove_file(self.directory.join(name)));
         }
-        // First `serving`: a program that can take `members` then finds that the lab has ended.
+        // `serving` is released first: a program that then gets the lock of `members` finds that the lab has ended.
         drop(serving);
         drop(members);
         started
@@ -347,7 +349,7 @@ impl LabProcess {
         let log = create(LOG, "")?;
         self.command(Stage::Appliance)?
             .args(["--parent", &std::process::id().to_string()])
-            // Programs use the same variables, and ddpd must not.
+            // The variable is for the programs of the lab, not for ddpd.
             .env_remove("LD_PRELOAD")
             // DPDK creates its runtime directory there, else in /tmp.
             .env("XDG_RUNTIME_DIR", &self.directory)
@@ -383,7 +385,7 @@ impl LabProcess {
     }
 }
 
-/// Reports to the first program that programs can attach, and releases its pipe.
+/// Writes [`READY`] to the `ddpctl run` that started the lab, and closes the pipe to it.
 fn announce_ready() -> io::Result<()> {
     let mut out = io::stdout();
     writeln!(out, "{READY}")?;
@@ -398,7 +400,7 @@ fn wait_for_last_program(members: &File, appliance: &mut Child, client: &Client)
     let mut silences = 0;
     while matches!(appliance.try_wait(), Ok(None)) {
         if flock(members, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            // A child of a program may have closed the inherited descriptor, and still has its session.
+            // A child of a program may have closed the inherited descriptor of `members` and still have a session.
             let is_used =
                 is_used(client.get::<Vec<ProgramInfo>>("/v1/programs").ok(), &mut silences);
             if !is_used || flock(members, FlockOperation::Unlock).is_err() {

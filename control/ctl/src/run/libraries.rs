@@ -8,11 +8,11 @@ use std::process::Command;
 
 use crate::exit::{Exit, Failure};
 
-/// Environment variable with the directory, which overrides all others.
+/// Environment variable that names the directory of the libraries, and overrides [`DIRECTORIES`].
 const DIRECTORY_VARIABLE: &str = "DDPD_VERBS_LIBRARY";
 /// The libraries, by SONAME.
 const LIBRARIES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
-/// Directories relative to that of `ddpctl`: of the packages, and of the project's build.
+/// Directories relative to that of `ddpctl`: one of the packages, two of the project's build (release, debug).
 const DIRECTORIES: [&str; 3] = ["../lib/ddpd-verbs", "../verbs-library", "../verbs-library-debug"];
 /// Prefix of the symbol version that connects libibverbs with the drivers of one release of rdma-core.
 const PRIVATE_VERSION: &str = "IBVERBS_PRIVATE_";
@@ -24,7 +24,8 @@ pub(super) struct Libraries {
 }
 
 impl Libraries {
-    /// Finds the directory: that of the environment, else that of the packages, else that of the project.
+    /// Finds the directory: the one in `DDPD_VERBS_LIBRARY`, else that of the packages, else that of the project's
+    /// build.
     pub(super) fn find() -> Result<Libraries, Failure> {
         if let Some(named) = env::var_os(DIRECTORY_VARIABLE).filter(|path| !path.is_empty()) {
             return Libraries::at(Path::new(&named)).ok_or_else(|| {
@@ -46,7 +47,7 @@ impl Libraries {
         })
     }
 
-    /// Returns the libraries of a directory, or of its subdirectory `lib`.
+    /// Returns the libraries of a directory, or of its subdirectory `lib`; `None` if neither contains all of them.
     fn at(directory: &Path) -> Option<Libraries> {
         let has_all =
             |directory: &Path| LIBRARIES.iter().all(|name| directory.join(name).is_file());
@@ -57,7 +58,7 @@ impl Libraries {
             .map(|directory| Libraries { directory })
     }
 
-    /// Puts the directory in front of the others of the dynamic loader.
+    /// Prepends the directory to `LD_LIBRARY_PATH` of `command`.
     pub(super) fn set_environment(&self, command: &mut Command) {
         let variable = "LD_LIBRARY_PATH";
         let mut path = self.directory.clone().into_os_string();
@@ -68,8 +69,8 @@ impl Libraries {
         command.env(variable, path);
     }
 
-    /// Checks that the program can be loaded with the libraries. The check is left to the dynamic loader (ldd), which
-    /// loads the libraries and does not run the program. A script and a statically linked program pass.
+    /// Checks that the program can be loaded with the libraries. Uses ldd, by which the dynamic loader resolves the
+    /// libraries without running the program. Scripts and statically linked programs pass.
     pub(super) fn check(&self, program: &Path) -> Result<(), Failure> {
         let mode = program.metadata().map(|metadata| metadata.permissions().mode()).unwrap_or(0);
         if mode & 0o6000 != 0 {
@@ -83,14 +84,15 @@ impl Libraries {
         let mut command = Command::new("ldd");
         command.arg(program);
         self.set_environment(&mut command);
-        // Without ldd there is no check, and the dynamic loader reports the same in its own words.
+        // Without ldd the check is skipped: the dynamic loader reports a missing version when the program starts.
         let Ok(output) = command.output() else { return Ok(()) };
         let text = [output.stdout, output.stderr].concat();
         judge(&String::from_utf8_lossy(&text), program, &self.directory)
     }
 }
 
-/// Judges the output of ldd.
+/// Returns an error if the output of ldd shows a missing private version of libibverbs, or a verbs library that is not
+/// in `directory`.
 fn judge(ldd: &str, program: &Path, directory: &Path) -> Result<(), Failure> {
     let program = program.display();
     for line in ldd.lines() {
@@ -123,7 +125,7 @@ fn judge(ldd: &str, program: &Path, directory: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Finds the file of a program, as a shell does.
+/// Finds the file of a program like a shell: a name with `/` is a path, any other is searched in `PATH`.
 pub(super) fn find_program(program: &OsStr) -> Result<PathBuf, Failure> {
     let named = Path::new(program);
     let is_executable = |path: &Path| {

@@ -1,8 +1,8 @@
 //! `run`: executes a verbs program with the libraries that replace libibverbs and librdmacm.
 //!
 //! The program runs in this process (execve), with the replacements in front of the system's libraries
-//! (`LD_LIBRARY_PATH`) and the appliance's socket in its environment. Everything that the program needs is checked
-//! before, because the dynamic loader and the libraries of a program often report a missing part as "no device".
+//! (`LD_LIBRARY_PATH`) and the appliance's socket in its environment. All prerequisites are checked before the execve,
+//! because the dynamic loader and the libraries of a program often report a missing part as "no device".
 
 mod attach;
 mod lab;
@@ -25,7 +25,8 @@ use super::streams::parse_transport;
 
 /// Name of the socket for programs in the directory of the management socket.
 const PROGRAMS_SOCKET: &str = "programs.sock";
-/// Environment variables of the libraries: path of the socket, only device, transport of connections.
+/// Environment variables that the libraries read: path of the socket, the only device to show, transport of
+/// connections.
 const SOCKET_VARIABLE: &str = "DDPD_PROGRAMS_SOCKET";
 const DEVICE_VARIABLE: &str = "DDPD_DEVICE";
 const TRANSPORT_VARIABLE: &str = "DDPD_TRANSPORT";
@@ -119,7 +120,7 @@ pub(super) fn run(run: &Run) -> Result<(), Failure> {
     Err(Failure::new(Exit::Usage, message))
 }
 
-/// Returns the socket of the environment, else that of the appliance of the host.
+/// Returns the path in `DDPD_PROGRAMS_SOCKET`, else the default path of the host's appliance.
 fn default_socket() -> PathBuf {
     match std::env::var_os(SOCKET_VARIABLE).filter(|path| !path.is_empty()) {
         Some(path) => path.into(),

@@ -5,7 +5,8 @@
 //!   infiniband/DEVICE/device/net/IF    DEVICE and IF: name of the appliance's interface
 //! ```
 //!
-//! sysfs has no directory `infiniband` without the kernel's RDMA modules, and none can be created in it.
+//! The tmpfs is needed because sysfs has no directory `infiniband` without the kernel's RDMA modules, and no program
+//! can create directories in sysfs.
 
 use std::path::Path;
 use std::process::Command;
@@ -35,7 +36,7 @@ rmdir "$base"
 exec setpriv --ambient-caps=-all --inh-caps=-all -- "$@"
 "#;
 
-/// Returns the command that executes `program` in the namespace. Arguments that follow are those of the program.
+/// Returns the command that executes `program` in the namespace. The caller appends the program's arguments.
 pub(super) fn command(devices: impl Iterator<Item = String>, program: &Path) -> Command {
     let devices: Vec<String> = devices.collect();
     let mut command = Command::new("unshare");

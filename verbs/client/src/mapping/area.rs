@@ -1,5 +1,5 @@
-//! Areas (shared memory files) of queues and doorbells, and the program's side of these. Each ring, CQ and doorbell
-//! object keeps its area mapped.
+//! Areas (shared memory files) with queues and doorbells, and the program's side of these queues and doorbells. Each
+//! ring, CQ and doorbell object keeps its area mapped.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -69,8 +69,8 @@ impl Area {
         Ok(DoorbellRinger { queue, _area: self.clone() })
     }
 
-    /// Returns `words` words from byte `offset` on. The caller must store them together with a clone of the area, which
-    /// keeps them mapped.
+    /// Returns `words` words from byte `offset` on. The caller must store the result together with a clone of the area,
+    /// which keeps the words mapped.
     fn part(&self, offset: u64, words: usize) -> Result<&'static [Word], MappingError> {
         let part: *const [Word] = session::part(self.words(), offset, words)?;
         // SAFETY: the words stay mapped while a clone of the area exists. Each caller of `part`, all in this module,

@@ -21,7 +21,8 @@ pub(crate) struct Arena {
     file: Arc<ArenaFile>,
 }
 
-/// The memory file of an arena, whose pages the program may have at any address, also after the end of the session.
+/// The memory file of an arena. The program may have mapped its pages at any address, also after the end of the
+/// session.
 #[derive(Debug)]
 pub(crate) struct ArenaFile {
     id: FileId,

@@ -1,6 +1,6 @@
 //! `fork`: the child gets private copies of the memory that registrations have replaced.
 //!
-//! Pages of the arena are shared, so without this a child would write to the memory of its parent.
+//! Pages of the arena are shared mappings: without the copies, a child would write to the memory of its parent.
 //!
 //! ```text
 //!  parent: prepare: locks PROCESS, lists the replaced memory, creates a pipe
@@ -9,8 +9,8 @@
 //!          unlocks PROCESS                              unlocks PROCESS
 //! ```
 //!
-//! The forking thread of the parent waits, so that a program with one thread finds in the child the bytes at the time of
-//! the `fork`. Other threads of the parent, and peers, may change bytes until the child has copied them. After `vfork` and
+//! The forking thread of the parent waits: so the child of a single-threaded program has the bytes at the time of the
+//! `fork`. Other threads of the parent, and peers, may change bytes until the child has copied them. After `vfork` and
 //! `posix_spawn` nothing is copied: the child only executes another program.
 
 use std::cell::UnsafeCell;
@@ -29,7 +29,7 @@ use crate::lock::lock;
 
 /// A `fork` in progress.
 struct Fork {
-    /// Held until the handlers after the `fork` have run.
+    /// Lock of [`PROCESS`], held until `parent` or `child` has run.
     _process: MutexGuard<'static, Option<Process>>,
     /// Replaced memory of the program.
     memory: Vec<Vma>,
@@ -39,7 +39,7 @@ struct Fork {
 
 struct State(UnsafeCell<Option<Fork>>);
 
-// SAFETY: only the handlers of a `fork` access the state, and `PROCESS` is locked meanwhile.
+// SAFETY: only `prepare`, `parent` and `child` access the state, all in the forking thread while `PROCESS` is locked.
 unsafe impl Sync for State {}
 
 static STATE: State = State(UnsafeCell::new(None));
@@ -75,7 +75,7 @@ extern "C" fn prepare() {
         // Without a pipe the parent does not wait.
         std::io::pipe().ok()
     };
-    // SAFETY: `PROCESS` is locked, so no other `fork` is in progress.
+    // SAFETY: `PROCESS` is locked, so no other thread forks and accesses the state.
     unsafe { *STATE.0.get() = Some(Fork { _process: process, memory, pipe }) };
 }
 
@@ -84,7 +84,7 @@ extern "C" fn parent() {
     let Some(fork) = (unsafe { (*STATE.0.get()).take() }) else { return };
     let Some((reading, writing)) = fork.pipe else { return };
     drop(writing);
-    // The end of the pipe: the child has copied the memory, or has ended, or the `fork` has failed.
+    // Waits for the end of the pipe: then the child has copied the memory or has ended, or the `fork` has failed.
     while rustix::event::poll(&mut [PollFd::new(&reading, PollFlags::IN)], None) == Err(Errno::INTR)
     {
     }
@@ -95,14 +95,15 @@ extern "C" fn child() {
     let Some(fork) = (unsafe { (*STATE.0.get()).take() }) else { return };
     for vma in &fork.memory {
         let mut work = || {
-            // SAFETY: the mapping is one of this process, and no thread uses it meanwhile.
+            // SAFETY: `vma` is a mapping of this process. This is the child's only thread, and does not use the mapping
+            // during the call.
             if let Err(error) = unsafe { make_private(vma) } {
                 report(error);
             }
         };
         let here = &raw const fork as usize;
         if replace::is_near(&vma.range, here) {
-            // SAFETY: `work` needs little stack and does not unwind.
+            // SAFETY: `work` needs less than 256 KiB of stack and does not unwind.
             if let Err(failure) = unsafe { replace::on_other_stack(&mut work) } {
                 report(failure.error);
             }
@@ -115,12 +116,12 @@ extern "C" fn child() {
 /// Replaces a mapping by private memory with the same bytes and rights.
 ///
 /// # Safety
-/// No thread uses the mapping meanwhile.
+/// `vma` is a mapping of this process that no thread uses during the call.
 unsafe fn make_private(vma: &Vma) -> Result<(), Errno> {
     let len = vma.range.len();
     let rights = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: the new mapping is at an address that the kernel chooses. The bytes of the old one are readable, and both do not
-    // overlap. The new one then takes the place of the old one.
+    // SAFETY: the kernel chooses the address of the copy, so it does not overlap the old mapping. `len` bytes of both
+    // are mapped, and the old ones readable. `mremap` then replaces the old mapping, which no thread uses.
     unsafe {
         let copy = rustix::mm::mmap_anonymous(ptr::null_mut(), len, rights, MapFlags::PRIVATE)?;
         let old = ptr::with_exposed_provenance_mut::<u8>(vma.range.start);
@@ -136,7 +137,7 @@ unsafe fn make_private(vma: &Vma) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Says on stderr that memory is still that of the parent. Allocates nothing.
+/// Reports on stderr that memory stays shared with the parent. Allocates nothing.
 fn report(error: Errno) {
     let mut digits = [0u8; 10];
     let mut rest = error.raw_os_error().unsigned_abs();

@@ -8,16 +8,16 @@
 //!  arena (memory file)         | ... | earlier pages | ... | other new pages | unused | first new page | unused | ...
 //! ```
 //!
-//! - The kernel's list of mappings says which pages are already those of the arena. Such pages are not copied again:
-//!   overlapping and repeated registrations share them. Pages stay in place when a region is deregistered.
+//! - `/proc/self/maps` shows which pages already belong to the arena. Such pages are not copied again: overlapping and
+//!   repeated registrations share them. Pages stay in place when a region is deregistered.
 //! - While pages are copied, all other threads are stopped ([`threads`]), so that no write is lost.
 //! - Pages of the arena that the program has unmapped, and that no region holds, are freed later ([`mod@reclaim`]).
 //! - A forked child gets private copies ([`fork`]).
 //! - Shared mappings (`MAP_SHARED`) are refused: a replacement would separate them from the other processes.
 //! - The first page of a new range is a mapping of its own, which precedes the others by address and follows them in the
 //!   arena. `mremap` in `realloc` therefore cannot extend registered memory into arena pages of another range: it fails,
-//!   and `realloc` copies. A mapping that has shrunk to one page, and a range of one page, can be extended: the next
-//!   page of the arena is unused. An extension by more pages is not prevented.
+//!   and `realloc` copies. A mapping that has shrunk to one page, and a range of one page, can be extended by one page,
+//!   which is unused in the arena. An extension by more pages is not prevented.
 #![allow(unsafe_code)]
 
 mod fork;
@@ -70,7 +70,7 @@ static PROCESS: Mutex<Option<Process>> = Mutex::new(None);
 struct Process {
     id: Pid,
     maps: Maps,
-    /// Arenas of all sessions whose pages the program may have mapped.
+    /// Arenas of all sessions, also of ended ones: the program may still have mapped their pages.
     arenas: Vec<Arc<ArenaFile>>,
 }
 
@@ -104,7 +104,7 @@ impl Process {
     }
 }
 
-/// Memory of the program, as pages of the arena, for one memory region.
+/// Registered memory of the program for one memory region. Its pages are those of the arena.
 #[derive(Debug)]
 pub(crate) struct Held {
     address: NonNull<u8>,
@@ -123,17 +123,17 @@ impl Held {
         self.address
     }
 
-    /// Returns `len` bytes as atomics.
+    /// Returns `len` bytes from offset `at` as atomics.
     ///
     /// # Safety
-    /// `len` is at most the length of the registration, whose memory is still mapped.
+    /// `at + len` is at most the length of the registration, whose memory stays mapped while the result is used.
     pub(crate) unsafe fn atomics(&self, at: usize, len: usize) -> &[AtomicU8] {
-        // SAFETY: the bytes are mapped, as this function requires. They are atomics, so that other threads and processes may
-        // write them while the shared reference exists.
+        // SAFETY: the bytes are mapped while the result is used, as this function requires. They are atomics, so that
+        // other threads and processes may write them while the shared reference exists.
         unsafe { std::slice::from_raw_parts(self.address.as_ptr().add(at).cast(), len) }
     }
 
-    /// Ends the use by the region.
+    /// Ends the region's use of its arena pages.
     pub(crate) fn release(&self, link: &Link) {
         lock(&link.replacements).release(self.key);
     }
@@ -143,7 +143,7 @@ impl Held {
 /// arena ranges.
 ///
 /// # Safety
-/// The range is memory of the program that stays mapped, with its rights, during the call.
+/// The range is memory of the program. Its mappings and their rights do not change during the call.
 pub(crate) unsafe fn hold(
     link: &Link,
     address: NonNull<u8>,
@@ -163,7 +163,7 @@ pub(crate) unsafe fn hold(
         process.arenas.push(arena.clone());
     }
     if lock(&link.replacements).is_reclaim_due() {
-        // After an error the next one is due later.
+        // An error is ignored: a later registration reclaims the pages.
         let _ = reclaim::reclaim(link, process);
     }
     let mut plan = Plan::new(link, process, &range, writable);
@@ -171,7 +171,8 @@ pub(crate) unsafe fn hold(
         plan = Plan::new(link, process, &range, writable);
     }
     let mut plan = plan?;
-    // SAFETY: the pieces are private mappings of the program, found by `Plan`, and their arena pages are new.
+    // SAFETY: the pieces are private mappings of the program, found by `Plan`, and their arena pages are newly
+    // allocated.
     unsafe { replace::replace(link.arena.as_fd(), &plan.pieces, &mut plan.replaced) }?;
     let parts = std::mem::take(&mut plan.parts);
     let key = lock(&link.replacements).hold(parts.clone());
@@ -188,10 +189,11 @@ pub(crate) fn reclaim(link: &Link) -> Result<(), Error> {
     Ok(reclaim::reclaim(link, process)?)
 }
 
-/// Frees the pages of a range of the arena, which nothing uses any more, and the range.
+/// Frees an unused range of the arena with its pages.
 fn give_back(link: &Link, range: Range<u64>) {
     let (at, len) = (range.start as usize, (range.end - range.start) as usize);
-    // The next buffer must read as zeros. After an error the next reclaim tries again.
+    // The pages are discarded because the next buffer in this range must read as zeros. After an error the next reclaim
+    // tries again.
     match link.arena.discard(at, len) {
         Ok(()) => lock(&link.ranges).put(range),
         Err(_) => lock(&link.replacements).add_taken(&range),
@@ -206,9 +208,9 @@ struct Plan<'a> {
     parts: Parts,
     /// Memory to replace, in the order of its addresses.
     pieces: Vec<Piece>,
-    /// Number of replaced pieces: the first ones.
+    /// Number of pieces that are replaced already, from the first on.
     replaced: usize,
-    /// Allocated ranges, each with the index of its first piece.
+    /// Allocated arena ranges, each with the index of its first piece.
     allocated: Vec<(Range<u64>, usize)>,
 }
 
@@ -283,9 +285,9 @@ impl Drop for Plan<'_> {
     }
 }
 
-/// A part of a range.
+/// A part of the range to register.
 enum Found {
-    /// Pages of the arena: start and end in it.
+    /// Pages that already belong to the arena: start and end offset.
     Arena(u64, u64),
     /// Pages to replace: addresses, rights, and size of a page.
     Other(Range<usize>, ProtFlags, usize),
@@ -335,7 +337,7 @@ fn classify(
                 }
             }
         }
-        // Mappings of huge pages can be replaced only in whole pages.
+        // Mappings of huge pages can be replaced only in whole huge pages.
         let page = vma.page.max(rustix::param::page_size());
         let from = (from - from % page).max(vma.range.start);
         let to = to.next_multiple_of(page).min(vma.range.end);

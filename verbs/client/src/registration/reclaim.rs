@@ -1,7 +1,7 @@
 //! Return of arena pages that the program has unmapped.
 //!
-//! The kernel's list of mappings says which pages of the arena the program still has. The other threads are stopped while
-//! it is read: `mremap` could otherwise move a mapping to addresses that have been read already.
+//! `/proc/self/maps` shows which pages of the arena the program still has mapped. All other threads are stopped while
+//! the list is read: otherwise `mremap` could move a mapping to addresses that the list has passed already.
 
 use super::vma::Vma;
 use super::{Failure, Parts, Process, give_back, threads};

@@ -1,4 +1,4 @@
-//! Replacement of memory by pages of the arena, while no other thread writes to it.
+//! Replaces memory of the program by pages of the arena while all other threads are stopped.
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -26,7 +26,7 @@ pub(super) struct Piece {
 /// replaced pieces, also if a later one fails.
 ///
 /// # Safety
-/// The pieces are mappings of the program, private, and the offsets are whole pages of the arena that nothing else uses.
+/// The pieces are private mappings of the program. Their arena ranges are whole pages that nothing else uses.
 pub(super) unsafe fn replace(
     arena: BorrowedFd<'_>,
     pieces: &[Piece],
@@ -42,11 +42,11 @@ pub(super) unsafe fn replace(
     let mut result = Ok(());
     let mut work = || {
         result = threads::stop(caller).and_then(|_stopped| {
-            // SAFETY: the requirements are those of this function. No other thread writes to the memory, and the stack of this
-            // code is not among it, as checked below.
+            // SAFETY: the caller of `replace` guarantees the pieces. All other threads are stopped, and the current
+            // stack is in none of the pieces: `is_near` below selects the stack.
             pieces.iter().try_for_each(|piece| unsafe { copy(arena, piece) })?;
             for piece in pieces {
-                // SAFETY: as above. The bytes have been copied.
+                // SAFETY: as above, and all pieces have been copied.
                 unsafe { map(arena, piece)? };
                 *replaced += 1;
             }
@@ -55,7 +55,7 @@ pub(super) unsafe fn replace(
     };
     let here = &raw const masked as usize;
     if pieces.iter().any(|piece| is_near(&(piece.address..piece.address + piece.len), here)) {
-        // SAFETY: `work` needs little stack and does not unwind.
+        // SAFETY: `work` needs less than [`STACK`] bytes of stack and does not unwind.
         unsafe { on_other_stack(&mut work)? };
     } else {
         work();
@@ -64,7 +64,8 @@ pub(super) unsafe fn replace(
     result
 }
 
-/// Fails if the process may not write to these offsets of a file: the kernel would end it by the signal SIGXFSZ.
+/// Fails if the pieces are beyond the limit of file sizes (RLIMIT_FSIZE): a write there raises SIGXFSZ, which ends the
+/// process.
 fn check_limit(pieces: &[Piece]) -> Result<(), Failure> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
     let end = pieces.iter().map(|piece| piece.offset + piece.len as u64).max();
@@ -75,7 +76,8 @@ fn check_limit(pieces: &[Piece]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns true if the memory may be a part of the stack in use around `here`.
+/// Returns true if the memory may be a part of the current stack: if it is within 256 MiB of `here`, an address in that
+/// stack.
 pub(super) fn is_near(memory: &Range<usize>, here: usize) -> bool {
     const STACK: usize = 256 << 20;
     memory.start < here.saturating_add(STACK) && here.saturating_sub(STACK) < memory.end
@@ -84,12 +86,12 @@ pub(super) fn is_near(memory: &Range<usize>, here: usize) -> bool {
 /// Copies the bytes of a piece to its pages of the arena.
 ///
 /// # Safety
-/// The requirements of [`replace`]. No other thread writes to the piece, and the stack of the caller is not in it.
+/// The requirements of [`replace`]. No other thread writes to the piece, and the current stack is not in it.
 unsafe fn copy(arena: BorrowedFd<'_>, piece: &Piece) -> Result<(), Failure> {
     let mut done = 0;
     while done < piece.len {
-        // SAFETY: the bytes are those of a mapping. Only the kernel reads them, and reports missing pages as EFAULT. No other
-        // thread writes to them meanwhile.
+        // SAFETY: the bytes are in a mapping of the process, and no thread writes to them during the call. Only the
+        // kernel reads them, and reports pages that are not readable as EFAULT.
         let bytes = unsafe {
             std::slice::from_raw_parts(
                 ptr::with_exposed_provenance(piece.address + done),
@@ -112,7 +114,8 @@ unsafe fn copy(arena: BorrowedFd<'_>, piece: &Piece) -> Result<(), Failure> {
 /// The requirements of [`replace`], and the pages have the bytes of the piece.
 unsafe fn map(arena: BorrowedFd<'_>, piece: &Piece) -> Result<(), Failure> {
     let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE;
-    // SAFETY: the new pages have the bytes and the rights of the old ones.
+    // SAFETY: the range is a private mapping of the program, as the caller requires. The new pages have the bytes and
+    // the rights of the old ones.
     let mapped = unsafe {
         let address = ptr::with_exposed_provenance_mut(piece.address);
         rustix::mm::mmap(address, piece.len, piece.rights, flags, arena, piece.offset)
@@ -127,17 +130,18 @@ fn failed(error: Errno) -> Failure {
     }
 }
 
-/// Stack for [`on_other_stack`], bytes.
+/// Length of the stack of [`on_other_stack`], bytes.
 const STACK: usize = 256 << 10;
 
 /// Runs `work` on a stack of its own, in a thread that exists only for the call, while the calling thread waits in the
-/// kernel. Both share the thread-local storage.
+/// kernel. Both threads use the same thread-local storage.
 ///
 /// # Safety
-/// `work` needs less than [`STACK`] bytes of stack.
+/// `work` needs less than [`STACK`] bytes of stack and does not unwind.
 pub(super) unsafe fn on_other_stack(work: &mut dyn FnMut()) -> Result<(), Failure> {
     extern "C" fn run(work: *mut std::ffi::c_void) -> std::ffi::c_int {
-        // SAFETY: the pointer is that of the caller below, which waits until this function has returned.
+        // SAFETY: the pointer is `&raw mut work` of the `clone` below. The calling thread waits until this function has
+        // returned.
         let work = unsafe { &mut *work.cast::<&mut dyn FnMut()>() };
         work();
         0

@@ -25,28 +25,30 @@ use rustix::thread::futex;
 
 use super::Failure;
 
-/// Maximum number of threads.
+/// Maximum number of threads to stop.
 const MAX_THREADS: usize = 8192;
 /// Time-out for the arrival of a thread that was signalled. Only a thread that blocks the signal, or that is in an
 /// uninterruptible system call, needs longer than a few milliseconds.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Odd while threads are stopped, or are to be stopped. Each episode has another number.
+/// Number of the episode, odd from the first signal until the release of the threads, then even. No two successive
+/// episodes have the same number.
 static EPISODE: AtomicU32 = AtomicU32::new(0);
-/// Number of threads in the table.
+/// Number of used entries of [`THREADS`] and [`ARRIVED`].
 static COUNT: AtomicU32 = AtomicU32::new(0);
 /// Identifiers of the signalled threads.
 static THREADS: [AtomicU32; MAX_THREADS] = [const { AtomicU32::new(0) }; MAX_THREADS];
-/// The episode for which each thread has stopped.
+/// Number of the last episode for which the thread of the same index has stopped.
 static ARRIVED: [AtomicU32; MAX_THREADS] = [const { AtomicU32::new(0) }; MAX_THREADS];
-/// The signal; 0: none is chosen.
+/// The signal that stops threads; 0: not chosen yet.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
 
 /// Bytes of the kernel's signal set.
 const SET: usize = 8;
 
-/// Blocks all signals of the calling thread until drop. Its handlers could write to memory that is being copied. The
-/// system call is used because `pthread_sigmask` leaves out the signals of glibc for `pthread_cancel` and `setuid`.
+/// Blocks all signals of the calling thread until drop. A signal handler in this thread could write to memory that is
+/// being copied. The system call is used because `pthread_sigmask` leaves out the signals of glibc for `pthread_cancel`
+/// and `setuid`.
 pub(super) struct Masked(u64);
 
 impl Masked {
@@ -93,7 +95,7 @@ pub(super) fn prepare() -> Result<(), Failure> {
     if chosen != 0 && handler_of(chosen) == Some(on_signal as *const () as usize) {
         return Ok(());
     }
-    // From the highest priority of delivery down, because programs choose from SIGRTMIN up.
+    // From the highest number down, because programs choose from SIGRTMIN up.
     let signals = (libc::SIGRTMIN()..libc::SIGRTMAX()).rev();
     for signal in signals.filter(|signal| handler_of(*signal) == Some(libc::SIG_DFL)) {
         // SAFETY: zero is a valid `sigaction`. Its fields are set below.
@@ -133,7 +135,7 @@ pub(super) fn stop(except: u32) -> Result<Stopped, Failure> {
     let tasks = rustix::fs::open(c"/proc/self/task", flags, Mode::empty()).map_err(system)?;
     COUNT.store(0, Ordering::Relaxed);
     let mut stopped = Stopped { any: false };
-    // Threads that are not stopped yet may create threads: lists them until none is new.
+    // Threads that are not stopped yet may create threads: lists all threads again until none is new.
     loop {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         rustix::fs::seek(&tasks, SeekFrom::Start(0)).map_err(system)?;
@@ -275,8 +277,8 @@ extern "C" fn on_signal(_signal: c_int, _info: *mut libc::siginfo_t, _context: *
 /// be among the memory that is copied and replaced.
 #[cfg(target_arch = "x86_64")]
 fn arrive(arrived: &AtomicU32, episode: u32) {
-    // SAFETY: the store is to an atomic of this module. The system call is a futex wait on `EPISODE`, a private futex without
-    // time-out. `syscall` clobbers rax, rcx and r11. The stack is not used.
+    // SAFETY: `arrived` is valid for writes: an atomic of this module. The system call is a wait on the private futex
+    // `EPISODE`, a static, without time-out. `syscall` clobbers rax, rcx and r11. The stack is not used.
     unsafe {
         std::arch::asm!(
             "mov dword ptr [{arrived}], edx",

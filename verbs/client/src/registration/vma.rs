@@ -1,4 +1,5 @@
-//! Mappings (VMAs) of this process, as the kernel describes them.
+//! Lists the mappings (VMAs) of this process: by the ioctl PROCMAP_QUERY, or from the text of `/proc/self/maps` on
+//! kernels before 6.11.
 
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,7 +11,7 @@ use rustix::mm::ProtFlags;
 
 use crate::mapping::FileId;
 
-/// A mapping. All pages of it have the same properties.
+/// A mapping of this process. All of its pages have the same properties.
 #[derive(Clone, Debug)]
 pub(super) struct Vma {
     /// Addresses of the mapping.
@@ -23,11 +24,11 @@ pub(super) struct Vma {
     pub(super) file: Option<FileId>,
     /// Offset of `range.start` in the file, bytes.
     pub(super) offset: u64,
-    /// Size of its pages, bytes.
+    /// Size of a page of the mapping, bytes.
     pub(super) page: usize,
 }
 
-/// The list of mappings of this process.
+/// Descriptor of `/proc/self/maps`.
 #[derive(Debug)]
 pub(super) struct Maps(OwnedFd);
 
@@ -48,7 +49,7 @@ impl Maps {
                     found.push(vma);
                 }
                 Ok(_) => break,
-                // Kernels before 6.11 do not have the call.
+                // Kernels before 6.11 do not have PROCMAP_QUERY.
                 Err(Errno::NOTTY) => return list_by_text(&range),
                 Err(error) => return Err(error),
             }
@@ -61,7 +62,7 @@ impl Maps {
         let mut list = List { vmas: Vec::new(), text: Vec::new() };
         match self.visit_shared_files(|_| Ok(())) {
             Ok(count) => list.vmas.reserve_exact(2 * count + 64),
-            // Kernels before 6.11 do not have the call.
+            // Kernels before 6.11 do not have PROCMAP_QUERY.
             Err(Errno::NOTTY) => list.text.reserve_exact(2 * read_text()?.len() + (64 << 10)),
             Err(error) => return Err(error),
         }
@@ -106,7 +107,7 @@ impl Maps {
         Ok(count)
     }
 
-    /// Returns the mapping at `address`, or the next one.
+    /// Returns the mapping at `address`, or the next one, among those that `flags` select.
     fn query(&self, address: usize, flags: u64) -> Result<Option<Vma>, Errno> {
         const QUERY: u32 = opcode::read_write::<ProcmapQuery>(b'f', 17);
         let mut query = ProcmapQuery {
@@ -115,8 +116,8 @@ impl Maps {
             query_addr: address as u64,
             ..ProcmapQuery::default()
         };
-        // SAFETY: the opcode is the one of `PROCMAP_QUERY`, which reads and writes a `struct procmap_query`. The
-        // addresses in it are 0, so that the kernel stores nothing else.
+        // SAFETY: the opcode is the one of `PROCMAP_QUERY`, which reads and writes a `struct procmap_query`. Its
+        // addresses of buffers for the name and the build ID are 0, so that the kernel stores nothing else.
         let result = unsafe {
             rustix::ioctl::ioctl(self.0.as_fd(), Updater::<QUERY, ProcmapQuery>::new(&mut query))
         };
@@ -132,7 +133,7 @@ impl Maps {
 #[derive(Debug)]
 pub(super) struct List {
     vmas: Vec<Vma>,
-    /// The whole list of the process as text, for kernels without the query.
+    /// The text of `/proc/self/maps`, for kernels without PROCMAP_QUERY; otherwise without capacity.
     text: Vec<u8>,
 }
 

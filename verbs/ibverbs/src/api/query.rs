@@ -269,7 +269,7 @@ fn device_attributes(context: &Context) -> ibv_device_attr {
     attributes
 }
 
-/// Copies the first `size` bytes of a structure to the caller's, and fills what is longer there with zeros.
+/// Copies the first `size` bytes of `from` to the caller's structure. If `from` is shorter, fills the rest with zeros.
 ///
 /// # Safety
 /// `to` is NULL or has room for `size` bytes.
@@ -279,7 +279,8 @@ unsafe fn copy_start<T: Copy>(from: &T, to: *mut T, size: usize) -> Result<()> {
     }
     let to = to.cast::<u8>();
     let known = size.min(size_of::<T>());
-    // SAFETY: `known` bytes exist on both sides, and the caller has room for `size` bytes.
+    // SAFETY: `known` is at most the size of `from` and at most `size`. `to` is valid for writes of `size` bytes, as
+    // this function's `# Safety` section requires, and does not overlap `from`, a structure of this library.
     unsafe {
         to.copy_from_nonoverlapping(std::ptr::from_ref(from).cast(), known);
         to.add(known).write_bytes(0, size - known);

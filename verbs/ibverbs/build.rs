@@ -19,7 +19,8 @@ fn main() {
         .layout_tests(false)
         .generate();
     let bindings = bindings.unwrap_or_else(|error| {
-        // Cargo prints this line and fails. With a status other than 0, the message would be lost in the script's output.
+        // Cargo prints this line and fails. With a status other than 0, the message would be lost in the script's
+        // output.
         println!(
             "cargo::error=bindgen cannot read infiniband/verbs.h: install the Debian packages libibverbs-dev and \
              libclang-dev ({error})"

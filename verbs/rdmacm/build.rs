@@ -1,5 +1,5 @@
-//! Generates the structures and constants of the installed `rdma/rdma_cma.h`. Those of `infiniband/verbs.h` come from the
-//! crate `ibverbs`.
+//! Generates the structures and constants of the installed `rdma/rdma_cma.h`. Those of `infiniband/verbs.h` come from
+//! the crate `ibverbs`.
 
 use std::env;
 use std::path::PathBuf;
@@ -38,7 +38,8 @@ fn main() {
         .layout_tests(false)
         .generate();
     let bindings = bindings.unwrap_or_else(|error| {
-        // Cargo prints this line and fails. With a status other than 0, the message would be lost in the script's output.
+        // Cargo prints this line and fails. With a status other than 0, the message would be lost in the script's
+        // output.
         println!(
             "cargo::error=bindgen cannot read rdma/rdma_cma.h: install the Debian packages librdmacm-dev and \
              libclang-dev ({error})"

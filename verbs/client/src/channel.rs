@@ -1,4 +1,5 @@
-//! Completion channels: file descriptors that become readable when a completion queue has a notification.
+//! Completion channels: file descriptors that become readable when a worker sends a notification for a completion
+//! queue.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

@@ -40,7 +40,7 @@ pub enum Event {
 
 impl Session {
     /// Waits for the next event of any object, and returns `None` after `timeout`. Without a `timeout` the wait has no
-    /// bound. An event that a `connect` or `accept` waits for is not reported here. The session's descriptor is
+    /// bound. Does not return the event that a blocking `connect` or `accept` waits for. The session's descriptor is
     /// readable while there is an event, and after the session's end.
     ///
     /// # Errors

@@ -28,7 +28,7 @@ pub(crate) enum Key {
 #[derive(Debug)]
 pub(crate) struct Inbox {
     state: Mutex<State>,
-    /// Notified at each event that the session can take, and at the session's end.
+    /// Notified at each event that [`take_any`](Inbox::take_any) can take, and at the session's end.
     any: Condvar,
     ready: OwnedFd,
 }
@@ -52,8 +52,8 @@ struct Mailbox {
     events: VecDeque<(u64, Event)>,
     /// Maximum length of `events`.
     limit: usize,
-    /// True while a `connect` or `accept` waits for its event. The next event is then stored in `outcome`, where the
-    /// session cannot take it.
+    /// True while a `connect` or `accept` waits for its event. The next event is then stored in `outcome`, where only
+    /// that call can take it.
     claimed: bool,
     outcome: Option<Event>,
     changed: Arc<Condvar>,
@@ -117,7 +117,7 @@ impl Inbox {
             mailbox.outcome = Some(event);
             return Ok(());
         }
-        // The program may request a limit again before it has taken the previous event.
+        // The program may set the limit again before it has taken the previous `Low` event. A second one is dropped.
         let is_low = matches!(event, Event::SharedReceivesLow { .. });
         if is_low && mailbox.events.iter().any(|(_, queued)| *queued == event) {
             return Ok(());
@@ -156,7 +156,7 @@ impl Inbox {
         lock(&self.state).unmatched
     }
 
-    /// Waits for the oldest event of an object and takes it. Returns `None` if there is none until `deadline`.
+    /// Waits for the oldest event of an object and takes it. Returns `None` if there is none before `deadline`.
     pub(crate) fn take(&self, key: Key, deadline: Deadline) -> Result<Option<Event>, Error> {
         let mut state = lock(&self.state);
         loop {
@@ -173,7 +173,7 @@ impl Inbox {
         }
     }
 
-    /// Waits for the oldest event of all objects and takes it. Returns `None` if there is none until `deadline`.
+    /// Waits for the oldest event of all objects and takes it. Returns `None` if there is none before `deadline`.
     pub(crate) fn take_any(&self, deadline: Deadline) -> Result<Option<Event>, Error> {
         let mut state = lock(&self.state);
         loop {
@@ -205,7 +205,7 @@ impl Inbox {
         }
     }
 
-    /// Waits for the reserved event and takes it. Returns `None` if there is none until `deadline`.
+    /// Waits for the reserved event and takes it. Returns `None` if there is none before `deadline`.
     pub(crate) fn outcome(&self, key: Key, deadline: Deadline) -> Result<Option<Event>, Error> {
         let mut state = lock(&self.state);
         loop {
@@ -279,8 +279,8 @@ impl AsFd for Inbox {
 }
 
 impl State {
-    /// Removes and returns the oldest event of an object. A taken connection request is open until it is answered.
-    /// `None` if there is none.
+    /// Removes and returns the oldest event of an object, or `None` if there is none. A connection request counts as
+    /// open until it is answered or withdrawn.
     fn pop(&mut self, key: Key) -> Option<Event> {
         let (number, event) = self.mailboxes.get_mut(&key)?.events.pop_front()?;
         self.order.remove(&number);

@@ -14,7 +14,7 @@
 //! |---|---|
 //! | [`Session`] | the connection to the appliance: limits, devices, [events](Session::next_event) |
 //! | [`ProtectionDomain`] | the scope of memory regions and queue pairs |
-//! | [`MemoryRegion`] | memory that the appliance may access: allocated from the session's arena, or memory of the program |
+//! | [`MemoryRegion`] | memory that the appliance may access: new memory, or memory of the program |
 //! | [`MemoryWindow`] | an STag for a part of a memory region, bound and invalidated by posts |
 //! | [`QueuePair`] | a connection with its send and receive queue; [`post`] has constructors of operations |
 //! | [`SharedReceiveQueue`] | receives for the messages of several queue pairs |

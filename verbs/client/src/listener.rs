@@ -58,7 +58,7 @@ impl Default for AcceptOptions {
 }
 
 impl Session {
-    /// Listens at a local address and port. An unspecified address means all of the appliance's addresses of its
+    /// Listens at a local address and port. An unspecified address means all of the appliance's addresses of the same
     /// family. For port 0 the appliance chooses a port. At most `backlog` connection requests, at least 1, may be
     /// unanswered.
     ///

@@ -1,5 +1,5 @@
 //! Functions that create operations for [`QueuePair`](crate::QueuePair) posts. Each operation is signalled, has no
-//! fence and the `wr_id` 0. Struct update syntax changes these fields.
+//! fence and the `wr_id` 0. Struct update syntax (`..`) sets other values.
 //!
 //! ```
 //! use verbs_client::post;
@@ -57,8 +57,8 @@ pub fn write(remote: Remote, payload: Payload) -> SendWork {
     work(Operation::Write { remote, payload })
 }
 
-/// Returns an RDMA Read of the peer's memory from `remote` on into `sinks`, at most
-/// [`MAX_SGES`](verbs_layout::work::MAX_SGES). Its length is the sum of their lengths.
+/// Returns an RDMA Read of the peer's memory from `remote` on into `sinks`, at most 6 SGEs
+/// ([`MAX_SGES`](verbs_layout::work::MAX_SGES)). The Read is as long as all sinks together.
 ///
 /// # Errors
 /// There are more than `MAX_SGES` SGEs, or their lengths add up to 2³² bytes or more.
@@ -66,8 +66,8 @@ pub fn read(remote: Remote, sinks: &[Sge]) -> Result<SendWork, Error> {
     Ok(work(Operation::Read { remote, sinks: SgeList::new(sinks)? }))
 }
 
-/// Returns an atomic that replaces the peer's 8 bytes at `remote` with `swap` if they are equal to `compare`. Their
-/// former value is stored at offset `at` of `result`.
+/// Returns an atomic that replaces the peer's 8 bytes at `remote` with `swap` if they are equal to `compare`. The
+/// former value of the 8 bytes is stored at offset `at` of `result`.
 ///
 /// The peer's 8 bytes must be aligned to 8 bytes in its memory. Otherwise it ends the connection with Terminate 0/2/07:
 /// layer RDMAP, error type 2, code 7 (RFC 7306 §8.2).
@@ -85,8 +85,8 @@ pub fn compare_swap(
     Ok(work(Operation::CompareSwap { remote, compare, swap, result }))
 }
 
-/// Returns an atomic that adds `add` to the peer's 8 bytes at `remote`. Their former value is stored at offset `at` of
-/// `result`.
+/// Returns an atomic that adds `add` to the peer's 8 bytes at `remote`. The former value of the 8 bytes is stored at
+/// offset `at` of `result`.
 ///
 /// The peer's 8 bytes must be aligned to 8 bytes in its memory. Otherwise it ends the connection with Terminate 0/2/07:
 /// layer RDMAP, error type 2, code 7 (RFC 7306 §8.2).
@@ -114,7 +114,7 @@ pub fn local_invalidate(stag: u32) -> SendWork {
     work(Operation::LocalInvalidate { stag })
 }
 
-/// Returns a Receive of one message into `buffers`, at most [`MAX_SGES`](verbs_layout::work::MAX_SGES).
+/// Returns a Receive of one message into `buffers`, at most 6 SGEs ([`MAX_SGES`](verbs_layout::work::MAX_SGES)).
 ///
 /// # Errors
 /// There are more than `MAX_SGES` SGEs, or their lengths add up to 2³² bytes or more.

@@ -151,8 +151,8 @@ impl PairQueues {
         }
     }
 
-    /// Ends both queues. Later posts fail with `error`, or are flushed by the worker of the connection. Queues that have
-    /// ended already keep their first error.
+    /// Ends both queues. Later posts fail with `error`, or are flushed by the worker of the connection. Queues that
+    /// have ended already keep their first error.
     pub(crate) fn end(&self, error: &Error) {
         for direction in [Direction::Receive, Direction::Send] {
             let mut queue = lock(self.queue(direction));

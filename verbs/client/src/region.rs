@@ -105,8 +105,8 @@ impl Drop for Pages {
     }
 }
 
-/// A memory region: bytes of a [`Buffer`], or other memory of the program, that the appliance may access. Its STag is the lkey in SGEs and the rkey for
-/// peers. The tagged offset (TO) of a byte is its virtual address.
+/// A memory region: bytes of a [`Buffer`], or other memory of the program, that the appliance may access. Its STag is
+/// the lkey in SGEs and the rkey for peers. The tagged offset (TO) of a byte is its virtual address.
 #[derive(Debug)]
 pub struct MemoryRegion {
     domain: ProtectionDomain,
@@ -166,10 +166,10 @@ impl ProtectionDomain {
         Ok(MemoryRegion { domain: self.clone(), memory, len, stag, registered: true })
     }
 
-    /// Registers memory that the program has allocated: heap, stack, static data, or a private mapping. The pages of the
-    /// range are replaced by pages of the session's arena, with the same bytes, addresses and rights. They stay in place
-    /// after the deregistration. While pages are copied, all other threads of the process are stopped by a real-time
-    /// signal.
+    /// Registers memory that the program has allocated: heap, stack, static data, or a private mapping. The pages of
+    /// the range are replaced by pages of the session's arena, with the same bytes, addresses and rights. The arena
+    /// pages stay in place after the deregistration. While pages are copied, all other threads of the process are
+    /// stopped by a real-time signal.
     ///
     /// Shared mappings (`MAP_SHARED`) are refused. With `access.local_write` the memory must be writable.
     ///
@@ -181,7 +181,7 @@ impl ProtectionDomain {
     /// The memory is mapped during the call, and no other thread changes its mapping or its rights. If the program
     /// unmaps it before the region is dropped, it must not call [`MemoryRegion::read`], [`MemoryRegion::write`] or
     /// [`MemoryRegion::bytes`] any more. Peers, workers and other threads may change the bytes while the region exists,
-    /// so the program must not use references to them that forbid this.
+    /// so the program must not use references to them, except references to atomics.
     #[allow(unsafe_code)]
     pub unsafe fn register(
         &self,
@@ -295,7 +295,7 @@ impl MemoryRegion {
         Ok(Sge { address: self.address() + range.start as u64, len, lkey: self.stag })
     }
 
-    /// Returns the STag and TO by which a peer accesses the byte at offset `at`, which is not checked.
+    /// Returns the STag and TO by which a peer accesses the byte at offset `at`. The offset is not checked.
     pub fn remote(&self, at: usize) -> Remote {
         Remote { stag: self.stag, to: self.address().wrapping_add(at as u64) }
     }

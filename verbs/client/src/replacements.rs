@@ -1,4 +1,5 @@
-//! Arena pages that registrations of a session have put in the place of other memory.
+//! Records which arena pages have replaced memory of the program, and which of them can be freed. Offsets and lengths
+//! are in bytes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -6,18 +7,18 @@ use std::ops::Range;
 /// Arena ranges of a region, in the order of its addresses: start and end, bytes.
 pub(crate) type Parts = Vec<(u64, u64)>;
 
-/// Least number of bytes taken between two reclaims that [`Replacements::is_reclaim_due`] requests.
+/// Least number of bytes to allocate between two reclaims that [`Replacements::is_reclaim_due`] requests.
 const RECLAIM: u64 = 16 << 20;
 
 /// Replaced pages of a session.
 #[derive(Debug, Default)]
 pub(crate) struct Replacements {
-    /// Allocated ranges of the arena: start and end.
+    /// Allocated ranges of the arena: start, mapped to end.
     taken: BTreeMap<u64, u64>,
-    /// Arena ranges of each live region.
+    /// Arena ranges of each live region, by the key that [`hold`](Self::hold) returned.
     held: HashMap<u64, Parts>,
     next: u64,
-    /// Bytes in `taken` since the last reclaim.
+    /// Bytes added to `taken` since the last reclaim, or since a reclaim was last due.
     recent: u64,
     /// Bytes in `taken` after the last reclaim.
     kept: u64,
@@ -43,13 +44,13 @@ impl Replacements {
         key
     }
 
-    /// Ends the use by a region.
+    /// Ends the use of ranges that [`hold`](Self::hold) has recorded.
     pub(crate) fn release(&mut self, key: u64) {
         self.held.remove(&key);
     }
 
-    /// Returns true if much has been taken since the last reclaim: at least 16 MiB, and a quarter of what was left then.
-    /// Is then false until the same has been taken again.
+    /// Returns true if at least 16 MiB, and at least a quarter of the bytes that the last reclaim kept, were allocated
+    /// since then. The count starts again after true.
     pub(crate) fn is_reclaim_due(&mut self) -> bool {
         let is_due = self.recent >= RECLAIM.max(self.kept / 4);
         if is_due {
@@ -58,8 +59,8 @@ impl Replacements {
         is_due
     }
 
-    /// Removes and returns the pages that neither the program has mapped nor a region holds. One page behind each of the
-    /// others stays allocated: see the module `registration`.
+    /// Removes and returns the pages that neither the program has mapped nor a region holds. One page behind each
+    /// mapped or held range stays allocated: see the module `registration`.
     pub(crate) fn reclaim(&mut self, mapped: Parts, page: u64) -> Vec<Range<u64>> {
         let used = self.used(mapped, page);
         let (mut free, mut kept) = (Vec::new(), BTreeMap::new());

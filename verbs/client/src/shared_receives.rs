@@ -19,8 +19,8 @@ use crate::writer::ReceiveWriter;
 const MAX_EVENTS: usize = 2;
 
 /// A shared receive queue (SRQ): receives for the messages of several queue pairs, which name it in their
-/// [`QueuePairConfig`](crate::QueuePairConfig). A message takes the oldest receive when its first segment arrives. Its
-/// completion is on the CQ of its queue pair. A message that finds no receive ends its connection.
+/// [`QueuePairConfig`](crate::QueuePairConfig). A message takes the oldest receive when its first segment arrives. The
+/// receive completes on the CQ of the message's queue pair. A message that finds no receive ends its connection.
 ///
 /// Clones refer to the same SRQ, which is removed when the last clone and all of its QPs are dropped. All methods can
 /// be called by several threads.
@@ -113,7 +113,7 @@ impl SharedReceiveQueue {
         refused.map_or(Ok(()), Err)
     }
 
-    /// Calls `body` with a writer for the SRQ, and posts what it has written. `body` must not use the SRQ.
+    /// Calls `body` with a writer for the SRQ, and posts the written receives. `body` must not use the SRQ.
     ///
     /// # Errors
     /// The session has ended. `body` is then not called.
@@ -143,7 +143,8 @@ impl SharedReceiveQueue {
     }
 
     /// Waits for the next event of this SRQ, and returns `None` after `timeout`. Without a `timeout` the wait has no
-    /// bound. [`Session::next_event`](crate::Session::next_event) does not report the same event.
+    /// bound. [`Session::next_event`](crate::Session::next_event) does not return an event that this method has
+    /// returned.
     ///
     /// # Errors
     /// The session has ended and no event is left.

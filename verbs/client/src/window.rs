@@ -10,16 +10,16 @@ use crate::error::Error;
 use crate::region::MemoryRegion;
 
 /// A memory window: an STag by which peers get rights to a part of a memory region, from its binding until its
-/// invalidation. A posted operation binds it ([`bind`](Self::bind)), without a call of the appliance.
+/// invalidation. A posted operation ([`bind`](Self::bind)) binds the window, without a call to the appliance.
 ///
-/// The upper 24 bits of its STag name the window. The lower 8 bits are a key that the program chooses for each binding.
-/// After a binding with a new key, peers cannot use the previous STag.
+/// The upper 24 bits of the STag identify the window. The lower 8 bits are a key that the program chooses for each
+/// binding. After a binding with a new key, peers cannot use the previous STag.
 ///
 /// | | [`WindowKind::One`] | [`WindowKind::Two`] |
 /// |---|---|---|
 /// | peers | of all queue pairs of the domain | of the queue pair that binds the window |
 /// | a binding ends with | the next one; [`unbind`](Self::unbind) | [`post::local_invalidate`](crate::post::local_invalidate), a Send with Invalidate of the peer, the end of the connection |
-/// | cost of a bind | slower: involves all workers, and later posts of the QP wait for it | takes effect at once |
+/// | cost of a bind | slower: involves all workers, and later posts of the QP wait for the bind | takes effect at once |
 ///
 /// The drop of the window ends its binding.
 #[derive(Debug)]
@@ -59,13 +59,13 @@ impl MemoryWindow {
         &self.domain
     }
 
-    /// Returns the STag of the window while it is bound with `key`. Peers need it; it is not an lkey.
+    /// Returns the STag of the window while it is bound with `key`. Peers use it as rkey. It is not valid as lkey.
     pub fn stag(&self, key: u8) -> u32 {
         self.stag | u32::from(key)
     }
 
-    /// Returns an operation that binds the window to the bytes `range` of a region. While windows are bound to it, the
-    /// region cannot be deregistered. The TO of the first byte is its address, or 0 with `zero_based`.
+    /// Returns an operation that binds the window to the bytes `range` of a region. A region cannot be deregistered
+    /// while windows are bound to it. The TO of the first byte is its address, or 0 with `zero_based`.
     ///
     /// # Errors
     /// The range is empty or not within the region, or the region is of another protection domain.

@@ -1,4 +1,5 @@
-//! Writers of send and receive queues, for callers that convert requests of their own one by one without collecting them.
+//! Writers of send and receive queues, for callers that convert their own requests to descriptors one by one, without a
+//! list in between.
 
 use verbs_layout::work::{ReceiveWork, SendWork};
 use verbs_layout::{MAX_UNITS, UNIT_WORDS, Unit};
@@ -20,7 +21,7 @@ pub struct ReceiveWriter<'a> {
     pub(crate) written: u64,
 }
 
-/// Operations that are posted all or none. A batch that is cleared keeps its memory.
+/// Encoded operations that are posted together or not at all. [`clear`](Self::clear) keeps the allocated memory.
 #[derive(Clone, Default, Debug)]
 pub struct SendBatch {
     pub(crate) units: Vec<Unit>,

@@ -103,7 +103,8 @@ pub unsafe fn elements<'a, T>(first: *const T, count: c_int) -> Result<&'a [T]> 
 /// # Errors
 /// `ENOMEM`.
 pub fn null_terminated<T>(pointers: &[*mut T]) -> Result<*mut *mut T> {
-    // SAFETY: `calloc` has no requirement. The result is checked, has room for the pointers and one more, and is zeroed.
+    // SAFETY: `calloc` has no requirement. The result is checked, has room for the pointers and one more, and is
+    // zeroed.
     unsafe {
         let copy = libc::calloc(pointers.len() + 1, size_of::<*mut T>()).cast::<*mut T>();
         if copy.is_null() {

@@ -72,8 +72,8 @@ pub trait Object: Send + Sync + Sized + 'static {
 }
 
 /// Waits until no other thread refers to an object that [`Object::unregister`] has removed, and returns it. The objects
-/// that it uses may be destroyed once it is dropped. Other threads, like the dispatcher's, refer to it for the length of
-/// one call. The caller must not have a second reference.
+/// that it uses may be destroyed once it is dropped. Other threads, like the dispatcher's, refer to it for the length
+/// of one call. The caller must not have a second reference.
 pub(crate) fn sole<T: Object>(mut object: Arc<T>) -> T {
     loop {
         match Arc::try_unwrap(object) {

@@ -24,8 +24,8 @@
 //! [`SharedConsumer`] in memory that the program does not have. A worker copies a descriptor, and owns it once it has
 //! advanced the shared index past it. No worker waits for another.
 //!
-//! Bounds: `push` stores the given units and loads at most one index. [`Consumer::pop_with`] loads at most one index and
-//! [`MAX_UNITS`] units, as does each of the at most 10,000 attempts of [`SharedConsumer::pop`].
+//! Bounds: `push` stores the given units and loads at most one index. [`Consumer::pop_with`] loads at most one index
+//! and [`MAX_UNITS`] units, as does each of the at most 10,000 attempts of [`SharedConsumer::pop`].
 
 use crate::shared::{CapacityError, Entries, LINE_WORDS, Ordering, Word, checked, split};
 use crate::unit::{MAX_UNITS, UNIT_WORDS, Unit, Units};

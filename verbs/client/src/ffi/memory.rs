@@ -45,8 +45,8 @@ pub(super) unsafe extern "C" fn ddpd_register(
     region: *mut *mut MemoryRegion,
 ) -> c_int {
     // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`; NULL is checked. The
-    // memory is mapped during the call, as `ddpd.h` requires, and C callers have no access to the region's bytes by Rust
-    // references.
+    // memory is mapped during the call, as `ddpd.h` requires, and C callers have no access to the region's bytes by
+    // Rust references.
     guard(|| unsafe {
         give(region, || {
             let address = NonNull::new(address.cast()).ok_or(NULL)?;

@@ -4,7 +4,8 @@
 //! connection request consumes its handle. Handles may be closed in any order.
 //!
 //! Contract of C callers, for all functions: a handle is NULL, or came from this library and was not closed. Any other
-//! pointer is NULL or points to as many elements as its count says. A text ends with a NUL.
+//! pointer is NULL, or points to as many elements as its count says, which stay valid during the call. A text ends with
+//! a NUL.
 #![allow(unsafe_code)]
 
 mod connection;

@@ -51,8 +51,8 @@ pub(super) unsafe extern "C" fn ddpd_cq_create(
     channel: *const CompletionChannel,
     queue: *mut *mut CompletionQueue,
 ) -> c_int {
-    // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`. A NULL channel means
-    // none.
+    // SAFETY: handles and pointers are NULL or valid by the contract of C callers in `ffi/mod.rs`. `as_ref` converts a
+    // NULL channel to `None`: a CQ without a channel.
     guard(|| unsafe {
         give(queue, || borrow(session)?.create_completion_queue(entries, channel.as_ref()))
     })

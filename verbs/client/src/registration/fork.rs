@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!  parent: prepare: locks PROCESS, lists the replaced memory, creates a pipe
-//!          fork ------------------------------> child: copies the memory, replaces it by private pages, closes the pipe
+//!          fork ------------------------------> child: copies the memory to private pages, closes the pipe
 //!          waits until the child closes the pipe
 //!          unlocks PROCESS                              unlocks PROCESS
 //! ```

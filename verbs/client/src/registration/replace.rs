@@ -160,8 +160,8 @@ pub(super) unsafe fn on_other_stack(work: &mut dyn FnMut()) -> Result<(), Failur
         | libc::CLONE_SYSVSEM
         | libc::CLONE_VFORK;
     let mut work = work;
-    // SAFETY: the stack is new memory, its end is aligned to 16 bytes. With `CLONE_VFORK` the calling thread continues when the
-    // new one has ended, so that `work` and the stack are valid for as long as they are used.
+    // SAFETY: the stack is new memory, its end is aligned to 16 bytes. With `CLONE_VFORK` the calling thread continues
+    // when the new one has ended, so that `work` and the stack are valid for as long as they are used.
     let result = unsafe {
         let top = stack.cast::<u8>().add(STACK).cast();
         libc::clone(run, top, flags, (&raw mut work).cast())

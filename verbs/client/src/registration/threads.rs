@@ -102,8 +102,8 @@ pub(super) fn prepare() -> Result<(), Failure> {
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = on_signal as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
-        // SAFETY: both pointers are valid or NULL. `on_signal` has the signature for `SA_SIGINFO` and makes only calls that are
-        // safe in handlers. All signals are blocked while it runs.
+        // SAFETY: both pointers are valid or NULL. `on_signal` has the signature for `SA_SIGINFO` and makes only calls
+        // that are safe in handlers. All signals are blocked while it runs.
         let result = unsafe {
             // `sigfillset` leaves out the signals of glibc.
             ptr::write_bytes(&raw mut action.sa_mask, 0xff, 1);

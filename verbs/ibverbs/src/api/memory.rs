@@ -70,7 +70,8 @@ pub extern "C" fn ibv_reg_dmabuf_mr(
     boundary::pointer(|| Err(EOPNOTSUPP))
 }
 
-/// Changes a region: the result is 0, or `IBV_REREG_MR_ERR_INPUT` or `IBV_REREG_MR_ERR_CMD`, and the region is unchanged.
+/// Changes a region: the result is 0, or `IBV_REREG_MR_ERR_INPUT` or `IBV_REREG_MR_ERR_CMD`, and the region is
+/// unchanged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_rereg_mr(
     region: *mut ibv_mr,

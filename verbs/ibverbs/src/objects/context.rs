@@ -105,8 +105,8 @@ impl Context {
         &self.events
     }
 
-    /// Returns the context of a device that the connection manager uses. It is never closed. `open` opens it at the first
-    /// call, and after the end of a session.
+    /// Returns the context of a device that the connection manager uses. It is never closed. `open` opens it at the
+    /// first call, and after the end of a session.
     pub(crate) fn shared(
         device: &'static Device,
         open: impl FnOnce(&'static Device) -> Result<Arc<Context>>,

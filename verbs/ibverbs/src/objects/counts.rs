@@ -1,8 +1,8 @@
 //! Signalled send requests of each QP that the program has not polled.
 //!
-//! A worker takes a request from the send queue long before the program polls its completion. Programs expect that a send
-//! queue of n entries bounds the completions that they have not polled, and size their CQs for that. A post of a further
-//! request is therefore refused.
+//! A worker takes a request from the send queue long before the program polls its completion. Programs expect that a
+//! send queue of n entries bounds the completions that they have not polled, and size their CQs for that. A post of a
+//! further request is therefore refused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

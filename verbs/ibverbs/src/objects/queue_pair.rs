@@ -202,8 +202,8 @@ impl QueuePair {
         let number = pair.number();
         let queues = [pair.send_queue.object().clone(), pair.receive_queue.object().clone()];
         lock(&context.instance().objects).pairs.remove(&number);
-        // The dispatcher may handle an event of the QP. Until it has, the QP uses its CQs, SRQ and PD, which the program
-        // may destroy next.
+        // The dispatcher may handle an event of the QP. Until it has, the QP uses its CQs, SRQ and PD, which the
+        // program may destroy next.
         let pair = sole(pair);
         {
             // The lock keeps the dispatcher from finding another QP with this number.

@@ -58,8 +58,8 @@ impl Id {
     /// Resolves the address of a peer: chooses a local address and its device. An event reports the outcome.
     ///
     /// # Errors
-    /// `EINVAL`: the id has a peer already or listens, or the addresses are of different families. The errors of a bind to
-    /// `local`. In synchronous mode the error of the outcome.
+    /// `EINVAL`: the id has a peer already or listens, or the addresses are of different families. The errors of a bind
+    /// to `local`. In synchronous mode the error of the outcome.
     pub fn resolve_address(
         self: &Arc<Self>,
         local: Option<SocketAddr>,

@@ -1,7 +1,7 @@
 //! Event channels: a queue of events with an eventfd, on which programs poll and set `O_NONBLOCK`.
 //!
-//! The eventfd is readable if and only if the queue has events. Calls that wait use a futex: another thread can take the
-//! event without a read that blocks, and `SA_RESTART` of a signal handler has its effect.
+//! The eventfd is readable if and only if the queue has events. Calls that wait use a futex: another thread can take
+//! the event without a read that blocks, and `SA_RESTART` of a signal handler has its effect.
 //!
 //! The queue is bounded by the ids of the channel: an id has at most one event for each step of its connection, and a
 //! listener at most as many connection requests as its backlog.
@@ -72,7 +72,8 @@ impl Channel {
         queue.events.push_back(event);
         self.update(&mut queue);
         self.changes.fetch_add(1, Ordering::AcqRel);
-        // An error is impossible: the address is valid. All threads wake, because one of them may return after a signal.
+        // An error is impossible: the address is valid. All threads wake, because one of them may return after a
+        // signal.
         let _ = futex::wake(&self.changes, futex::Flags::PRIVATE, u32::MAX >> 1);
     }
 

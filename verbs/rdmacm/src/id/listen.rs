@@ -57,7 +57,8 @@ fn addresses(instance: &Instance, ip: IpAddr, is_one_family: bool) -> Result<Vec
     Ok(all)
 }
 
-/// Listens for an id at the address `local`, which may be unspecified, and returns the listeners. All have the same port.
+/// Listens for an id at the address `local`, which may be unspecified, and returns the listeners. All have the same
+/// port.
 ///
 /// # Errors
 /// `EADDRNOTAVAIL`: the appliance does not have the address. `EADDRINUSE`. Other errors of the appliance.

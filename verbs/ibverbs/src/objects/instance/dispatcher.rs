@@ -11,7 +11,8 @@ use crate::errno::{EAGAIN, Result};
 use verbs_client::lock::lock;
 use verbs_client::signals::with_blocked;
 
-/// Receiver of the events of sessions. The functions run on the dispatcher's thread and must not wait for another event.
+/// Receiver of the events of sessions. The functions run on the dispatcher's thread and must not wait for another
+/// event.
 pub trait SessionEvents: Send + Sync {
     /// A peer requests a connection. The request may arrive before `Session::listen` has returned its listener.
     fn incoming(&self, request: ConnectionRequest);

@@ -257,7 +257,7 @@ pub enum Command {
     /// Stops a load: the worker posts no more messages. [`Event::LoadDone`](super::Event::LoadDone) follows once the
     /// outstanding messages are complete.
     StopLoad {
-        /// Stream of the load; ignored if it has none.
+        /// Stream of the load; ignored if the stream has no load.
         stream: StreamId,
     },
     /// Closes or aborts a stream. [`Event::Closed`](super::Event::Closed) follows.

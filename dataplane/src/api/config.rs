@@ -25,7 +25,7 @@ pub struct DataplaneConfig {
     pub interfaces: Vec<InterfaceConfig>,
     /// Limits of memory and work for each worker.
     pub limits: Limits,
-    /// Local UDP port for SCTP in UDP (RFC 6951), sent and received; `None` if SCTP is carried in IP only.
+    /// Local UDP port of SCTP in UDP (RFC 6951), for both directions; `None` if SCTP is carried in IP only.
     pub sctp_udp_port: Option<u16>,
     /// IPsec policies and SAs; `None` without IPsec.
     pub ipsec: Option<Arc<IpsecConfig>>,

@@ -17,7 +17,7 @@ use crate::ids::WorkerId;
 pub struct IpsecConfig {
     /// Policies, and the action for packets that match none.
     pub policies: Spd<Protection>,
-    /// Worker that uses the SAs of each [`Protection`] (a policy that protects), by index.
+    /// Owner of each [`Protection`] (a policy that requires IPsec), by index: the worker that uses its SAs.
     pub owners: Vec<WorkerId>,
     /// SAs to install at the start.
     pub sas: Vec<SaConfig>,
@@ -79,7 +79,7 @@ pub enum SaChange {
     Policies {
         /// The new policies.
         policies: Arc<Spd<Protection>>,
-        /// Worker that uses the SAs of each [`Protection`] (a policy that protects), by index.
+        /// Owner of each [`Protection`] (a policy that requires IPsec), by index: the worker that uses its SAs.
         owners: Arc<[WorkerId]>,
     },
     /// Adds an SA. An outbound SA seals its policy's packets from then on.

@@ -102,7 +102,7 @@ pub struct Window {
 /// Order of the message offsets in a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Order {
-    /// Consecutive offsets. After the last message that fits, the offset is 0 again.
+    /// Consecutive offsets. After the last message that fits, the offset in the window is 0 again.
     #[default]
     Sequential,
     /// A random STag of the peer, and a random offset in this STag's part of the window.

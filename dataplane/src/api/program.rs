@@ -1,9 +1,10 @@
 //! Local programs at a worker: the queues that the control thread registers, and events about them.
 //!
 //! The program posts work requests to queues in shared memory, and the worker performs them ([`verbs_layout`]). The
+//! The program posts work requests to queues in shared memory, and the worker performs them ([`verbs_layout`]). The
 //! control thread is not involved. A queue pair (QP) is registered at the worker of its stream, before the
-//! [`Command::Connect`] or [`Command::Accept`] whose [`Service`] names it. The completion queues of a QP are registered
-//! before it.
+//! [`Command::Connect`] or [`Command::Accept`] whose [`Service`] names it. A QP is registered after its completion
+//! queues.
 //!
 //! [`Command::Connect`]: crate::Command::Connect
 //! [`Command::Accept`]: crate::Command::Accept
@@ -225,8 +226,8 @@ impl SharedReceives {
     /// Returns true, once for each request, if fewer receives than the limit remain.
     fn reaches_limit(&self) -> bool {
         let limit = self.limit.load(Ordering::Relaxed);
-        // The program writes the counter from which this number is computed. A number above the capacity counts as a
-        // full ring.
+        // The program writes the counter from which the number of remaining receives is computed. A number above the
+        // capacity counts as a full ring.
         limit > 0
             && self.ring.remaining().min(self.capacity) < limit.into()
             && self.limit.compare_exchange(limit, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()

@@ -2,9 +2,9 @@
 //! drop reason, and changes no bytes.
 //!
 //! A packet to one of our addresses is dropped if its IPv4 options are malformed or contain a source route
-//! ([`super::options`]). [`local_ip_offset`] excludes such packets from IPsec policies. Packets to other addresses are
-//! dropped as such, whatever their options. So are packets of unsupported protocols on interfaces without IPsec
-//! policies. The host's kernel may process both under its own rules.
+//! ([`super::options`]). [`local_ip_offset`] excludes such packets from IPsec policies. Packets to other addresses,
+//! and packets of unsupported protocols on interfaces without IPsec policies, are dropped whatever their options. On
+//! an interface that is shared with the host's kernel, the kernel may process these under its own rules.
 //!
 //! Fragments of the protocols that [`super::reassembly`] supports are returned as [`Kind::Fragment`]. Other fragments
 //! are dropped ([`DropReason::Fragment`]), except atomic fragments (RFC 6946). At most [`MAX_EXTENSIONS`] IPv6
@@ -491,7 +491,8 @@ fn parse_tcp(
 enum ExtensionChain {
     /// Upper-layer protocol, and the offset of its header.
     Upper(IpProtocol, usize),
-    /// A fragment. `begin` is the offset of its data in the frame, `offset` its offset in the original packet.
+    /// A fragment. `begin` is the offset of the fragment's data in the frame, `offset` the data's offset in the
+    /// original packet.
     Fragment { protocol: u8, id: u32, offset: usize, more: bool, begin: usize },
 }
 

@@ -8,8 +8,8 @@
 //!                                    length, identification, hop limit, ECN, checksum
 //! ```
 //!
-//! Frames with headers of other lengths take the slow path, [`demux`](super::demux). So do frames of less than 64
-//! bytes, because the comparison always covers 64 bytes.
+//! Frames with other headers, such as IPv4 options, IPv6 extension headers or SCTP in UDP, take the slow path,
+//! [`demux`](super::demux). So do frames of less than 64 bytes, because the comparison always covers 64 bytes.
 
 use core::ops::Range;
 
@@ -62,9 +62,9 @@ const fn clear_bytes(mask: &mut Mask, at: usize, len: usize) {
 static MASKS: [[Mask; 2]; 2] = [[ipv4_mask(14), ipv4_mask(18)], [ipv6_mask(14), ipv6_mask(18)]];
 
 /// Returns the range of the TCP segment or SCTP packet in `frame` if its headers equal the headers of `last` (see
-/// above). The frame then belongs to the same interface and flow. `last` is the previous frame, or a reassembled packet
-/// with its Ethernet and IP headers; `start` is the offset of its segment or SCTP packet. Returns `None` if the frame
-/// must be parsed in full. The parse returns the drop reason of an invalid frame.
+/// above). The frame then belongs to the same interface and flow. `last` is the previous frame, or a reassembled
+/// packet with its Ethernet and IP headers; `start` is the offset of the segment or SCTP packet in `last`. Returns
+/// `None` if the frame must be parsed in full. The full parse then also finds the drop reason of an invalid frame.
 pub fn predicted_segment(frame: &[u8], last: &[u8], start: usize) -> Option<Range<usize>> {
     let (frame_head, last_head) = (frame.first_chunk::<WINDOW>()?, last.first_chunk::<WINDOW>()?);
     let tagged = last_head[12..14] == [0x81, 0];

@@ -51,7 +51,7 @@ pub enum Quote {
 pub enum IcmpErrorKind {
     /// The packet was too big. The value is the reported path MTU: the largest IP packet in bytes.
     TooBig(u16),
-    /// The destination cannot be reached, or not by this protocol or port.
+    /// The destination, or its protocol or port, is unreachable.
     Unreachable(Unreachable),
 }
 
@@ -79,12 +79,14 @@ impl Unreachable {
     }
 }
 
-/// Minimum reported MTUs in bytes that are accepted (RFC 791 §3.2; RFC 8200 §5). The transport applies its own minimum.
+/// Smallest reported MTUs that are accepted, in bytes (RFC 791 §3.2; RFC 8200 §5). The transport applies its own
+/// minimum.
 const MIN_MTU_V4: u16 = 68;
 const MIN_MTU_V6: u16 = 1280;
 const HOP_LIMIT: u8 = 64;
 
-/// Common link MTUs in bytes, assumed when a router reports none (RFC 1191 §7.1).
+/// Common link MTUs in bytes. If a router reports none, the largest below the quoted packet's length is assumed (RFC
+/// 1191 §7.1).
 const PLATEAUS: [u16; 10] = [32000, 17914, 8166, 4352, 2002, 1492, 1006, 508, 296, 68];
 
 /// A parsed ICMP message.
@@ -212,9 +214,9 @@ fn check_reported_mtu(
     }
 }
 
-/// Returns the report about a quoted packet from `local` to `remote`. `bytes` is the quoted part after its IP header:
-/// at least the first eight bytes of TCP, SCTP or ESP. The owner of the flow or SA later checks the sequence number
-/// (RFC 5927 §4.1) or the tag (RFC 9260 §10).
+/// Returns the report about a quoted packet from `local` to `remote`. `bytes` is the quoted part of the packet after
+/// the IP header and the fragment header. If it is too short to identify the flow, the drop reason is returned. The
+/// owner of the flow or SA later checks the sequence number (RFC 5927 §4.1) or the tag (RFC 9260 §10).
 fn parse_report(
     index: usize,
     interface: &Interface,
@@ -225,7 +227,7 @@ fn parse_report(
     trouble: IcmpErrorKind,
 ) -> Result<Icmp, DropReason> {
     let (protocol, bytes) = match protocol {
-        // RFC 6951 §5.5: the error is about an SCTP packet in UDP. The router must quote enough of it.
+        // RFC 6951 §5.5: the error is about an SCTP packet in UDP. The quotation must extend beyond the UDP header.
         IpProtocol::Udp
             if interface
                 .encapsulation

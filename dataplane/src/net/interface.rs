@@ -29,7 +29,8 @@ pub struct InterfaceConfig {
     pub ip: IpFields,
     /// Local port range of outgoing streams and associations.
     pub local_ports: LocalPorts,
-    /// True if the interface is shared with the host's kernel. [`crate::Dataplane::hosts`] then has the kernel's end.
+    /// True if the interface is shared with the host's kernel. [`crate::Dataplane::hosts`] then contains its
+    /// kernel-side end.
     pub host: bool,
 }
 
@@ -40,7 +41,7 @@ pub struct Interface {
     pub id: InterfaceId,
     /// Index of its port.
     pub port: usize,
-    /// VLAN identifier, 1 to 4094; `None` for untagged frames.
+    /// VLAN identifier, 1 to 4094; `None` for untagged and priority-tagged frames.
     pub vlan: Option<u16>,
     /// The port's link-layer address.
     pub mac: Mac,
@@ -144,8 +145,8 @@ impl Interface {
     }
 
     /// Returns the source address for `destination`: the address whose prefix contains the next hop, otherwise the
-    /// first address of the same family. Link-local addresses are used for link-local destinations only, and no other
-    /// addresses are used for them. Returns `None` without a route or such an address.
+    /// first address of the same family. The source of a link-local destination is a link-local address; the source
+    /// of any other destination is not. Returns `None` if no route matches or the interface has no such address.
     pub fn source_for(&self, destination: IpAddr) -> Option<IpAddr> {
         source_address(&self.addresses, self.next_hop(destination)?, destination)
     }

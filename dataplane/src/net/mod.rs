@@ -39,8 +39,8 @@ use self::presence::Presence;
 use self::rate_limit::RateLimit;
 use crate::drops::DropReason;
 
-/// Maximum number of ARP replies, neighbour advertisements and answers to MLD queries per second, in total. It suffices
-/// for every host of a large link, and does not saturate the link.
+/// Maximum number of ARP replies, neighbour advertisements and answers to MLD queries per second, in total. The limit
+/// allows an answer to every host of a large link, and the answers do not saturate the link.
 const MAX_ANSWERS_PER_SECOND: u32 = 10_000;
 
 /// The worker's interfaces with their neighbours, and the rate limits of answers.
@@ -267,7 +267,8 @@ impl Stack {
         solicited
     }
 
-    /// Announces the interface at this index on its link and probes for other hosts with its addresses.
+    /// Starts the probes for other hosts that use the addresses of the interface at this index, and the announcements
+    /// of the interface. [`poll`](Self::poll) sends them.
     pub fn bring_up(&mut self, interface: usize, now: Instant) {
         self.presence.start(interface, now);
     }

@@ -25,10 +25,10 @@
 //! The cache performs no I/O: [`NeighbourCache::resolve`] and [`NeighbourCache::poll`] return the solicitations to
 //! send.
 //!
-//! The number of entries is bounded. No new address is resolved while a quarter of the capacity is incomplete. At most
-//! half of the capacity is used by *unsolicited* entries: entries that a neighbour's solicitation of our address has
-//! created, and that no packet has used since. A new unsolicited entry evicts only unsolicited entries, and the
-//! neighbours of streams are pinned. So a flood does not evict neighbours in use.
+//! The number of entries is bounded. While a quarter of the capacity is used by incomplete entries, no new address is
+//! resolved. At most half of the capacity is used by *unsolicited* entries: entries that a neighbour's solicitation
+//! of our address has created, and that no packet has used since. A new unsolicited entry evicts only unsolicited
+//! entries, and the neighbours of streams are pinned. So a flood does not evict neighbours in use.
 
 use std::hash::BuildHasher;
 use std::net::IpAddr;

@@ -3,7 +3,7 @@
 //! A rate limit shared by all peers is a side channel. By counting the answers to itself, an attacker learns whether
 //! another address, perhaps a forged one, was answered, too (CVE-2016-5696 on TCP's challenge ACKs). So each peer also
 //! has its own limit, and the common limit is randomised. A keyed hash of the peer's address (over IPv6, of its /64)
-//! selects the limit.
+//! selects the peer's limit.
 
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;

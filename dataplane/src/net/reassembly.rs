@@ -15,8 +15,8 @@
 //! The cost per fragment is independent of the number of packets and fragments. Packets and peers are found by keyed
 //! hashes, and their sizes are counted as they change.
 //!
-//! ICMP time exceeded is not sent. Reassembled are TCP, SCTP (also in UDP) and, with IPsec policies, ESP and UDP. No
-//! other protocol used here sends packets longer than the MTU.
+//! ICMP time exceeded is not sent. TCP, SCTP (also in UDP) and, with IPsec policies, ESP and UDP are reassembled. No
+//! other protocol of this stack sends packets longer than the MTU.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;

@@ -6,7 +6,7 @@
 //!                 query of 24 bytes
 //!     version 2 ----------------------> version 1 --+
 //!         ^                                 ^       | query of 24 bytes
-//!         +---- time-out since the last ----+-------+
+//!         +-- time-out without 24-byte query+-------+
 //! ```
 //!
 //! No message reports the end of a membership (Done in version 1), because the groups belong to configured addresses:

@@ -1,10 +1,10 @@
-//! The Internet checksum (RFC 1071) over whole segments and IPv4 headers. Without checksum offload, the sum is the only
-//! software pass over a payload besides its copy and its CRC. The sum is therefore written for auto-vectorisation.
-//! SCTP's CRC32c is not included.
+//! The Internet checksum (RFC 1071) over whole segments and IPv4 headers. Without checksum offload, software reads
+//! each payload for this sum, so the sum is written for auto-vectorisation. SCTP's CRC32c is not included.
 
 use std::net::IpAddr;
 
-/// Minimum input length in bytes for which run-time dispatch to wide registers is faster.
+/// Minimum input length in bytes for [`sum_simd`]. For shorter inputs, the run-time dispatch costs more than wide
+/// registers save.
 const MIN_SIMD_LEN: usize = 128;
 
 /// Returns the ones' complement sum of `data` as big-endian 16-bit words, not complemented. An odd last byte is padded

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds `n`. Only the owning worker may call this, because it is a load and a store instead of an atomic add.
+    /// Adds `n`. Only the owning worker may call this, because the addition is a load and a store, not one atomic
+    /// operation.
     #[inline]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);

@@ -92,8 +92,8 @@ struct Entry {
 }
 
 impl FlowHash {
-    /// Returns the part of the table, bits 17 to 24 of the hash. Lower bits select the position in a part of up to 2^17
-    /// entries; the highest bits are the tag.
+    /// Returns the part of the table, bits 17 to 24 of the hash. Lower bits select the position in a part of up to
+    /// 2^17 entries; the highest bits are the tag that `hashbrown` compares first.
     fn part(self) -> usize {
         (self.0 >> 17) as usize % PARTS
     }
@@ -298,7 +298,7 @@ fn count_visit() {
     VISITS.with(|visits| visits.set(visits.get() + 1));
 }
 
-/// Returns the number of slots that iterations of this thread have visited.
+/// Returns the number of slots that the iterators of [`Slab::occupied`] have visited in this thread.
 #[cfg(test)]
 pub(crate) fn visits() -> u64 {
     VISITS.with(core::cell::Cell::get)

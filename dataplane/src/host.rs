@@ -1,9 +1,9 @@
 //! Frames between workers and the host's kernel, on interfaces that share their port with it (`host = "tap"`).
 //!
-//! A worker copies frames for the host into a ring. A thread outside the dataplane reads the ring and passes the frames
-//! to the kernel. Another ring carries the kernel's frames to the worker with the port's first queue. Both rings are
-//! bounded in frames and in bytes. A frame that does not fit is lost and counted. The TAP and the thread are not
-//! included (`control`).
+//! A worker copies frames for the host into a ring. A thread outside the dataplane reads the ring and passes the
+//! frames to the kernel. Another ring carries the kernel's frames to the worker with the port's first queue. Both
+//! rings are bounded in frames and in bytes. A frame that does not fit is lost and counted. The TAP interface and the
+//! thread are in `control`.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -39,8 +39,8 @@ struct Sender {
 }
 
 impl Sender {
-    /// Returns true if a frame of `len` bytes fits. The result true is valid until the next push, because only the
-    /// sender adds bytes.
+    /// Returns true if a frame of `len` bytes fits. Only the sender adds bytes, so a result of true remains valid
+    /// until the next push.
     fn has_room(&self, len: usize) -> bool {
         !self.frames.is_full() && self.bytes.load(Ordering::Relaxed) + len <= MAX_BYTES
     }
@@ -187,7 +187,7 @@ impl HostEnd {
         None
     }
 
-    /// Counts a frame that the kernel refused as `host_lost`.
+    /// Counts a frame as `host_lost`, because the kernel refused it.
     pub fn count_lost(&self) {
         self.lost.to_host.fetch_add(1, Ordering::Relaxed);
     }

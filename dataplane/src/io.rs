@@ -57,7 +57,7 @@ pub trait Frame: Send {
 
 /// One worker's queues of one port.
 pub trait PortIo {
-    /// The port's packet buffer. Any worker may free one.
+    /// Packet buffer of the port. Any worker may free it.
     type Frame: Frame;
 
     /// Appends received frames to `out`, up to its capacity.

@@ -59,7 +59,8 @@ mod tests {
     fn signals_never_wait_and_report_the_end() {
         let (ours, theirs) = Signal::pair().unwrap();
         assert!(ours.drain(), "nothing was sent");
-        // A program may clear O_NONBLOCK on its end and never read. Sends more signals than the buffer holds.
+        // A program may clear O_NONBLOCK on its end and never read. The test sends more signals than the buffer
+        // holds.
         rustix::io::ioctl_fionbio(&theirs, false).unwrap();
         (0..100_000).for_each(|_| ours.notify());
         assert_eq!(rustix::net::send(&theirs, &[0; 1000], SendFlags::empty()), Ok(1000));

@@ -151,7 +151,8 @@ impl TimerWheel {
         (node.place != Place::UNARMED).then(|| Instant::from_nanos(node.tick.get() << TICK_BITS))
     }
 
-    /// Removes a timer that has expired by `now` and returns its token. Call it until it returns `None`.
+    /// Removes a timer that has expired by `now` and returns its token. The caller repeats the call until it returns
+    /// `None`.
     #[inline]
     pub fn pop(&mut self, now: Instant) -> Option<u32> {
         let now = now.as_nanos() >> TICK_BITS;

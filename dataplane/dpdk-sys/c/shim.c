@@ -39,7 +39,7 @@ static int negative(int rc)
 	return rc < 0 ? rc : -rc;
 }
 
-/* Maximum number of queues of a port over rings, as in its driver. */
+/* Maximum number of queues of a port over rings: the limit of DPDK's ring driver. */
 #define RING_QUEUES 16
 
 /*
@@ -104,7 +104,7 @@ static int bind_packet(int fd, const char *name, uint16_t protocol)
 
 int ddpd_packet_socket(const char *name, uint16_t protocol)
 {
-	/* Protocol 0: the socket receives no frames before bind(2), so none of another interface. */
+	/* Protocol 0: without frames before bind(2), the socket never receives frames of another interface. */
 	int fd = socket(AF_PACKET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	int rc;
 
@@ -312,7 +312,7 @@ static struct rte_mempool *stack_pool(const char *name, uint32_t buffers, uint32
 struct rte_mempool *ddpd_pool_create(const char *name, uint32_t buffers, uint32_t cache, uint16_t room,
 				     int socket)
 {
-	/* Both operations are multi-producer: any thread may free into the pool. */
+	/* Both kinds of pool are multi-producer: any thread may free into them. */
 	struct rte_mempool *pool = room == 0 ? page_pool(name, buffers, cache, socket) :
 		stack_pool(name, buffers, cache, room, socket);
 
@@ -536,7 +536,7 @@ int ddpd_port_configure(uint16_t port, struct ddpd_port_conf *want, struct rte_m
 		conf.rx_adv_conf.rss_conf.rss_key_len = want->rss_key_len;
 		conf.rx_adv_conf.rss_conf.rss_hf = want->rss_functions;
 	}
-	/* net_vhost creates its socket here. The umask is per process: files of other threads are stricter meanwhile. */
+	/* net_vhost creates its socket here. The umask also restricts files that other threads create meanwhile. */
 	if (want->private_files)
 		mask = umask(S_IXUSR | S_IRWXG | S_IRWXO);
 	rc = rte_eth_dev_configure(port, want->rx_queues, want->tx_queues, &conf);

@@ -190,7 +190,7 @@ pub struct DeviceConfig {
     pub rss: Option<Rss>,
     /// True to receive frames for all addresses.
     pub promiscuous: bool,
-    /// Receive all multicast frames (neighbour discovery requires some).
+    /// True to receive all multicast frames, some of which neighbour discovery requires.
     pub all_multicast: bool,
     /// Descriptor on which an idle worker waits.
     pub idle: IdleFd,

@@ -1,6 +1,6 @@
 //! A device with receive interrupts wakes the thread that waits on its queue's descriptor, each time the queue is
-//! armed. It is a virtio port connected to a vhost-user port of this process. A device without receive interrupts, one
-//! end of a ring pair, also starts, but cannot wake a thread.
+//! armed. The device is a virtio port connected to a vhost-user port of this process. A device without receive
+//! interrupts, one end of a ring pair, also starts, but cannot wake a thread.
 
 mod common;
 

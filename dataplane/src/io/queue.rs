@@ -13,8 +13,8 @@ use crate::net::path::TxChecksum;
 use crate::port::{ChecksumSite, Mbuf, PortInfo, PortQueue, RxChecksum, TxChecksums, TxL4};
 use crate::steering::{SYMMETRIC_KEY, Steering};
 
-/// Maximum number of bytes of a frame that are prefetched. More requests than the CPU has line fill buffers would stall
-/// it. The hardware prefetcher loads the bytes that follow.
+/// Maximum number of bytes of a frame that are prefetched. More requests than the CPU has line fill buffers would
+/// stall the CPU. The hardware prefetcher loads the bytes that follow.
 const MAX_PREFETCH: usize = 1536;
 
 /// Bytes prefetched for the headers of a frame.

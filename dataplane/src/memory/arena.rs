@@ -6,9 +6,10 @@
 //!  view of a region        |  c  |  a  |                           parts in any order, contiguous in the view
 //! ```
 //!
-//! An arena is sparse and its size is sealed: a page is allocated when the program first uses it, or when a view that
-//! contains it is created. The pages of a view are present, and locked if `RLIMIT_MEMLOCK` allows it. The program can
-//! still free pages (`MADV_REMOVE`). A worker's next access to such a page takes a page fault and reads zeros.
+//! An arena is sparse: a page is allocated when the program first uses it, or when a view that contains it is
+//! created. The size of an arena is sealed. The pages of a view are present, and locked if `RLIMIT_MEMLOCK` allows
+//! it. The program can still free pages (`MADV_REMOVE`). A worker's next access to such a page takes a page fault and
+//! reads zeros.
 //!
 //! The memory of a view is stable (`RegionMemory::is_stable`): sent bytes are not copied for retransmission. Verbs
 //! forbid a program to change a posted source before its completion. If the program changes the source, retransmissions

@@ -36,8 +36,8 @@ const HUGE_PAGE: usize = 2 << 20;
 /// except in the first `PREFETCH_DISTANCE` bytes of a transfer.
 const PREFETCH_DISTANCE: usize = 4096;
 
-/// Maximum number of bytes prefetched for one piece. Prefetches of more cache lines than the CPU has line fill buffers
-/// would stall it. The hardware prefetcher loads the rest of a long copy.
+/// Maximum number of bytes prefetched for one piece. Prefetches of more cache lines than the CPU has line fill
+/// buffers would stall the CPU. The hardware prefetcher loads the rest of a long copy.
 const MAX_PREFETCH: usize = 1536;
 
 /// Mappings of at least this many bytes do not stay in a core's caches while peers fill them, so long pieces are

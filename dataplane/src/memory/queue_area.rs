@@ -130,8 +130,8 @@ impl QueueArea {
         Ok(DoorbellScanner { queue, _area: self.clone() })
     }
 
-    /// Returns `words` words of the area from byte `offset` on. The caller must keep the area mapped as long as it uses
-    /// them.
+    /// Returns `words` words of the area from byte `offset` on. The caller must keep the area mapped as long as it
+    /// uses the words.
     fn part(&self, offset: u64, words: usize) -> Result<&'static [Word], QueueError> {
         let part: *const [Word] = session::part(self.words(), offset, words)?;
         // SAFETY: `part` points into the mapping, which exists while any clone of the area does. Only the queues of

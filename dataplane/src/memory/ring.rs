@@ -251,9 +251,9 @@ fn head(words: &impl WordAccess) -> u64 {
     words.load(HEAD_AT, Ordering::Acquire)
 }
 
-/// Returns record `next`. If it was overwritten, returns the oldest record still in the ring. Returns `None` if no such
-/// record was published. Advances `next` past the returned record, and adds the number of overwritten records to
-/// `lost`.
+/// Returns record `next`. If it was overwritten, returns the oldest record still in the ring. Returns `None` if
+/// record `next` is not published yet. Advances `next` past the returned record, and adds the number of overwritten
+/// records to `lost`.
 fn poll(
     words: &impl WordAccess,
     capacity: u64,

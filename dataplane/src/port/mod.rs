@@ -229,8 +229,8 @@ impl PortFactory {
         let (rss, mut table) = rss::choose_rss(config, &device_info, &mut statements);
         let mac = match (config.mac, &config.kind) {
             (Some(mac), _) => mac,
-            // The driver gives the kernel's interface and the port the same address, but the two hosts need different
-            // addresses.
+            // The driver gives the kernel's interface and the port the same address, but the kernel and the appliance
+            // need different addresses.
             (None, PortKind::Tap { .. }) => random_mac(),
             // The driver gives the ports of all processes the same addresses.
             (None, PortKind::VhostUser { .. }) => random_mac(),

@@ -167,8 +167,8 @@ impl PortQueue {
     }
 
     /// Queues a frame for transmission. The next [`flush`](Self::flush) or [`offer`](Self::offer) offers it to the
-    /// device; so does a call of `tx` that finds the queue full. If the device accepts no frame either, the frame is
-    /// dropped and counted.
+    /// device; so does a call of `tx` that finds the queue full. If the device then accepts no frame, the new frame
+    /// is dropped and counted.
     pub fn tx(&mut self, frame: Mbuf) {
         if self.pending.is_full() {
             self.offer();

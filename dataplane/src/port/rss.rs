@@ -6,9 +6,9 @@ use dpdk::{DeviceInfo, Rss, SctpRules};
 use super::{PortConfig, PortKind};
 use crate::steering::SYMMETRIC_KEY;
 
-/// Drivers whose hash over "only the destination address" (`RTE_ETH_RSS_L3_DST_ONLY`) does not include the ports. With
-/// a rule of this kind, all SCTP packets to one local address would arrive on one queue. Without a rule they are
-/// distributed.
+/// Drivers whose hash over "only the destination address" (`RTE_ETH_RSS_L3_DST_ONLY`) does not include the ports. A
+/// rule with this hash would deliver all SCTP packets to one local address to one queue. Without a rule, the device
+/// distributes them.
 const DRIVERS_WITHOUT_PORTS: [&str; 2] = ["net_ice", "net_iavf"];
 
 /// Number of table entries for a port whose device applies no table.

@@ -106,7 +106,8 @@ fn has_avx512() -> bool {
 }
 
 /// # Safety
-/// `len` bytes can be read at `from` and written at `to`, they do not overlap, and the CPU supports the kernel.
+/// `len` bytes can be read at `from` and written at `to`, the two ranges do not overlap, and the CPU supports the
+/// kernel.
 unsafe fn copy(kernel: CopyKernel, from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: each kernel requires what the caller guarantees.
     unsafe {
@@ -157,13 +158,14 @@ mod x86 {
     pub(super) unsafe fn copy_avx512(mut from: *const u8, mut to: *mut u8, mut len: usize) {
         // Whole-line stores begin at a cache line, so that none crosses a line boundary.
         let first = to.align_offset(LINE).min(len);
-        // SAFETY: `first <= len`, and `first` is below 64.
+        // SAFETY: the caller's ranges have `len` bytes; `first <= len`, and `first` is below 64.
         unsafe { copy_partial_line(from, to, first) };
         len -= first;
         // SAFETY: the new pointers are inside the caller's bytes, or one past their end.
         unsafe { (from, to) = (from.add(first), to.add(first)) };
         while len >= LINE {
-            // SAFETY: at least one line is left on both sides, and `to` is line-aligned.
+            // SAFETY: at least `LINE` bytes of the caller's ranges remain at `from` and at `to`, and `to` is
+            // line-aligned.
             unsafe {
                 let line = _mm512_loadu_si512(from.cast::<__m512i>());
                 _mm512_storeu_si512(to.cast::<__m512i>(), line);
@@ -171,7 +173,7 @@ mod x86 {
             }
             len -= LINE;
         }
-        // SAFETY: less than one line is left on both sides.
+        // SAFETY: `len`, now below `LINE`, is the rest of the caller's ranges at `from` and at `to`.
         unsafe { copy_partial_line(from, to, len) };
     }
 
@@ -182,7 +184,8 @@ mod x86 {
     #[target_feature(enable = "avx512f,avx512bw")]
     unsafe fn copy_partial_line(from: *const u8, to: *mut u8, len: usize) {
         let mask = (1u64 << len) - 1;
-        // SAFETY: bytes outside the mask are neither read nor written.
+        // SAFETY: the mask selects the first `len` bytes, which the caller permits to read at `from` and to write at
+        // `to`. No other byte is read or written.
         unsafe {
             let bytes = _mm512_maskz_loadu_epi8(mask, from.cast());
             _mm512_mask_storeu_epi8(to.cast(), mask, bytes);

@@ -2,8 +2,8 @@
 //!
 //! Linux bounds the mappings of a process (`vm.max_map_count`). At that bound any heap allocation may fail, and a
 //! failed allocation ends the process. [`Maps`] counts the mappings of region memory and refuses more than its bound,
-//! which leaves room for all other mappings: libraries, threads, heap, DPDK. The kernel may merge adjacent mappings and
-//! later split them again, so the count is an upper bound of the kernel's.
+//! which leaves room for all other mappings: libraries, threads, heap, DPDK. The kernel may merge adjacent mappings
+//! and later split them again, so this count is an upper bound of the kernel's count.
 //!
 //! Memory is a slot of a slab if it is private, to be locked, at most [`SMALL_MEMORY`] bytes long and not in reserved
 //! hugepages. A slab is one mapping with 64 slots of one size:

@@ -1,6 +1,6 @@
-//! Divides kernel calls on a mapping into bounded pieces. Each call that populates or unmaps pages holds the process's
-//! `mmap_lock`. Meanwhile malloc, mmap and thread creation in all other threads wait. Between two pieces the lock is
-//! free.
+//! Divides kernel calls on a mapping into bounded pieces. Each call that populates or unmaps pages holds the
+//! process's `mmap_lock`. Meanwhile other threads wait in system calls that map memory, which malloc and thread
+//! creation may need. Between two pieces the lock is free.
 
 use std::ops::Range;
 

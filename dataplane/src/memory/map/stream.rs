@@ -14,20 +14,21 @@ const LINE: usize = 64;
 /// Copies `len` bytes by non-temporal stores.
 ///
 /// # Safety
-/// `len` bytes can be read at `from` and written at `to`, and they do not overlap.
+/// `len` bytes can be read at `from` and written at `to`, and the two ranges do not overlap.
 pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     // Ordinary stores up to the first line boundary.
     let first = to.align_offset(LINE).min(len);
     // The last byte is written by an ordinary store after the fence.
     let whole = len.saturating_sub(first + 1) / LINE * LINE;
     let end = first + whole;
-    // SAFETY: `first <= len`, and the caller permits `len` bytes on both sides.
+    // SAFETY: `first <= len`; `len` bytes can be read at `from` and written at `to` without overlap (caller).
     unsafe { ptr::copy_nonoverlapping(from, to, first) };
     // SAFETY: `first + whole <= len`, and `whole` is a multiple of a line. `to + first` is line-aligned unless `whole`
     // is 0.
     unsafe { lines(from.wrapping_add(first), to.wrapping_add(first), whole) };
     fence();
-    // SAFETY: `end <= len`.
+    // SAFETY: `end <= len`, so the last `len - end` bytes of the caller's two ranges begin at `from + end` and `to +
+    // end`.
     unsafe { ptr::copy_nonoverlapping(from.add(end), to.add(end), len - end) };
 }
 
@@ -123,8 +124,8 @@ impl PartialLine {
 /// Copies whole lines by stores that are unordered with later stores until a [`fence`].
 ///
 /// # Safety
-/// `len` is a multiple of a line. `len` bytes can be read at `from` and written at `to`, and they do not overlap.
-/// `to` is line-aligned unless `len` is 0.
+/// `len` is a multiple of a line. `len` bytes can be read at `from` and written at `to`, and the two ranges do not
+/// overlap. `to` is line-aligned unless `len` is 0.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 unsafe fn lines(from: *const u8, to: *mut u8, len: usize) {
@@ -145,7 +146,7 @@ unsafe fn lines(from: *const u8, to: *mut u8, len: usize) {
 /// Copies whole lines by ordinary stores.
 ///
 /// # Safety
-/// `len` bytes can be read at `from` and written at `to`, and they do not overlap.
+/// `len` bytes can be read at `from` and written at `to`, and the two ranges do not overlap.
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn lines(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the caller guarantees that `len` bytes can be read and written and do not overlap.

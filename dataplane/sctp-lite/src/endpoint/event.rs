@@ -55,8 +55,8 @@ pub enum SessionEvent {
     },
     /// The session is established: segments may be exchanged.
     Established {
-        /// On the active side, the private data of the peer's Accept. Empty on the passive side, where
-        /// [`Request`](Self::Request) contained them.
+        /// On the active side, the private data of the peer's Accept. Empty on the passive side: there
+        /// [`Request`](Self::Request) reported the private data of the Initiate.
         private_data: Vec<u8>,
         /// Parameters that the two ends agreed on.
         params: StreamParams,

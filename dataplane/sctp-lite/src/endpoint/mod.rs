@@ -272,10 +272,10 @@ impl<M: RegionMemory> Endpoint<M> {
         Ok(session)
     }
 
-    /// Returns true if a new session should use this association: a pair of streams is free, and the peer answers, that
-    /// is, an established association has no unanswered retransmission or HEARTBEAT. A peer that has restarted answers
-    /// the INIT of a new association at once. On the old association it answers only the next retransmission, after a
-    /// doubled T3-rtx.
+    /// Returns true if a new session should use this association: a pair of streams is free, and no retransmission or
+    /// HEARTBEAT of an established association is unanswered. The peer of an unresponsive association may have
+    /// restarted: it then answers the INIT of a new association at once, but the old association's data only at the
+    /// next retransmission, after a doubled T3-rtx.
     pub fn can_open(&self) -> bool {
         let is_answered =
             self.association.state().is_opening() || self.association.error_count() == 0;
@@ -470,8 +470,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.association.record(record);
     }
 
-    /// Returns true if a stream reports an error to the peer, with the last message of bare DDP or the Terminate of
-    /// RDMAP.
+    /// Returns true if the configuration lets a stream report its error to the peer: in the last message of bare DDP,
+    /// or in the Terminate of RDMAP.
     pub fn sends_last_messages(&self) -> bool {
         self.config.policy.last_message
     }
@@ -481,7 +481,7 @@ impl<M: RegionMemory> Endpoint<M> {
         &self.association
     }
 
-    /// Returns the verification tag of the peer's packets.
+    /// Returns the verification tag that the peer's packets must have.
     pub fn local_tag(&self) -> Tag {
         self.association.local_tag()
     }

@@ -70,7 +70,7 @@ pub(super) struct SessionSlot<M: RegionMemory> {
     pub(super) closes_window: bool,
     /// Deadline entered in `Upper::timers`.
     pub(super) timer: Option<Instant>,
-    /// Memory for kept messages, as counted in `Upper::kept`.
+    /// Memory for copies of unacknowledged messages, as counted in `Upper::kept`.
     pub(super) kept: MemoryUse,
 }
 
@@ -321,7 +321,7 @@ impl<M: RegionMemory> SessionSlot<M> {
     }
 
     /// Processes the changes since the last call. A failing session ends once this end's messages are acknowledged. A
-    /// closing session ends once, in addition, all messages of the peer have arrived.
+    /// closing session ends once all messages of the peer have arrived as well.
     pub(super) fn settle(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         self.check_errors(env, cx);
         self.check_readiness(env);
@@ -556,8 +556,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.finish(env, cx);
     }
 
-    /// Ends the session because the peer began another session on the same streams. The peer has therefore received all
-    /// messages of this session.
+    /// Ends the session because the peer began another session on the same streams. The peer may do so only after it
+    /// has received all messages of this session.
     pub(super) fn on_superseded(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         if self.state() == State::Closed {
             return;
@@ -642,7 +642,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.accepted.as_ref().is_some_and(|full| full.stream.holds_reads())
     }
 
-    /// Starts the time-out of the ULP's close after the peer has half-closed the session.
+    /// Starts the time-out for the ULP to close the session, after the peer has half-closed it.
     fn start_ulp_timeout(&mut self, env: &Env<'_>) {
         let (timeout, progress) = (env.config.policy.half_closed_timeout, self.session.progress());
         self.lifecycle.set_ulp_deadline(env.now, timeout, progress);

@@ -279,7 +279,7 @@ fn idle_timeout_closes_sessions_and_association() {
     assert!(!net.a.is_up() && !net.b.is_up());
 }
 
-/// The peer shuts the association down with open sessions: messages posted by this end still arrive.
+/// The peer shuts the association down while sessions are open: messages posted by this end still arrive.
 #[test]
 fn peer_shutdown_delivers_posted_messages_first() {
     let mut net = Net::established(&Setup::default());

@@ -12,14 +12,15 @@ use ddp::RegionMemory;
 use ddp::llp::KeepLimit;
 use std::cell::Cell;
 
-/// View of [`Upper`] for one call of SCTP.
+/// View of [`Upper`] for one call into SCTP.
 pub(in crate::endpoint) struct UpperCall<'a, 'c, M: RegionMemory> {
     upper: &'a mut Upper<M>,
     /// Context for received messages. Without it all messages are refused.
     cx: Option<&'a mut Context<'c, M>>,
     /// Limit on copies of unacknowledged messages: see [`TxBatch::keep_limit`](crate::seam::TxBatch::keep_limit).
     pub(in crate::endpoint) keep_limit: KeepLimit,
-    /// True if the CRC32c is computed here: see [`TxBatch::needs_checksum`](crate::seam::TxBatch::needs_checksum).
+    /// True if the CRC32c of a message is computed while the message is copied into the packet: see
+    /// [`TxBatch::needs_checksum`](crate::seam::TxBatch::needs_checksum).
     computes_crc: bool,
     /// Cached result of `has_data`; SCTP calls it several times per packet.
     has_data: Cell<Option<bool>>,

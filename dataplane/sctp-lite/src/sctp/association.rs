@@ -100,7 +100,7 @@ pub enum Event {
 #[derive(Debug)]
 pub(super) struct Identity {
     pub(super) ends: Ends,
-    /// Verification tag of the peer's packets.
+    /// Verification tag that the peer's packets must have.
     pub(super) local_tag: Tag,
     /// Verification tag of this end's packets; [`Tag::NONE`] before the peer has sent it.
     pub(super) peer_tag: Tag,
@@ -323,7 +323,7 @@ impl Association {
         self.sender.record(record.with_header(chunk_type::ABORT, 0, 0));
     }
 
-    /// Returns the ports of packets to the peer: this end's as the source.
+    /// Returns the ports of packets to the peer. The source is this end's port.
     pub fn ports(&self) -> Ports {
         self.identity.ends.ports()
     }
@@ -393,7 +393,7 @@ impl Association {
         &self.identity.ends
     }
 
-    /// Returns the verification tag of the peer's packets.
+    /// Returns the verification tag that the peer's packets must have.
     pub fn local_tag(&self) -> Tag {
         self.identity.local_tag
     }

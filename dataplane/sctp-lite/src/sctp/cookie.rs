@@ -99,8 +99,8 @@ pub(super) fn issue(
     out
 }
 
-/// Authenticates a cookie returned in a packet with verification tag `tag`. Returns `None` unless the cookie was issued
-/// here for these ends and this tag (RFC 9260 §5.1.5 steps 1 to 3). The caller checks the expiry (step 4).
+/// Authenticates a cookie returned in a packet with verification tag `tag`. Returns `None` unless a holder of `secrets`
+/// issued the cookie for these ends and this tag (RFC 9260 §5.1.5 steps 1 to 3). The caller checks the expiry (step 4).
 pub(super) fn check(
     secrets: &Secrets,
     ends: &Ends,

@@ -117,7 +117,7 @@ impl Association {
         packet: &Packet<'_>,
         init: &Init<'_>,
     ) -> Result<NextStep, DropReason> {
-        // An INIT ACK is discarded in any other state (§5.2.3), and if other chunks are in its packet (§3).
+        // An INIT ACK is discarded in states other than COOKIE-WAIT (§5.2.3), and if its packet has other chunks (§3).
         if self.state != State::CookieWait || packet.chunks().count() != 1 {
             return Ok(NextStep::Stop(Some(DropReason::UnexpectedChunk)));
         }

@@ -349,7 +349,8 @@ impl Association {
                     false => NextStep::Stop(Some(DropReason::UnknownChunk)),
                 });
             }
-            // An INIT or COOKIE ECHO that is not first in its packet; all other types are handled before.
+            // An INIT or COOKIE ECHO that is not first in its packet. The arms above and the caller handle all other
+            // types.
             _ => false,
         };
         if used { Ok(NextStep::Continue) } else { Err(DropReason::UnexpectedChunk) }
@@ -430,7 +431,7 @@ impl Association {
     }
 
     fn on_shutdown_complete(&mut self, tag: Tag, reflected: bool) -> bool {
-        // RFC 9260 §8.5.1 C: a SHUTDOWN COMPLETE is ignored in any other state.
+        // RFC 9260 §8.5.1 C: a SHUTDOWN COMPLETE is ignored in states other than SHUTDOWN-ACK-SENT.
         let ends = self.state == State::ShutdownAckSent && self.is_tag_right(tag, reflected);
         if ends {
             self.close(CloseReason::Shutdown);

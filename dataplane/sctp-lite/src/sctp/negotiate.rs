@@ -134,8 +134,8 @@ fn check_parameters<'a>(
                     break;
                 }
             }
-            // Addresses of the peer are ignored: only its source address is used. The other parameters have no effect
-            // here.
+            // Listed addresses are ignored: only the source address of the peer's packets is used. The remaining
+            // parameters do not affect the negotiation.
             Parameter::Ipv4(_)
             | Parameter::Ipv6(_)
             | Parameter::SupportedAddressTypes(_)

@@ -79,7 +79,7 @@ impl Association {
 
     /// Sends only the reply to a packet that is not [`verified`](super::InputResult::verified). The owner sends the
     /// reply to the source of that packet, which may differ from the association's peer address (RFC 9260 §5.1 B, RFC
-    /// 6951 §5.4). Without room the reply is dropped.
+    /// 6951 §5.4). If `tx` has no room, the reply is dropped.
     pub fn poll_reply(&mut self, now: Instant, tx: &mut impl TxBatch) {
         if self.send_reply(now, tx) == SendOutcome::NoRoom {
             self.pending_replies.reply = None;

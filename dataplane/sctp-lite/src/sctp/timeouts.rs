@@ -92,9 +92,9 @@ impl Association {
         self.timers.set(Timer::Setup, now + self.backed_off_rto());
     }
 
-    /// Returns true if a packet quoted by an ICMP message can be this association's (RFC 9260 §10, ICMP6): it has the
-    /// peer's verification tag. `initiate`: Initiate Tag if the packet is an INIT. This tag must be this end's, and the
-    /// verification tag zero.
+    /// Returns true if a packet quoted by an ICMP message can be this association's (RFC 9260 §10, ICMP6). An INIT,
+    /// whose Initiate Tag is `initiate`, must have this end's Initiate Tag and a verification tag of zero. Any other
+    /// packet must have the peer's verification tag.
     pub fn is_quoted(&self, tag: Tag, initiate: Option<Tag>) -> bool {
         match initiate {
             Some(initiate) => tag == Tag::NONE && initiate == self.identity.local_tag,

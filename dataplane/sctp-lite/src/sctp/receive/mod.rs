@@ -89,7 +89,8 @@ pub enum Violation {
 /// Counters of the receive half.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReceiverStats {
-    /// DATA chunks accepted, including fragments, and chunks for streams that do not exist.
+    /// DATA chunks whose TSN was recorded as received: whole messages, fragments, and chunks for streams that do not
+    /// exist.
     pub chunks: u64,
     /// Bytes of user data in `chunks`.
     pub bytes: u64,
@@ -399,7 +400,7 @@ impl Receiver {
         tsn < self.next || self.gaps.containing(tsn).is_some()
     }
 
-    /// Returns the TSN after the highest received.
+    /// Returns the TSN after the highest received TSN.
     fn end_of_received(&self) -> ExtSeq {
         self.gaps.highest().unwrap_or(self.next)
     }

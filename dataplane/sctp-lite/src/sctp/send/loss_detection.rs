@@ -37,8 +37,8 @@ impl Board {
     }
 
     /// Marks losses after T3-rtx expired: the oldest chunk, and chunks sent at least `criterion.timeout` ago, unless
-    /// they are SACKed (RFC 8985 §6.3). RFC 9260 §6.3.3 E3 would also mark all other chunks, although the next SACK may
-    /// report them.
+    /// they are SACKed (RFC 8985 §6.3). RFC 9260 §6.3.3 E3 would also mark the chunks sent later, although the next
+    /// SACK may report them as received.
     pub(super) fn mark_lost_on_timeout(&mut self, criterion: LossCriterion) {
         for i in 0..self.records.len() {
             let record = self.records[i];

@@ -231,8 +231,8 @@ impl Sender {
         usize::try_from(self.rwnd().min(self.send_window_left())).unwrap_or(usize::MAX)
     }
 
-    /// Returns the bytes of user data for which the send window has room. The headers of chunks in flight and of the
-    /// next chunk count.
+    /// Returns the bytes of user data for which the send window has room, after the chunks in flight with their headers
+    /// and the header of the next chunk.
     fn send_window_left(&self) -> u64 {
         let used = self.board.flight() + DATA_HEADER_LEN as u64;
         self.recovery.cc().send_window().saturating_sub(used)

@@ -128,8 +128,8 @@ impl Board {
         self.awaiting_retransmission > 0
     }
 
-    /// Returns true if the oldest unacknowledged chunk is SACKed. The peer has then dropped it: otherwise the
-    /// cumulative TSN would include it.
+    /// Returns true if the oldest unacknowledged chunk is SACKed. The peer has then dropped the chunk after reporting
+    /// it: otherwise the cumulative TSN would include the chunk.
     pub(super) fn head_sacked(&self) -> bool {
         self.records.front().is_some_and(|r| r.has_mark(SACKED))
     }

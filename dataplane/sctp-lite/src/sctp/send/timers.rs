@@ -116,7 +116,7 @@ impl Sender {
         self.set(Kind::Rto, self.timers.rto_at);
     }
 
-    /// Updates the timers after an acknowledgement. `advanced`: the oldest chunk in flight was acknowledged
+    /// Updates the timers after an acknowledgement. `advanced`: true if the oldest chunk in flight was acknowledged
     /// (RFC 9260 §6.3.2 R2, R3).
     pub(super) fn set_timer_after_ack(&mut self, now: Instant, advanced: bool) {
         if self.board.is_empty() {

@@ -311,7 +311,7 @@ fn out_of_the_blue_packets_follow_rfc_9260_8_4() {
 
 const PEER_TSN_BEFORE: wire::sctp::Tsn = wire::sctp::Tsn(u32::MAX - 2);
 
-// RFC 9260 §8.4: replies elicit no replies, so two such ends cannot loop.
+// RFC 9260 §8.4: replies elicit no replies, so two ends without an association cannot loop.
 #[test]
 fn aborts_and_replies_elicit_no_answer() {
     let tag = Tag(0x7777_7777);

@@ -421,7 +421,7 @@ impl Session {
     }
 }
 
-/// MULPDU passed to the source to query whether a segment is available. The answer does not depend on it.
+/// MULPDU passed to the source, bytes, to query whether a segment is available. The answer is the same for any MULPDU.
 const MIN_LEN: usize = 516;
 
 /// A message that does not begin a session, on a stream without a session.

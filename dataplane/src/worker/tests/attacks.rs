@@ -66,7 +66,7 @@ struct LastSegment {
     stamps: Option<tcp::Timestamps>,
 }
 
-/// Function that receives the sender's index and a frame, and returns the frames to send instead of it.
+/// Function that receives the sender's index and a frame, and returns the frames to send in place of that frame.
 type Mangler = Box<dyn FnMut(usize, TestFrame) -> Vec<TestFrame>>;
 
 /// The hosts, the path between them and the clock.

@@ -106,7 +106,7 @@ impl HeldStream {
         self.net.hosts[1].command(0, |_| command);
     }
 
-    /// Closes at the second host before its peer does. The first host does not close in return.
+    /// Closes the stream at the second host while it is open at the first, which does not close in return.
     fn close_receiver(&mut self) {
         self.net.hosts[0].closes_after_peer = false;
         self.command_receiver(|stream| Command::Close { stream, abort: false });

@@ -181,8 +181,8 @@ fn delivered_count(net: &Net, wanted: u64) -> usize {
     net.hosts[VICTIM].events.iter().filter(found).count()
 }
 
-/// Posts messages of the flood, at most 200 unfinished and [`FLOOD`] in all. Turns the hosts once, and counts finished
-/// messages in `sent`.
+/// Posts messages of the flood, at most 200 unfinished and [`FLOOD`] in all. Runs one turn of the hosts, and counts
+/// finished messages in `sent`.
 fn post_flood(net: &mut Net, stream: StreamId, flood: Flood, posted: &mut usize, sent: &mut usize) {
     while *posted < FLOOD && *posted - *sent < 200 {
         flood.post(net, stream);

@@ -203,8 +203,8 @@ fn unmatched_segments_are_reset_at_a_bounded_rate() {
     let mut e = EstablishedPair::new(plan, 100);
     e.flood((0..200).map(|n| forged_segment((3, 2000 + n), 7, Flags::SYN)));
     assert_eq!(e.net.hosts[1].count("no_listener"), 200);
-    // One address gets a quarter of the rate, with a burst of a tenth of a second. All addresses together get the full
-    // rate.
+    // One address gets a quarter of the rate, and all addresses together the full rate. A burst may contain the resets
+    // of a tenth of a second.
     assert_eq!(e.net.hosts[1].count("resets_sent"), 2);
     assert_eq!(e.net.hosts[1].count("answers_limited"), 198);
     e.flood((4..250).map(|n| forged_segment((n, 2000), 7, Flags::SYN)));

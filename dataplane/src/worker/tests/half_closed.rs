@@ -88,7 +88,7 @@ fn echo_answers_messages_received_before_peer_close() {
         // The stream has room for all answers, or for a single answer.
         for posts in [1024, 1] {
             let (mut net, here, _) = open(&config, Service::Echo, posts);
-            // The worker's service closes, not the control thread.
+            // The worker's service closes the stream, not the control thread.
             net.hosts[1].closes_after_peer = false;
             send_all_and_close(&mut net, here);
             let ends = [wait_end(&mut net, 0).name(), wait_end(&mut net, 1).name()];

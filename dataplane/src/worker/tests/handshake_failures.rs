@@ -81,7 +81,7 @@ fn rewrite_segment(frame: &[u8], change: impl FnOnce(&mut Segment<'_>)) -> TestF
     TestFrame::new(out)
 }
 
-/// Connects from host 0, and delivers a changed segment in place of its MPA request. Its later frames are lost.
+/// Connects from host 0, and delivers a changed segment in place of the MPA request. Host 0's later frames are lost.
 fn replace_mpa_request(net: &mut Net, to: IpAddr, change: impl FnOnce(&mut Segment<'_>)) {
     let taken: Rc<RefCell<Option<Vec<u8>>>> = Rc::default();
     let captured = taken.clone();

@@ -168,7 +168,7 @@ fn neighbour_announcements_reach_worker_and_host_kernel() {
         "a question for another address"
     );
     assert_eq!(net.hosts[1].count("host_copies"), copies + 3);
-    // The worker ignored them, because it had not solicited them.
+    // The worker ignored the sender's link-layer address in all three frames, because it had not solicited the address.
     assert_eq!(net.hosts[1].count("neighbour_ignored"), ignored + 3);
 }
 

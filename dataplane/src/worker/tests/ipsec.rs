@@ -189,7 +189,8 @@ fn streams_run_over_every_ipsec_algorithm_and_mode() {
                 longest.set(0);
                 let stream = open(&mut net, over_sctp, v6);
                 write(&mut net, stream, stag, 60_000);
-                // The MSS deducts exactly the overhead of ESP: another cipher block would not fit into a packet.
+                // The MSS leaves room for exactly the overhead of ESP: another cipher block would not fit into a
+                // packet.
                 let longest = longest.get();
                 assert!(longest <= 1500, "{algorithm:?} {longest}");
                 let least = 1500 - algorithm.block() - if over_sctp { 32 } else { 3 };

@@ -122,7 +122,7 @@ fn load_writes_fill_the_window_and_are_counted() {
     for ulp in [ddp(), rdmap_config()] {
         let mut s = scene(ulp, Service::Sink);
         s.local.write(0, &pattern(LEN));
-        // Seven messages fit into the window. The eighth message is written at its start again.
+        // Seven messages fit into the window. The eighth message is written at the start of the window again.
         let report = s.run(LoadKind::Write(window(7500)), 1000, 50, 300);
         assert!(report.latency.is_none());
         let placed = read_memory(&s.remote);

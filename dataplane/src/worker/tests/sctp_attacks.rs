@@ -437,7 +437,7 @@ fn init_ack_reflection_is_rate_limited_per_victim() {
         }
         net.run_until_idle();
     }
-    // The share of one peer is 1/32, with a burst of a tenth of a second.
+    // The share of one peer is 1/32 of the limit. A burst may contain the share of a tenth of a second.
     let answers = heard.borrow().len();
     assert!((5..=12).contains(&answers), "{answers}");
     assert!(net.hosts[1].count("answers_limited") > 1900);

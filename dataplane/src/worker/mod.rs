@@ -461,8 +461,8 @@ impl<Io: PortIo> Core<Io> {
     /// Sends the neighbour solicitations that are due, and handles next hops that did not answer. Returns true if a
     /// solicitation was sent or a next hop has failed.
     fn poll_neighbours(&mut self, now: Instant) -> bool {
-        // The size of the neighbour caches bounds this loop. Every failure must be handled, because an omitted stream
-        // would wait forever.
+        // The size of the neighbour caches bounds this loop. Every failed next hop must be handled: it is reported only
+        // once, and the streams that wait for its address would otherwise wait forever.
         let mut failed = Vec::new();
         let solicited = self.env.network.poll(now, |interface, address| {
             failed.push((interface, address));

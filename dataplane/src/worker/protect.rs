@@ -214,8 +214,8 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Seals and sends one frame, or sends it in clear if a policy permits it and `min_strength` is `CLEAR`. A frame
-    /// whose protection would be weaker is dropped. A frame may also wait for an SA, or be passed to the worker that
-    /// owns the SA. `until`: end of that wait, if the frame has waited already.
+    /// whose protection would be weaker than `min_strength` is dropped. A frame may also wait for an SA, or be passed
+    /// to the worker that owns the SA. `until`: time at which the wait for an SA ends, if the frame has waited already.
     #[inline]
     fn protect_frame(
         &mut self,

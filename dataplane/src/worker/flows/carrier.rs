@@ -17,8 +17,9 @@ use crate::net::path::{Path, TxChecksum};
 use crate::net::path_mtu::Peer;
 use crate::worker::network::Network;
 
-/// Number of packets received since the endpoint was last polled for packets to send, at which an acknowledgement is
-/// sent at once. If a single acknowledgement covered a whole window, its loss would cost the peer a time-out.
+/// Maximum number of received packets that one acknowledgement covers. After this number of packets, the endpoint is
+/// polled at once for packets to send, which acknowledge them. If a single acknowledgement covered a whole window, its
+/// loss would cost the peer a time-out.
 const ACK_THRESHOLD: u8 = 8;
 
 /// Minimum interval between two confirmations of the next hop by a carrier's progress: one second, in [`ticks`].
@@ -51,7 +52,7 @@ pub(in crate::worker) enum ProgressChange {
     Resumed,
 }
 
-/// An endpoint that a carrier can transmit: of a TCP connection or of an SCTP association.
+/// The endpoint of a TCP connection or of an SCTP association, as a [`Carrier`] uses it.
 pub(in crate::worker) trait CarrierEndpoint {
     /// Header template of the endpoint's packets.
     type Path: AsRef<Path> + AsMut<Path>;

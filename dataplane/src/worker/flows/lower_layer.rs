@@ -218,7 +218,7 @@ impl LowerLayerMut<'_> {
         }
     }
 
-    /// Returns true once the ULP exists, which is when one end has answered the other's request to open the stream.
+    /// Returns true once the ULP exists: the passive side has accepted the request to open the stream.
     pub(in crate::worker) fn has_ulp(&self) -> bool {
         match self {
             LowerLayerMut::Tcp(endpoint) => endpoint.stream().is_some(),
@@ -387,7 +387,7 @@ impl From<SctpAnswerError> for AnswerError {
     }
 }
 
-/// Returns the context of an association's endpoint with the resources of a connection's context.
+/// Converts the context for a connection's endpoint into the context for an association's endpoint.
 fn session_context<'a>(cx: &'a mut Context<'_, Memory>) -> SessionContext<'a, Memory> {
     SessionContext { stags: cx.stags, buffers: cx.buffers, hold: cx.hold }
 }

@@ -37,7 +37,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Reports that a stream has stalled or resumed, if it is established and the other state was reported before.
+    /// Reports that a stream has stalled or resumed, if the stream is established and the last report was the opposite.
+    /// A stream without a report counts as resumed.
     fn report_progress(&mut self, slot: u32, progress: ProgressChange) {
         let Some((mut stream, env)) = self.stream_mut(slot) else { return };
         let is_stalled = progress != ProgressChange::Resumed;

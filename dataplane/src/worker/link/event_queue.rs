@@ -94,8 +94,8 @@ pub(in crate::worker) struct WaitingStream {
 }
 
 /// Upper bound of a stream's unread events. Each event takes one credit. Events are counted in two groups, and a group
-/// counts as unread until the control thread has read its newest event. Each field has the number of a group's newest
-/// event and the group's size.
+/// counts as unread until the control thread has read its newest event. `older` and `newer` each contain the number of
+/// the group's newest event and the group's size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::worker) struct Credit {
     older: (u64, u32),

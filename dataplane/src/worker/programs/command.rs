@@ -213,7 +213,7 @@ impl<Io: PortIo> Core<Io> {
     /// Checks that no memory window is bound to a region.
     ///
     /// # Errors
-    /// A window is bound to it.
+    /// A window is bound to the region.
     pub(in crate::worker) fn check_no_windows(&self, stag: Stag) -> Result<(), CommandError> {
         let mut programs = self.env.programs.programs.iter().flatten();
         match programs.any(|program| program.windows.are_on(stag)) {
@@ -222,8 +222,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Revokes a region that is being removed from programs. Windows on it are unbound at once. This and the following
-    /// turns remove the region from posted receives, which hold the region's memory until then.
+    /// Ends the use of a region by programs, because the region is being removed. Windows on the region are unbound at
+    /// once. This and the following turns remove the region from posted receives, which hold its memory until then.
     pub(in crate::worker) fn revoke_from_programs(&mut self, stag: Stag, now: Instant) {
         if self.env.programs.is_empty() {
             return;

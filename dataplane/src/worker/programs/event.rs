@@ -30,7 +30,8 @@ impl<Io: PortIo> Env<Io> {
         | Event::ImmediateInto { .. }
         | Event::ReceiveFlushed { .. } = event
         {
-            // Receives of an SRQ are counted here, because their removal from the SRQ has no access to the counters.
+            // Receives of an SRQ are counted here, because the code that takes them from the SRQ (`Source`) has no
+            // access to the counters.
             counters.program_receives.add(pair.receives.shared.is_some().into());
         }
         match event {

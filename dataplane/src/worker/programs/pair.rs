@@ -173,8 +173,8 @@ impl QueuePair {
         }
     }
 
-    /// Configures RDMAP for the QP's stream. A request becomes at most [`MAX_SGES`] RDMAP operations. The stream
-    /// therefore accepts the operations of `max_sends` requests.
+    /// Configures RDMAP for the QP's stream. A request becomes at most [`MAX_SGES`] RDMAP operations, so the stream
+    /// accepts this number of operations for each entry of the send queue.
     pub(super) fn configure(&self, config: &mut rdmap::Config) {
         let max_receives = self.receives.max as u32;
         config.receives = match self.receives.shared {

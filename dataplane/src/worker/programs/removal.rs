@@ -8,7 +8,7 @@ use crate::io::PortIo;
 use crate::memory::Memory;
 use crate::worker::Core;
 
-/// Maximum number of QPs of a removed program that are removed per turn; also that of its bound windows.
+/// Maximum number of a removed program's QPs, and of its bound windows, that are removed per turn.
 const MAX_REMOVED: usize = 64;
 /// Maximum number of QPs per turn whose posted receives are searched for removed memory.
 const MAX_SEARCHED: usize = 64;

@@ -215,7 +215,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Ends a QP because of an error of the program, and reports that if the QP has a stream.
+    /// Ends a QP because of an error of the program. Reports the error if the QP has a stream.
     pub(super) fn fail_pair(&mut self, pair: &mut QueuePair, reason: QueuePairError, now: Instant) {
         match pair.stream.and_then(|stream| self.find(stream)) {
             Some((mut stream, env)) => env.fail_pair(pair, &mut stream, reason, now),
@@ -225,8 +225,8 @@ impl<Io: PortIo> Core<Io> {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Posts the receives of the RQ to the stream, once it has a ULP. Receives are not charged to the budget of
-    /// doorbells and sends, because a message could arrive before its receive is taken from the ring.
+    /// Posts the receives of the RQ to the stream, once the stream has a ULP. Receives are not charged to the budget of
+    /// doorbells and sends: if that budget could delay them, a message could arrive before its receive is posted.
     fn take_receives(
         &mut self,
         pair: &mut QueuePair,
@@ -404,7 +404,7 @@ impl<Io: PortIo> Env<Io> {
         Ok(posted)
     }
 
-    /// Ends a QP because of an error of the program, and reports that. The peer receives a Terminate or a reset.
+    /// Ends a QP because of an error of the program, and reports the error. The peer receives a Terminate or a reset.
     fn fail_pair(
         &mut self,
         pair: &mut QueuePair,

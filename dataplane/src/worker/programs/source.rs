@@ -1,4 +1,5 @@
-//! The SRQ of a QP as the source of its stream's receives, and the reports of the notices of SRQs.
+//! The SRQ of a QP as the source of its stream's receives, and the reports of SRQs that have failed or have reached
+//! their limit.
 
 use std::sync::Arc;
 

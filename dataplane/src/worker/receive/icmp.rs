@@ -12,10 +12,11 @@ use crate::worker::flows::conn::{Stage, Stream};
 use crate::worker::flows::schedule::CarrierKind;
 use crate::worker::{Core, Env};
 
-/// Minimum IPv4 MTU accepted from ICMP errors about ESP. Every IPv4 host accepts packets of 576 bytes (RFC 1122
+/// Minimum IPv4 MTU, bytes, accepted from ICMP errors about ESP. Every IPv4 host accepts packets of 576 bytes (RFC 1122
 /// §3.3.2).
 const MIN_MTU_V4: u16 = 576;
-/// Minimum IPv6 MTU accepted from ICMP errors about ESP. Every IPv6 link carries packets of 1280 bytes (RFC 8200 §5).
+/// Minimum IPv6 MTU, bytes, accepted from ICMP errors about ESP. Every IPv6 link carries packets of 1280 bytes (RFC
+/// 8200 §5).
 const MIN_MTU_V6: u16 = 1280;
 
 impl<Io: PortIo> Core<Io> {

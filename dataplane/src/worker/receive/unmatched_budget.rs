@@ -60,7 +60,7 @@ impl UnmatchedBudget {
         }
     }
 
-    /// Returns true if this burst used more than twice [`FRAMES_PER_BURST`].
+    /// Returns true if more than twice [`FRAMES_PER_BURST`] unmatched frames of this burst were examined.
     #[inline]
     pub(in crate::worker) fn is_heavy(&self) -> bool {
         self.extra_taken > FRAMES_PER_BURST

@@ -260,8 +260,8 @@ impl<Io: PortIo> Core<Io> {
                 }
                 _ => None,
             });
-        // Answers to unknown senders are limited per address. Answers to INITs have a separate limit that admits many
-        // honest peers, because an unanswered INIT is retransmitted.
+        // Replies to packets without an association are limited per peer address. Replies to INITs have a separate
+        // limit, so that a flood of other packets does not prevent new associations.
         let is_init = cookie_listener.is_some() && begins_with_init(packet);
         let path = path.with_fields(listener.as_ref().map_or_else(IpFields::default, |l| l.ip));
         let mut path = SctpPath::new(path, self.associations.udp_ports(origin.udp));

@@ -50,7 +50,8 @@ impl<Io: PortIo> Core<Io> {
             return Err(DropReason::StreamLimit);
         }
         if self.env.control.is_congested() {
-            // Each association causes an event when it ends. An unknown sender can cause one with only three packets.
+            // Each association causes an event when it ends. An unknown sender can open and end an association with
+            // only three packets: INIT, COOKIE ECHO, ABORT.
             return Err(DropReason::EventRing);
         }
         let interface_index = usize::from(origin.flow.interface);

@@ -348,7 +348,7 @@ impl<Io: PortIo> Core<Io> {
                 Transport::Sctp => steering.owner_by_ports(remote, local),
             };
             let ours = owner.0 == self.env.index;
-            // A connection to the interface's own address needs another port at this end.
+            // The two ends of a connection from an interface to its own address need different ports.
             let is_free = local != remote && flows.candidate(flows.hash(&flow)).is_none();
             (ours && is_free).then_some(local)
         })

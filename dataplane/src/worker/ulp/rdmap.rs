@@ -4,9 +4,9 @@
 //! A service reposts the receive buffer of a message: Sink once it has counted the message, Echo once its answer is
 //! posted. When the number of unacknowledged answers reaches the number of receive buffers, Echo reposts each further
 //! buffer only when an answer is acknowledged. If the peer acknowledges nothing, this end thus holds at most as many
-//! answers as it has receive buffers, besides the buffers themselves. Answers for which the stream has no room wait
-//! here; their number is at most the number of receive buffers. After the peer has closed, this end closes once the
-//! last answer is posted.
+//! answers as it has receive buffers, besides the buffers themselves. Answers for which the stream has no room wait in
+//! the worker; their number is at most the number of receive buffers. After the peer has closed, this end closes once
+//! the last answer is posted.
 
 use std::sync::Arc;
 

@@ -110,7 +110,7 @@ pub trait TxBatch {
     }
 
     /// Returns the maximum size, in bytes, of the flow's copies of unacknowledged data whose source may change. New
-    /// data that would exceed it is not sent now. A flow without copies may always send one segment.
+    /// data that would exceed this size is not sent now. A flow without copies may always send one segment.
     fn keep_limit(&self) -> u64 {
         u64::MAX
     }

@@ -14,9 +14,9 @@
 //!
 //! Readying: a responder in the peer-to-peer model waits for the ready-to-receive message (RFC 6581 §9.2).
 //!
-//! Failing: the endpoint sends DDP's last message, then the FIN. Until the peer's FIN it acknowledges and discards
-//! received data, because a reset could destroy the last message in flight. Only after the time-out does it reset the
-//! connection. If the last message cannot be sent, a reset replaces it.
+//! Failing: the endpoint sends DDP's last message, then the FIN. Until the peer's FIN arrives, the endpoint
+//! acknowledges and discards received data: a reset could destroy the last message in flight. If the time-out expires
+//! first, the endpoint resets the connection. If the last message cannot be sent, a reset replaces message and FIN.
 //!
 //! An endpoint is sans-IO. Order of calls, for each burst of segments or other event: [`input`](Endpoint::input) for
 //! each segment, [`handle_timeout`](Endpoint::handle_timeout) if the time of [`poll_timeout`](Endpoint::poll_timeout)
@@ -50,8 +50,8 @@ use std::sync::Arc;
 use thiserror::Error;
 use upper::{FullOperation, Notice, Stage, Upper, UpperCall};
 
-/// Interval between attempts to pass a refused FPDU to DDP. TCP has acknowledged its bytes, so the peer does not
-/// retransmit them.
+/// Interval between attempts to pass a refused FPDU to DDP. TCP has acknowledged the FPDU's bytes, so the peer does
+/// not retransmit them.
 const BLOCKED_RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Counters of all layers of one stream.
@@ -286,7 +286,7 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.full().map_or(0, |full| full.stream.pending_events())
     }
 
-    /// Pauses delivery while the owner takes no events; `None` resumes.
+    /// Pauses delivery for an owner that takes no events; `None` resumes delivery.
     ///
     /// While paused, the right edge of the receive window does not move, so the window closes as the peer uses it. Data
     /// in the window is accepted until `max_pending_events` events are pending; one segment may exceed this limit.
@@ -402,8 +402,8 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Records that the ULP is about to close. The close confirms all data whose events the ULP has taken. Until then
-    /// the ULP's own time limit applies, not the policy's `half_closed_timeout`.
+    /// Records that the ULP is about to close. The close confirms all data whose events the ULP has taken. Until the
+    /// close, the ULP's own time limit applies, not the policy's `half_closed_timeout`.
     pub fn begin_confirmation(&mut self) {
         if let Some(full) = self.upper.full() {
             self.lifecycle.begin_confirmation(&full.stream);
@@ -595,8 +595,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.enter_established(Vec::new());
     }
 
-    /// Passes the refused FPDU to DDP again, after TCP has acknowledged its bytes. At most one attempt per
-    /// [`BLOCKED_RETRY_INTERVAL`], because each attempt verifies the FPDU again.
+    /// Passes the refused FPDU to DDP again. The peer does not retransmit the FPDU, because TCP has acknowledged its
+    /// bytes. At most one attempt per [`BLOCKED_RETRY_INTERVAL`], because each attempt verifies the FPDU again.
     fn retry_blocked(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         let Some(full) = self.upper.full_mut().filter(|full| full.receiver.is_blocked()) else {
             if let Some(rare) = self.cold.get_mut() {

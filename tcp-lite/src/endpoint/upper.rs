@@ -327,7 +327,8 @@ impl<M: RegionMemory> Upper<M> {
     ) -> SpanOutcome {
         let Stage::Startup(begin) = &mut self.stage else { return SpanOutcome::All };
         if !in_order {
-            // The start of Full Operation is not known yet. The peer retransmits the span.
+            // Bytes beyond a gap are refused, because the start of Full Operation is not known yet.
+            // The peer retransmits them.
             return SpanOutcome::Part(offset..offset);
         }
         let (used, progress) = match begin.startup.input(bytes) {

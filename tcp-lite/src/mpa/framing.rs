@@ -136,8 +136,8 @@ pub fn mulpdu(emss: usize, markers: bool) -> usize {
     emss.saturating_sub(overhead).clamp(MIN_MULPDU, MAX_MULPDU)
 }
 
-/// Returns true if the first length field of a segment's payload fits a single FPDU, with or without markers. A hint
-/// only: other bytes, or several FPDUs, may match by chance.
+/// Returns true if the first length field in a segment's payload matches a payload of exactly one FPDU, with or
+/// without markers. A hint only: other bytes, or several FPDUs, may match by chance.
 #[inline]
 pub fn looks_like_one_fpdu(text: &[u8]) -> bool {
     // RFC 5044 §4.3: FPDUPTR is 0 in a marker in front of the length field.

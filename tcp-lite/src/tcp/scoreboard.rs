@@ -123,8 +123,8 @@ impl Scoreboard {
         self.awaiting_resend > 0
     }
 
-    /// Returns true if the oldest segment is SACKed. At a time-out, the peer has then reneged (RFC 2018 §8): a receiver
-    /// that kept the SACKed segment would have acknowledged it cumulatively.
+    /// Returns true if the oldest segment is SACKed. If so at a time-out, the peer has reneged (RFC 2018 §8): a
+    /// receiver that had kept the SACKed segment would have acknowledged it cumulatively.
     pub(crate) fn head_sacked(&self) -> bool {
         self.records.front().is_some_and(|r| r.has_mark(SACKED))
     }

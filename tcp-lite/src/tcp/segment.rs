@@ -390,7 +390,7 @@ impl Options {
     }
 
     /// Writes the options. NOPs in front of an option pad it to a multiple of four bytes. SACK-permitted replaces the
-    /// padding of the timestamps, so that a SYN-ACK is no longer than a SYN with the same options and layout.
+    /// padding of the timestamps, so that a SYN-ACK is no longer than a SYN with the same options.
     fn emit(&self, out: &mut [u8]) {
         let mut at = 0;
         let mut put = |bytes: &[u8]| {

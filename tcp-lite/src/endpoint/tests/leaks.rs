@@ -40,7 +40,7 @@ fn ends() -> impl Strategy<Value = EndCause> {
 struct Case {
     end: EndCause,
     seed: u64,
-    /// Microseconds from the first message to the end.
+    /// Time from the first message to the cause of the end, microseconds.
     end_delay_us: u64,
     markers: bool,
     retransmit: bool,

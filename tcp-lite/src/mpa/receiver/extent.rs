@@ -14,7 +14,8 @@ pub(super) struct Checks {
     pub(super) framing: Framing,
     /// True if CRCs are verified.
     pub(super) crc: bool,
-    /// True with revision 0: FPDUPTR may be the distance from a marker directly before the length field instead.
+    /// True with revision 0: FPDUPTR may count from a marker directly before the length field instead of from the
+    /// field itself.
     pub(super) draft_pointers: bool,
     /// Largest FPDU, in bytes with markers.
     pub(super) max_fpdu: u32,

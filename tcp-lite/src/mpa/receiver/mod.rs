@@ -8,15 +8,15 @@
 //!                                                  marker: unlocatable
 //! ```
 //!
-//! TCP offers a byte, with each retransmission, until the receiver takes it. An FPDU is handed up to DDP as soon as it
-//! is complete, located and verified. Until then its bytes are held or refused. FPDUs handed up out of order cost one
-//! list entry per contiguous range (island).
+//! TCP offers a byte again with each retransmission until the receiver takes it. An FPDU is handed up to DDP as soon
+//! as it is complete, located and verified. Until then its bytes are held or refused. FPDUs handed up out of order
+//! cost one list entry per contiguous range (island).
 //!
 //! Invariants:
 //! - An FPDU begins at `next`. Everything before it was handed up.
 //! - `pieces` are sorted, do not overlap, and are at or beyond `next`.
-//! - A run of held pieces whose start is known begins with an incomplete FPDU. The start is known if the run follows
-//!   `next` or an island, or is located by a marker.
+//! - A run of held pieces whose start is known begins with an incomplete FPDU. The start is known if it is `next` or
+//!   the end of an island, or if a marker locates it.
 //! - Since `first_error` was recorded, no FPDU at or beyond its offset was handed up.
 
 mod extent;
@@ -50,8 +50,8 @@ pub struct Receiver {
     /// Maximum number of retransmissions of an FPDU because of a wrong CRC.
     max_tries: u8,
     hold_limit: u32,
-    /// Free bytes of the worker's hold budget after the last span. Saturates at `u32::MAX`, half of which exceeds any
-    /// window.
+    /// Free bytes of the worker's hold budget after the last span. Saturates at `u32::MAX`: a stream may hold half of
+    /// the free bytes, and half of `u32::MAX` exceeds any window.
     budget_room: u32,
     /// Stream offset up to which every FPDU has been handed up.
     next: u64,
@@ -314,8 +314,8 @@ impl Receiver {
     }
 
     /// Handles an FPDU that the sink refused. Returns the end of the bytes to take. Bytes of the FPDU are taken only if
-    /// the span is in order and contains only a part of the FPDU. Otherwise each retransmission of this part would
-    /// cause a verification of the whole FPDU.
+    /// the span is in order and contains only a part of the FPDU. If such a part were refused, each retransmission of
+    /// it would cause a verification of the whole FPDU.
     fn on_sink_refusal(&mut self, fpdu: Range<u64>, span: &Span<'_>) -> u64 {
         let (offset, end) = (span.offset, span.end());
         let whole = fpdu.start >= offset && fpdu.end <= end;

@@ -24,8 +24,8 @@ struct Piece {
 enum PieceKind {
     /// An island: all FPDUs up to `end` were passed to DDP.
     Placed { end: u64 },
-    /// Bytes of FPDUs that were not passed to DDP. `located` is true if an FPDU is known to begin here, or in the
-    /// located pieces directly before.
+    /// Bytes of FPDUs that were not passed to DDP. `located` is true if an FPDU is known to begin at the start of this
+    /// piece, or in the located pieces directly before it.
     Held { bytes: Vec<u8>, located: bool },
 }
 

@@ -550,7 +550,8 @@ fn idle_receiver_memory_is_bounded() {
     assert_eq!(bench.receiver.pieces.capacity(), 0, "nothing is kept for later");
 }
 
-/// A stream holds at most as much as it leaves free. Three streams, filled one after another, leave an eighth.
+/// A stream holds at most as many bytes as it leaves free in the worker's budget. Three streams, filled one after
+/// another, leave an eighth of the budget.
 #[test]
 fn stream_holds_at_most_half_of_free_budget() {
     let stream = stream(false, &[1000; 200]);

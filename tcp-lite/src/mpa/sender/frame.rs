@@ -32,8 +32,8 @@ pub(super) fn frame(
     write_with_markers(framing, crc, fpdu, outgoing, source, out);
 }
 
-/// Returns the markers of an FPDU that a one-pass copy can insert, all of them in the payload; otherwise `None`. This
-/// holds for nearly all FPDUs that fill a segment.
+/// Returns the markers of an FPDU if they are all in the payload, where a one-pass copy can insert them; otherwise
+/// `None`. Nearly all FPDUs that fill a segment qualify.
 #[inline]
 fn markers_in_payload(framing: Framing, fpdu: u64, outgoing: &Outgoing) -> Option<Inserts> {
     const _: () =

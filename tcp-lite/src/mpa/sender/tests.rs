@@ -343,7 +343,8 @@ fn sender_waits_for_window_that_fits_next_fpdu() {
     assert_eq!(bench.sender.stats().cut, 3);
 }
 
-/// RFC 5044 §4.5: MULPDU is at least 128, so FPDUs extend over several segments.
+/// RFC 5044 §4.5: MULPDU is at least 128. With an EMSS below that, an FPDU extends over several
+/// segments.
 #[test]
 fn tiny_emss_cuts_fpdus() {
     let mut bench = Bench::new(true, 64, Source::with_lens(&[1000]));
@@ -444,7 +445,7 @@ fn smaller_emss_cuts_unacknowledged_fpdus_from_copy() {
     assert_eq!(bench.sender.mulpdu(), 1448 - 18);
 }
 
-/// The sender keeps copies of FPDUs from an unstable source and retransmits these.
+/// The sender keeps copies of FPDUs from an unstable source and retransmits the copies.
 #[test]
 fn unstable_source_is_resent_from_copy() {
     let mut bench = Bench::new(true, 1448, Source::with_lens(&[3000, 100]).into_unstable());

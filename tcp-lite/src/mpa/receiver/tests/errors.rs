@@ -160,7 +160,7 @@ fn wrong_crc_beyond_a_gap_exhausts_verify_budget() {
 }
 
 /// RFC 5044 §4.2, §4.3: a marker is invalid if it points to an FPDU that ends before the marker, to a position before
-/// the stream, or further back than the longest FPDU. Beyond a gap they are ignored. In order they are error 3.
+/// the stream, or further back than the longest FPDU. Such a marker is ignored beyond a gap, and is error 3 in order.
 #[test]
 fn marker_outside_its_fpdu_does_not_locate_it() {
     // From its fifth byte on, the second FPDU looks like another whole FPDU with a valid CRC.
@@ -177,7 +177,7 @@ fn marker_outside_its_fpdu_does_not_locate_it() {
     let marker = b[1].next_multiple_of(512);
     assert!(marker > b[1] + 4 + inner.len() && marker < b[2]);
     let forged = [
-        (marker - (b[1] + 4)) as u16, // at the FPDU inside the other's payload
+        (marker - (b[1] + 4)) as u16, // at the FPDU inside FPDU 1
         (marker + 4) as u16,          // before the start of Full Operation
         0xfffc,
         b[1] as u16, // at the start of another FPDU

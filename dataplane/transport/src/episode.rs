@@ -53,7 +53,7 @@ pub struct Episode {
     pub frto_new_left: u8,
     /// True if the episode began with a time-out.
     pub by_timeout: bool,
-    /// SND.NXT when the episode ended. Once it is acknowledged, no further D-SACK for the episode can arrive.
+    /// SND.NXT when the episode ended. Once this number is acknowledged, no further D-SACK for the episode can arrive.
     pub end_point: Option<ExtSeq>,
     /// True once the episode was undone. It is not undone again.
     undone: bool,

@@ -22,7 +22,8 @@ pub enum Growth {
     Allowed,
     /// The congestion window did not limit sending.
     AppLimited,
-    /// The acknowledgement covers no new data, or a reduction of the window is in progress or ends with it.
+    /// The acknowledgement covers no new data, or a reduction of the window is in progress, or ends with this
+    /// acknowledgement.
     None,
 }
 
@@ -54,7 +55,8 @@ pub struct PathSample {
     pub rtt: Option<Nanos>,
     /// The shortest round-trip time of the last 1 to 2 minutes.
     pub min_rtt: Option<Nanos>,
-    /// Bytes in flight now. [`rate`](Self::rate) has the bytes in flight when its newest segment was sent.
+    /// Bytes in flight now. For the bytes in flight when the newest delivered segment was sent, see
+    /// [`rate`](Self::rate).
     pub in_flight: u64,
     /// Delivery rate from the transmit run of the newest delivered segment until this acknowledgement.
     pub rate: Option<RateSample>,

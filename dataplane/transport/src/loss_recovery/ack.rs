@@ -416,7 +416,8 @@ impl LossRecovery {
 /// Evaluates an acknowledgement after a time-out by F-RTO (RFC 5682).
 fn judge_timeout(episode: &Episode, phase: Phase, board: &impl Scoreboard, ack: &Ack) -> Verdict {
     let Phase::Loss { point } = phase else { return Verdict::Wait };
-    // Without SACK, the peer may have received the data before the retransmission that is acknowledged with it.
+    // Without SACK, an acknowledgement that covers a retransmission may also cover later segments that arrived before
+    // the time-out. It is then not evidence that the time-out was spurious.
     let sure = ack.sack || !ack.delivery.ambiguous;
     let seen = AckEvidence {
         advanced: ack.advanced,

@@ -107,8 +107,8 @@ pub enum AdvertError {
     Name,
 }
 
-/// Returns true for a name that configuration, API and advertisement accept: 1 to [`MAX_NAME`] of
-/// `[A-Za-z0-9._-]`, not beginning with a dot or a dash.
+/// Returns true for a name that configuration, API and advertisement accept: 1 to [`MAX_NAME`]
+/// characters of `[A-Za-z0-9._-]`, not beginning with a dot or a dash.
 pub fn is_name(name: &str) -> bool {
     (1..=MAX_NAME).contains(&name.len())
         && !name.starts_with(['.', '-'])

@@ -92,8 +92,8 @@ pub trait UlpChecks: Debug {
     /// The ULP does not expect this segment now.
     fn advance(&mut self, header: &TaggedRepr, len: u32) -> Result<(), Reject<Self::Code>>;
 
-    /// Raises the bound on separate received ranges of the tagged message by `STEP_RANGES`. The caller has reserved
-    /// `STEP_BYTES` bytes of the worker's pool for them (see `receive::ranges`).
+    /// Raises the bound on separate received ranges of the tagged message in progress by `STEP_RANGES`. The caller has
+    /// reserved `STEP_BYTES` bytes of the worker's pool for them (see `receive::ranges`).
     fn grow_ranges(&mut self);
 
     /// Notifies the ULP that an untagged message is delivered. `header`: header of its last segment; `control`: first

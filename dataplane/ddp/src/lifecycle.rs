@@ -326,7 +326,7 @@ impl<L: LowerReason> Lifecycle<L> {
         self.transient_mut().reason.get_or_insert(reason);
     }
 
-    /// Replaces the reason of the end and resets the LLP's progress.
+    /// Replaces the reason of the end, and sets the stored progress of the LLP to zero.
     pub fn replace_reason(&mut self, reason: CloseReason<L>) {
         let edge = self.transient_mut();
         (edge.reason, edge.progress) = (Some(reason), 0);

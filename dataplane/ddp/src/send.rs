@@ -139,8 +139,8 @@ enum PayloadSource<M> {
 /// between.
 #[derive(Debug)]
 struct RegionRun<M> {
-    /// Number after the run's last message. The last message is always queued, because comparisons with numbers of
-    /// removed messages fail after a wrap.
+    /// Number after the run's last message. The last message is still in the queue, because comparisons with numbers
+    /// of removed messages fail after a wrap.
     end: u32,
     memory: M,
     stable: bool,

@@ -32,7 +32,7 @@ mod inbound;
 mod receives;
 
 /// A begun message is completed before a Terminate if at most this many of its bytes are unsent. Otherwise the message
-/// is cut: the Terminate begins before the message's last segment was sent, which peers do not expect.
+/// is cut: the Terminate begins before the message's last segment was sent, although peers do not expect this.
 const MAX_FINISH_BYTES: u32 = 256 * 1024;
 
 /// One RDMAP stream (RFC 5040 §6). See the [module](crate::rdmap).

@@ -13,7 +13,7 @@ use crate::rdmap::{Event, Receive, ReceiveSource};
 
 impl<M: RegionMemory> Stream<M> {
     /// Posts a receive. The n-th Send or Immediate Data of the peer consumes the n-th receive. A Send is placed into
-    /// the receive's spans at arrival and must not be longer. Immediate Data is not placed: an empty list suffices.
+    /// the receive's spans at arrival, and must fit into them. Immediate Data is not placed: an empty list suffices.
     ///
     /// # Errors
     /// [`PostError::OtherReceiveMode`] on a stream without [`ReceiveMode::Posted`]; [`PostError::OutOfBounds`] if a

@@ -467,7 +467,7 @@ impl DialogueProtocol for Association {
             }
             other => Err(format!("`{other:?}` is no verb")),
         };
-        // A call such as a close may only set a timer that is due now.
+        // The only effect of a call, such as a close, may be a timer that is due now.
         if self.timeout().is_some_and(|at| at <= now) {
             self.handle_timeout(now);
         }

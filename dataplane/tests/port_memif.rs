@@ -2,7 +2,7 @@
 //! burst, the other detects it and serves the next peer. Both roles, server and client, are tested.
 //!
 //! `DDPD_MEMIF_KILLS`: number of clients killed during bursts (default 8). A quarter as many servers are killed,
-//! because a client may wait 5 s after each.
+//! because a client may wait 5 s after each kill of a server.
 
 mod port_common;
 

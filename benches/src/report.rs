@@ -282,7 +282,8 @@ fn bulk_plot(rows: &RowSet<'_>, mtu: u16) -> Option<Plot> {
         rows.bar("UCX put, its own choice", "ucx-put-bw-auto", 2),
         rows.bar("kernel sockets over lo", "sockets-crc-copy", 2),
     ];
-    // The last four bars are only in the plot of MTU 9000: the MTU of 65 280, and the peers, which have no MTU.
+    // The last four bars are only in the plot of MTU 9000: the bar of MTU 65 280, and the peers' bars, which have no
+    // MTU.
     let many = if mtu == 9000 { bars_of.len() } else { bars_of.len() - 4 };
     let bars_of: Vec<Bar> = bars_of.into_iter().take(many).flatten().collect();
     let title = format!("Goodput of 1 MiB writes, one core to one core, ring, MTU {mtu}");

@@ -27,10 +27,11 @@ use super::{Latencies, TIMEOUT};
 use crate::end_config;
 use crate::row::{Row, median};
 
-/// Port of the listener that discards Sends and accepts Writes, and of the listener that echoes Sends.
+/// Ports of two listeners: `SINK` discards Sends and accepts Writes, `ECHO` echoes Sends.
 const SINK: u16 = 4791;
 const ECHO: u16 = 4792;
-/// Port of the listener that discards short Sends, which has more receive buffers.
+/// Port of a listener that discards short Sends, with more receive buffers than the listener at
+/// `SINK`.
 const SHORT_SINK: u16 = 4793;
 /// Length of an A or B slice.
 const SLICE: Duration = Duration::from_millis(10);
@@ -347,7 +348,7 @@ mod tests {
         let mut slices = Vec::new();
         let alternated = alternate(2, ratio, |side| {
             slices.push(side);
-            // The warm-up is a hundredth of the others.
+            // The warm-up's values are a hundredth of the others.
             let value = if side == 0 { 6.0 } else { 2.0 };
             Ok(if slices.len() <= 2 { value / 100.0 } else { value })
         })

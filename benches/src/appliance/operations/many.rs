@@ -109,7 +109,8 @@ impl Writers {
         let at = offset(self.sent, self.len);
         let payload = post::gather(&[self.near.memory.sge(at..at + self.len)?])?;
         let work = post::write(self.far.memory.remote(at), payload);
-        // `wr_id` is the index of the QP in `pairs`. The completion has another number of the QP.
+        // `wr_id` is the index of the QP in `pairs`. The completion itself identifies the QP by
+        // another number.
         let work = SendWork { wr_id: pair as u64, ..work };
         self.sent += 1;
         Ok(self.near.pairs[pair].post_send(&work)?)

@@ -100,7 +100,7 @@ fn feed_without_keys(suite: &EspSetup, packet: &[u8]) {
     while guard.take_notice().is_some() {}
 }
 
-/// Seals `content` with the keys of the peer. It is the whole encrypted part of the ESP packet, so that padding, pad
+/// Seals `content` with the keys of the peer. `content` is the whole encrypted part of the ESP packet, so padding, pad
 /// length and next header are arbitrary. Checks that an opened packet is not longer than the ESP packet, and that a
 /// replay is dropped.
 fn feed_sealed_by_peer(suite: &EspSetup, content: &[u8]) {

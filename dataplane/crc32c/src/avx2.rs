@@ -52,7 +52,7 @@ impl Pass for Avx2 {
         // Loads lane `at` (at least 1) and, with `COPY`, copies it: the lane is inside the message. Lane 1 shares
         // `lead` bytes with the first load. These bytes are copied twice, but summed once, as a part of lane 1.
         let one = |at: usize| {
-            // SAFETY: the lane is inside the message.
+            // SAFETY: `1 <= at < lanes`, so the 16 bytes of the lane are in the caller's `len` bytes at `src`.
             let lane = unsafe { _mm_loadu_si128(from.add(at * LANE).cast()) };
             if COPY {
                 // SAFETY: as above, for writing.
@@ -61,7 +61,7 @@ impl Pass for Avx2 {
             lane
         };
         let two = |at: usize| {
-            // SAFETY: both lanes are inside the message.
+            // SAFETY: `at >= 1` and `at + 1 < lanes`, so both lanes are in the caller's `len` bytes at `src`.
             let vector = unsafe { _mm256_loadu_si256(from.add(at * LANE).cast()) };
             if COPY {
                 // SAFETY: as above, for writing.

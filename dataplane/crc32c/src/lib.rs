@@ -191,7 +191,7 @@ impl Engine {
     /// Copies as [`copy_from`](Self::copy_from) does, with words inserted between the bytes of the source.
     ///
     /// # Safety
-    /// The bytes of the source may be read at `from`, and do not overlap `to`.
+    /// `inserts.source_len(to.len())` bytes may be read at `from`, and do not overlap `to`.
     #[inline]
     unsafe fn copy_inserting<const SUM: bool>(
         self,

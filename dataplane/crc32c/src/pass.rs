@@ -14,8 +14,8 @@ pub(crate) trait Pass {
     /// Minimum number of bytes of a pass.
     const MIN_LEN: usize;
 
-    /// Returns the CRC of `len` bytes, and with `SUM` the folded sum of their little-endian words. With `COPY` it
-    /// copies the bytes.
+    /// Returns the CRC of `len` bytes, and with `SUM` the folded sum of their little-endian words. With `COPY`, also
+    /// copies the bytes from `src` to `dst`.
     ///
     /// # Safety
     /// The CPU supports the features that the engine is compiled for; `len` is at least [`MIN_LEN`](Self::MIN_LEN),
@@ -29,7 +29,7 @@ pub(crate) trait Pass {
     ) -> (u32, u16);
 }
 
-/// Returns the CRC32c, and with `SUM` the sum, including `len` more bytes. With `COPY` it copies them.
+/// Returns the CRC32c, and with `SUM` the sum, including `len` more bytes. With `COPY`, also copies these bytes.
 ///
 /// # Safety
 /// The CPU supports the features that the engine is compiled for; `len` is at least [`Pass::MIN_LEN`]; `from` may be

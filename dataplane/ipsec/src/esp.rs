@@ -33,7 +33,7 @@ pub enum Refusal {
     SequenceExhausted,
     /// The sequence numbers reserved so far are used up. More are requested from the control thread.
     Unreserved,
-    /// Not an ESP packet of this SA: protocol, SPI or UDP port differs.
+    /// Not an ESP packet of this SA: the protocol (ESP, or UDP if the SA is encapsulated) or the SPI differs.
     NotOfSa,
     /// Below the anti-replay window.
     TooOld,

@@ -107,8 +107,8 @@ fn read_v6(packet: &[u8]) -> Result<Header, IpError> {
     }
 }
 
-/// Replaces a packet's length and protocol; `header` holds the old values. The IPv4 checksum must be correct before.
-/// The incremental update of the checksum (RFC 1624 §3) avoids reading bytes that were just written.
+/// Replaces a packet's length and protocol; `header` holds the old values. The IPv4 checksum must be correct before
+/// the call. Its incremental update (RFC 1624 §3) avoids reading bytes that were just written.
 #[inline]
 pub fn rewrite(packet: &mut [u8], header: &Header, protocol: u8, total: usize) {
     packet[header.protocol_at] = protocol;

@@ -260,7 +260,8 @@ impl Sa {
         self.hard.is_expired(&self.used, now)
     }
 
-    /// Counts a packet of `bytes` bytes. `needs_successor` requests a successor before the soft lifetime expires.
+    /// Counts a packet of `bytes` bytes. If `needs_successor` is true, a successor is requested even before the soft
+    /// lifetime expires.
     pub(crate) fn count(&mut self, bytes: usize, now: Instant, needs_successor: bool) -> Remaining {
         self.used.bytes += bytes as u64;
         self.used.packets += 1;

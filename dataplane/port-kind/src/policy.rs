@@ -13,7 +13,7 @@ pub enum Hugepages {
     /// Hugepages if enough are free, else ordinary memory; the choice is reported at start-up.
     #[default]
     Auto,
-    /// Hugepages; without enough of them the start fails.
+    /// Hugepages. The start fails if none is free; opening a port fails if too few are free.
     Require,
     /// Ordinary memory (`--no-huge`).
     Never,
@@ -158,9 +158,9 @@ impl fmt::Display for LocalPorts {
 /// the transport sets it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IpFields {
-    /// Differentiated services codepoint, 0 to 63 (RFC 2474 §3). `None` is the interface's value, 0 if that has
-    /// none.
+    /// Differentiated services codepoint, 0 to 63 (RFC 2474 §3). `None` is the interface's value, 0 if the interface
+    /// has none.
     pub dscp: Option<u8>,
-    /// Time to live or hop limit, 1 to 255. `None` is the interface's value, 64 if that has none.
+    /// Time to live or hop limit, 1 to 255. `None` is the interface's value, 64 if the interface has none.
     pub ttl: Option<u8>,
 }

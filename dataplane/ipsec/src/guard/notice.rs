@@ -27,8 +27,8 @@ pub enum Notice {
     SoftExpired(SaId),
     /// An SA has ended: its hard lifetime has expired, or its sequence numbers are exhausted.
     HardExpired(SaId),
-    /// Fewer than half of a reservation's sequence numbers are left for an SA. Repeated, at most once per second, while
-    /// packets find fewer than half or none left.
+    /// Fewer than half of a reservation's sequence numbers are left for an SA. Repeated at most once per second, as
+    /// long as packets are to be sealed and the reservation is not renewed.
     SequencesLow(SaId),
     /// A packet was dropped for a reason that RFC 4301 and RFC 4303 call auditable.
     Audit {

@@ -2,7 +2,7 @@
 
 use std::hash::Hasher;
 
-/// Hashes SPIs of inbound SAs. The receiver chooses them, so peers cannot make them collide.
+/// Hashes SPIs of inbound SAs. The receiver chooses the SPIs, so peers cannot provoke collisions.
 #[derive(Default)]
 pub(super) struct SpiHasher(u64);
 

@@ -31,7 +31,7 @@ pub fn pointer<T>(body: impl FnOnce() -> Result<*mut T>) -> *mut T {
     caught(body).unwrap_or_else(fail_null)
 }
 
-/// Runs the body of a function that returns a value without errors; `default` after a panic.
+/// Runs the body of a function that returns a value and no errors. After a panic, returns `default`.
 pub fn value<T>(default: T, body: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(default)
 }
@@ -149,7 +149,8 @@ impl<T> Shared<T> {
     where
         F: Copy,
     {
-        // SAFETY: `field` returns a pointer to a field of the structure, which `self` keeps alive.
+        // SAFETY: `field`, a function of `fields!`, returns a pointer to a field of the structure, which `self` keeps
+        // alive.
         unsafe { field(self.0.get()).read_volatile() }
     }
 
@@ -165,7 +166,8 @@ impl<T> Shared<T> {
 }
 
 /// Defines functions that return the address of a field, for [`Shared::read`](boundary::Shared::read) and
-/// [`Shared::write`](boundary::Shared::write). The type is that of the field, or one that it begins with.
+/// [`Shared::write`](boundary::Shared::write). The last argument is the type of the field, or a type with which the
+/// field begins.
 #[macro_export]
 macro_rules! fields {
     ($($(#[$doc:meta])* $name:ident: $structure:ty, $($field:ident).+, $type:ty;)*) => {

@@ -18,7 +18,7 @@
 //! the inline functions of the header do.
 //!
 //! The library does not support what iWARP lacks: UD, XRC, multicast, address handles, RC without a connection manager.
-//! These functions return the errno of their manual pages.
+//! Functions for these fail with the errno of their manual pages.
 #![deny(unsafe_code)]
 
 pub mod api;

@@ -11,7 +11,7 @@ use verbs_client::lock::lock;
 #[derive(Debug)]
 pub struct Registry<T>(Mutex<Option<HashMap<usize, Arc<T>>>>);
 
-/// Number of objects that use an object, which cannot be destroyed meanwhile.
+/// Number of objects that use an object. While it is not 0, the object cannot be destroyed.
 #[derive(Debug, Default)]
 pub struct Users(AtomicU32);
 
@@ -102,7 +102,7 @@ impl<T> Default for Registry<T> {
     }
 }
 
-/// Use of an object by another one.
+/// Use of an object by another object, counted in its [`Users`].
 #[derive(Debug)]
 pub struct Use<T: Object>(Arc<T>);
 

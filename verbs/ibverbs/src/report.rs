@@ -1,4 +1,4 @@
-//! Messages to the user on stderr: why the library refuses something that the program cannot report itself.
+//! Messages to the user on stderr: reasons of refusals, of which the program receives only an error number.
 
 use std::collections::HashSet;
 use std::fmt;

@@ -25,7 +25,7 @@ pub unsafe extern "C" fn ibv_reg_mr(
     unsafe { ibv_reg_mr_iova2(domain, address, length, address.addr() as u64, access as c_uint) }
 }
 
-/// Registers memory. `iova` must be the address.
+/// Registers memory. `iova` must be equal to `address`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_reg_mr_iova(
     domain: *mut ibv_pd,
@@ -38,7 +38,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova(
     unsafe { ibv_reg_mr_iova2(domain, address, length, iova, access as c_uint) }
 }
 
-/// Registers memory. `iova` must be the address.
+/// Registers memory. `iova` must be equal to `address`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_reg_mr_iova2(
     domain: *mut ibv_pd,
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     })
 }
 
-/// Refused: there is no memory of other devices.
+/// Refused: DMA-BUF memory of other devices is not supported.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_reg_dmabuf_mr(
     _domain: *mut ibv_pd,
@@ -70,8 +70,8 @@ pub extern "C" fn ibv_reg_dmabuf_mr(
     boundary::pointer(|| Err(EOPNOTSUPP))
 }
 
-/// Changes a region: the result is 0, or `IBV_REREG_MR_ERR_INPUT` or `IBV_REREG_MR_ERR_CMD`, and the region is
-/// unchanged.
+/// Changes a region and returns 0. On an error, leaves the region unchanged and returns `IBV_REREG_MR_ERR_INPUT` or
+/// `IBV_REREG_MR_ERR_CMD`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_rereg_mr(
     region: *mut ibv_mr,
@@ -138,7 +138,7 @@ pub(crate) unsafe extern "C" fn dealloc_mw(window: *mut ibv_mw) -> c_int {
     boundary::code(|| MemoryWindow::destroy(window))
 }
 
-/// Posts a bind of a window of type 1. Its new rkey is stored in the window.
+/// Posts a bind of a window of type 1. Stores the new rkey in the window.
 pub(crate) unsafe extern "C" fn bind_mw(
     pair: *mut ibv_qp,
     window: *mut ibv_mw,
@@ -170,12 +170,12 @@ pub(crate) unsafe extern "C" fn bind_mw(
     })
 }
 
-/// Returns an rkey with the next key of its window.
+/// Returns the rkey of the same window with the next key, which is in the lower 8 bits.
 fn next_key(rkey: u32) -> u32 {
     rkey & !0xff | u32::from((rkey as u8).wrapping_add(1))
 }
 
-/// Returns the native binding of a window. A length of 0 unbinds it.
+/// Returns the native binding of a window. A length of 0 unbinds the window.
 pub(crate) fn binding(window: u32, info: &ibv_mw_bind_info) -> Result<WindowBind> {
     let has = |flag: c_uint| info.mw_access_flags & flag != 0;
     let access = WindowAccess {

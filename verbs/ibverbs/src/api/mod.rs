@@ -1,8 +1,8 @@
 //! The exported C functions, by topic.
 //!
 //! Contract of C callers, for all functions: a pointer is NULL, or valid as the manual page of the function requires.
-//! Pointers to objects of this library may also be freed or wrong: the functions look them up. Posts and polls do not,
-//! as no verbs library does.
+//! Pointers to objects of this library may also be freed or wrong: the functions look them up. Posts and polls do no
+//! look-up, like those of other verbs libraries.
 #![allow(unsafe_code)]
 #![allow(clippy::missing_safety_doc, reason = "the contract of C callers is the manual page")]
 

@@ -1,7 +1,7 @@
 //! The data path: posts and polls. No memory is allocated, and a system call is made only to wake a sleeping worker.
 //!
-//! An RDMA Write with Immediate is posted as an RDMA Write, then Immediate Data (RFC 7306 §6). The library's peers find
-//! in the 8 bytes of Immediate Data the 4 bytes of the program, then the length of the Write in network byte order.
+//! An RDMA Write with Immediate is posted as an RDMA Write, then Immediate Data (RFC 7306 §6). Its 8 bytes are the 4
+//! bytes of the program, then the length of the Write in network byte order. A receiver with this library reports both.
 
 use std::ffi::{c_int, c_uint};
 
@@ -83,7 +83,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     unsafe { finish(posted, at, bad) }
 }
 
-/// Takes at most `most` completions. The result is their number, or negative after an error.
+/// Takes at most `most` completions and returns their number, or a negative number after an error.
 pub(crate) unsafe extern "C" fn poll_cq(queue: *mut ibv_cq, most: c_int, to: *mut ibv_wc) -> c_int {
     // SAFETY: a CQ of this library by the contract of C callers. Its structure is the first field.
     let queue = unsafe { &*queue.cast::<CompletionQueue>() };
@@ -111,7 +111,7 @@ fn is_ready(pair: &QueuePair) -> Result<()> {
     if pair.state() == IBV_QPS_RESET { Err(EINVAL) } else { Ok(()) }
 }
 
-/// Returns the result for the program, and stores the refused request.
+/// Returns 0 or the error. After an error, stores the refused request `at` in `bad`.
 ///
 /// # Safety
 /// `bad` is NULL or valid.
@@ -201,10 +201,10 @@ unsafe fn write_request(
     Ok(())
 }
 
-/// Writes receives. `at` is the first request that was not written.
+/// Writes receives in order. Afterwards `at` is the first request that was not written.
 ///
 /// # Safety
-/// `at` is a list of valid requests.
+/// `at` is NULL or the first of a list of valid requests.
 #[inline]
 unsafe fn write_receives(writer: &mut ReceiveWriter<'_>, at: &mut *mut ibv_recv_wr) -> Result<()> {
     // SAFETY: NULL or a request, as this function's `# Safety` section requires.

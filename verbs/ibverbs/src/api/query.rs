@@ -8,7 +8,7 @@ use crate::errno::{EINVAL, Result};
 use crate::objects::context::Context;
 use crate::objects::device::MAX_SGES;
 
-/// Largest length of a message.
+/// Largest length of a message, bytes.
 const MAX_MESSAGE: u32 = 1 << 31;
 /// Only partition key of a port: the default one.
 const PKEY: u16 = 0xffff;
@@ -63,7 +63,7 @@ pub unsafe extern "C" fn ibv_query_port(
     port: u8,
     attr: *mut ibv_port_attr,
 ) -> c_int {
-    // The structure of old programs ends before these fields.
+    // The structure of old programs ends before `port_cap_flags2`.
     let size = std::mem::offset_of!(ibv_port_attr, port_cap_flags2);
     // SAFETY: the caller's structure has at least `size` bytes.
     unsafe { query_port_ex(context, port, attr, size) }
@@ -89,7 +89,7 @@ pub(crate) unsafe extern "C" fn query_port_ex(
             max_msg_sz: MAX_MESSAGE,
             pkey_tbl_len: 1,
             max_vl_num: 1,
-            // The rate of the link is not known. 1 lane at 2.5 Gbit/s is what drivers report then.
+            // The rate of the link is unknown: reports 1 lane at 2.5 Gbit/s, as drivers do.
             active_width: 1,
             active_speed: 1,
             // Link up.
@@ -102,7 +102,7 @@ pub(crate) unsafe extern "C" fn query_port_ex(
     })
 }
 
-/// Returns a GID of a port: -1 on an error.
+/// Stores a GID of a port. Returns -1 on an error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_gid(
     context: *mut ibv_context,
@@ -144,7 +144,8 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
     })
 }
 
-/// Returns the GID table in `entries` of `size` bytes each. The result is the number of entries, or a negative error.
+/// Stores the GID table in `entries`, which have `size` bytes each. Returns the number of entries, or a negative error
+/// number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _ibv_query_gid_table(
     context: *mut ibv_context,
@@ -169,7 +170,7 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     boundary::value(-(libc::EIO as isize), || table().unwrap_or_else(|value| -(value as isize)))
 }
 
-/// Returns the type of a GID: that of InfiniBand, as for all iWARP devices.
+/// Stores the type of a GID: that of InfiniBand, as for all iWARP devices.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_gid_type(
     context: *mut ibv_context,
@@ -187,7 +188,7 @@ pub unsafe extern "C" fn ibv_query_gid_type(
     })
 }
 
-/// Returns a partition key of a port: -1 on an error.
+/// Stores a partition key of a port. Returns -1 on an error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_pkey(
     context: *mut ibv_context,
@@ -207,7 +208,7 @@ pub unsafe extern "C" fn ibv_query_pkey(
     })
 }
 
-/// Returns the index of a partition key: -1 on an error.
+/// Returns the index of a partition key, or -1 on an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_get_pkey_index(context: *mut ibv_context, port: u8, key: u16) -> c_int {
     boundary::minus_one(|| {
@@ -235,7 +236,7 @@ fn device_attributes(context: &Context) -> ibv_device_attr {
         sys_image_guid: guid,
         max_mr_size: limits.memory_bytes,
         page_size_cap: rustix::param::page_size() as u64,
-        // No vendor: programs use features of a vendor that they know.
+        // No vendor: for a vendor that they support, programs use its special features.
         vendor_id: 0,
         vendor_part_id: 0,
         hw_ver: 0,

@@ -83,7 +83,7 @@ pub unsafe extern "C" fn ibv_modify_qp(
     })
 }
 
-/// Returns the attributes of a queue pair, whatever the mask.
+/// Stores all attributes of a queue pair. The mask is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_qp(
     pair: *mut ibv_qp,

@@ -23,7 +23,7 @@ pub unsafe extern "C" fn ibv_create_srq(
     })
 }
 
-/// Creates a shared receive queue with extended attributes: only basic ones exist.
+/// Creates a shared receive queue with extended attributes. Only the basic type is supported.
 pub(crate) unsafe extern "C" fn create_srq_ex(
     _context: *mut ibv_context,
     attr: *mut ibv_srq_init_attr_ex,

@@ -43,18 +43,18 @@ unsupported! {
     ibv_query_ece(*mut ibv_qp, *mut ibv_ece) -> code;
 }
 
-/// Does nothing: no structure of the kernel exists.
+/// Does nothing: there is no kernel driver whose structure could be converted.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_copy_ah_attr_from_kern(_to: *mut c_void, _from: *mut c_void) {}
 
-/// Does nothing: no structure of the kernel exists.
+/// Does nothing: there is no kernel driver whose structure could be converted.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_copy_qp_attr_from_kern(_to: *mut c_void, _from: *mut c_void) {}
 
-/// Does nothing: no structure of the kernel exists.
+/// Does nothing: there is no kernel driver whose structure could be converted.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_copy_path_rec_from_kern(_to: *mut c_void, _from: *mut c_void) {}
 
-/// Does nothing: no structure of the kernel exists.
+/// Does nothing: there is no kernel driver whose structure could be converted.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_copy_path_rec_to_kern(_to: *mut c_void, _from: *mut c_void) {}

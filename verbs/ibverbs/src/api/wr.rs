@@ -238,7 +238,7 @@ unsafe fn begin(pair: *mut ibv_qp_ex, make: impl FnOnce(bool) -> Result<Operatio
     }
 }
 
-/// Returns the requests of a QP.
+/// Returns the locked batch of a QP.
 ///
 /// # Safety
 /// As [`object`].

@@ -13,7 +13,7 @@ pub(crate) struct Batch {
     posts: SendBatch,
     /// Number of signalled requests in `posts`.
     signalled: u32,
-    /// The request whose payload may follow.
+    /// The last request, whose payload the program may still set.
     last: Option<Request>,
     error: Option<c_int>,
 }
@@ -26,7 +26,7 @@ struct Request {
 }
 
 impl Batch {
-    /// Removes all requests. The memory is kept for the next batch.
+    /// Removes all requests. The allocated memory is kept for the next batch.
     pub(crate) fn clear(&mut self) {
         self.posts.clear();
         self.signalled = 0;
@@ -46,14 +46,14 @@ impl Batch {
         self.last = Some(Request { work, immediate: None });
     }
 
-    /// Makes the last request, an RDMA Write, one with Immediate.
+    /// Turns the last request, an RDMA Write, into an RDMA Write with Immediate.
     pub(crate) fn set_immediate(&mut self, immediate: __be32, solicited: bool) {
         if let Some(last) = &mut self.last {
             last.immediate = Some((immediate, solicited));
         }
     }
 
-    /// Records an error: nothing is posted then.
+    /// Records an error, with which [`finish`](Self::finish) then fails.
     pub(crate) fn fail(&mut self, value: c_int) {
         self.finish_last();
         self.error = self.error.or(Some(value));
@@ -61,7 +61,7 @@ impl Batch {
 
     /// Sets the SGEs of the last request.
     pub(crate) fn set_list(&mut self, list: Result<SgeList>) {
-        // Without a last request, that request was refused, and its error remains.
+        // `last` is empty if the request was refused. The error of the refusal remains.
         let Some(last) = &mut self.last else { return };
         let set = list.and_then(|list| set_list(&mut last.work.operation, list));
         self.error = self.error.or(set.err());
@@ -82,7 +82,7 @@ impl Batch {
         self.error = self.error.or(set.err());
     }
 
-    /// Adds the last request, whose payload is complete.
+    /// Adds the last request to `posts`: its payload is complete.
     fn finish_last(&mut self) {
         let Some(Request { mut work, immediate }) = self.last.take() else { return };
         self.signalled += u32::from(work.signalled);
@@ -127,7 +127,8 @@ pub(crate) fn atomic_result(list: &SgeList) -> Result<AtomicResult> {
     }
 }
 
-/// Returns the Immediate Data of an RDMA Write with Immediate. `immediate` is in network byte order.
+/// Returns the Immediate Data of an RDMA Write with Immediate: `immediate`, which is in network byte order, then the
+/// length of the Write in bytes.
 pub(crate) fn immediate_data(immediate: __be32, length: u32) -> [u8; 8] {
     let mut data = [0; 8];
     data[..4].copy_from_slice(&immediate.to_ne_bytes());

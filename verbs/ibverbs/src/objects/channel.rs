@@ -1,7 +1,7 @@
 //! Completion channels.
 //!
-//! A notification of the appliance does not name its CQ. The channel therefore keeps its CQs and asks them which one a
-//! worker has notified.
+//! A notification of the appliance does not name its CQ. The channel therefore keeps a list of its CQs and checks for
+//! which of them a worker has sent a notification.
 
 use std::ffi::c_void;
 use std::os::fd::{AsFd, AsRawFd};
@@ -40,7 +40,7 @@ pub struct CompletionChannel {
 #[derive(Default)]
 struct Queues {
     all: Vec<Weak<dyn Notified>>,
-    /// Index in `all` of the CQ that is asked first.
+    /// Index in `all` of the CQ that is checked first.
     next: usize,
     /// Address of the CQ whose event was requested last.
     armed: usize,
@@ -100,7 +100,7 @@ impl CompletionChannel {
                 Ok(0) => return Err(EIO),
                 Err(error) => return Err(error.raw_os_error()),
             }
-            // Without a CQ, all CQs of the channel were destroyed after the event.
+            // `None`: all CQs of the channel were destroyed after the event.
             if let Some(queue) = self.notified() {
                 return Ok(queue);
             }

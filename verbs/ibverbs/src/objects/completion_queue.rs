@@ -72,7 +72,8 @@ impl CompletionQueue {
         if channel.is_some_and(|channel| !Arc::ptr_eq(channel.context(), context)) {
             return Err(EINVAL);
         }
-        // Programs size a CQ for signalled requests. The end of a QP flushes unsignalled ones, too.
+        // Programs size a CQ for signalled requests, but the end of a QP flushes also unsignalled ones, with
+        // completions.
         let room = entries.saturating_mul(2).max(64).min(limit);
         let native = channel.map(|channel| channel.native());
         let native = context.session().create_completion_queue(room, native).or_errno()?;
@@ -126,7 +127,8 @@ impl CompletionQueue {
         lock(&context.instance().objects).completion_queues.remove(&queue.native.number());
         // The dispatcher, or a thread that waits at the channel, may handle an event of the CQ.
         let queue = sole(queue);
-        // The lock keeps the dispatcher from finding another CQ with this number.
+        // The lock is held during the removal: otherwise the dispatcher could pass an event of this CQ to a new one
+        // with the same number.
         let _objects = lock(&context.instance().objects);
         drop(queue);
         Ok(())

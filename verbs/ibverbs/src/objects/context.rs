@@ -49,7 +49,7 @@ impl Context {
         let mut c = (functions.context)();
         c.sz = size_of::<verbs_context>();
         c.context.device = device.as_ptr();
-        // No descriptor: programs never use it, and the kernel's driver does not exist.
+        // No descriptor: there is no kernel driver, and programs do not use this field.
         c.context.cmd_fd = -1;
         c.context.async_fd = events.as_fd().as_raw_fd();
         c.context.num_comp_vectors = 1;
@@ -60,7 +60,7 @@ impl Context {
         Ok(Context { c, device, instance, events, functions, users }.register())
     }
 
-    /// Closes a context. Objects of the context keep the session.
+    /// Closes a context. The session stays open: the process keeps it.
     ///
     /// # Errors
     /// `EINVAL`: there is no such context. `EBUSY`: it has objects.
@@ -86,7 +86,7 @@ impl Context {
         self.device
     }
 
-    /// Returns the session.
+    /// Returns the session with its objects.
     pub fn instance(&self) -> &Arc<Instance> {
         &self.instance
     }
@@ -105,8 +105,8 @@ impl Context {
         &self.events
     }
 
-    /// Returns the context of a device that the connection manager uses. It is never closed. `open` opens it at the
-    /// first call, and after the end of a session.
+    /// Returns the context of a device that the connection manager uses. The context is never closed. `open` opens it
+    /// at the first call, and after the end of a session.
     pub(crate) fn shared(
         device: &'static Device,
         open: impl FnOnce(&'static Device) -> Result<Arc<Context>>,

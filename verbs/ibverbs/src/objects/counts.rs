@@ -1,13 +1,13 @@
-//! Signalled send requests of each QP that the program has not polled.
+//! Counts, for each QP, the signalled send requests whose completions the program has not polled.
 //!
 //! A worker takes a request from the send queue long before the program polls its completion. Programs expect that a
-//! send queue of n entries bounds the completions that they have not polled, and size their CQs for that. A post of a
-//! further request is therefore refused.
+//! send queue of n entries bounds the completions that they have not polled, and size their CQs for that. A post that
+//! exceeds this bound is therefore refused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Maximum number of QPs of a session, which bounds their numbers: a power of two.
+/// Maximum number of QPs of a session: all QP numbers are below it. A power of two.
 const PAIRS: usize = 16384;
 
 /// Counts of a QP. Both wrap.
@@ -35,13 +35,13 @@ impl Counts {
         count.polled.store(0, Ordering::Relaxed);
     }
 
-    /// Returns true if a QP has room for `requests` signalled requests among `most`.
+    /// Returns true if a QP may have `requests` more signalled requests, with at most `most` in all.
     #[inline]
     pub(crate) fn have_room(&self, pair: u32, requests: u32, most: u32) -> bool {
         let count = self.of(pair);
         let posted = count.posted.load(Ordering::Relaxed);
         let outstanding = posted.wrapping_sub(count.polled.load(Ordering::Relaxed));
-        // The number is negative after completions of unsignalled requests, which only errors cause.
+        // `outstanding` is negative after completions of unsignalled requests, which only errors cause.
         (outstanding.cast_signed()).saturating_add_unsigned(requests) <= most.cast_signed()
     }
 

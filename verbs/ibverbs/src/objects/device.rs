@@ -19,8 +19,8 @@ pub const MAX_SGES: u32 = 6;
 /// Largest number of bytes of inline data.
 pub const MAX_INLINE: u32 = 256;
 
-/// Zero bytes behind the C structure: drivers of the system (libmlx5, libefa) look for private fields of theirs there,
-/// and find that the device is not theirs.
+/// Zero bytes behind the C structure. Provider libraries of the system (libmlx5, libefa) look for their private fields
+/// there: zeros show them that the device is not theirs.
 const PRIVATE_BYTES: usize = 512;
 
 /// A device. Devices are never freed: programs may use a pointer after `ibv_free_device_list`.
@@ -126,7 +126,7 @@ impl Device {
         }
     }
 
-    /// Returns the device of an interface, which exists from its first use on.
+    /// Returns the device of an interface. Creates it at the first call.
     fn of(info: &verbs_client::Device) -> &'static Device {
         let mut devices = lock(&DEVICES);
         let known = devices.iter().find(|device| lock(&device.info).name == info.name);

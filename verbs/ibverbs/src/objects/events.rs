@@ -38,7 +38,7 @@ impl Events {
         Ok(Events { ready, queue: Mutex::default() })
     }
 
-    /// Queues an event.
+    /// Queues an event unless it is queued already.
     pub(crate) fn push(&self, kind: ibv_event_type, source: Source) {
         let mut queue = lock(&self.queue);
         if queue.iter().any(|(queued, at)| *queued == kind && is_same(at, &source)) {
@@ -73,7 +73,8 @@ impl Events {
         let before = queue.len();
         queue.retain(|(_, queued)| !is_same(queued, source));
         for _ in queue.len()..before {
-            // Fails if a thread in `take` has already counted the event: that thread waits again.
+            // Fails if a thread in `take` has already decremented the counter for the event: that thread then waits
+            // again.
             let mut bytes = [0; 8];
             let mut to = [IoSliceMut::new(&mut bytes)];
             let current = u64::MAX;

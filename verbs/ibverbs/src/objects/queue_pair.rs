@@ -1,7 +1,8 @@
 //! Queue pairs.
 //!
-//! The native queue pair exists from the creation on. The states RESET, INIT and RTR are kept here only. The connection
-//! manager connects the native queue pair, and the dispatcher sets RTS and ERR.
+//! The native queue pair exists from the creation on. The appliance has no states RESET, INIT and RTR: this library
+//! keeps them. The connection manager connects the native queue pair. The dispatcher sets RTS when the connection is
+//! established, and ERR when it ends or fails.
 
 use std::any::Any;
 use std::ffi::c_int;
@@ -27,7 +28,7 @@ use crate::registry::{Object, Use, Users, sole};
 use crate::report;
 use verbs_client::lock::lock;
 
-/// Receiver of the events of connections: those of sessions, and those of QPs.
+/// Receiver of the events of sessions and of QPs.
 pub trait ConnectionEvents: SessionEvents {
     /// The connection of a QP has changed. The state of the QP is already updated.
     fn pair(&self, pair: &Arc<QueuePair>, event: PairEvent);
@@ -52,7 +53,7 @@ pub struct QueuePair {
     counts: Counts,
     /// Maximum number of signalled requests that the program has not polled.
     max_sends: u32,
-    /// True if every send request has a completion.
+    /// True if every send request generates a completion (`sq_sig_all`).
     pub(crate) signals_all: bool,
     domain: Use<Domain>,
     send_queue: Use<CompletionQueue>,
@@ -72,7 +73,7 @@ struct Attributes {
     cap: ibv_qp_cap,
     access: u32,
     depths: Depths,
-    /// True from the establishment of the connection on.
+    /// True from the establishment of the connection to its end.
     is_connected: bool,
 }
 
@@ -85,7 +86,7 @@ impl std::fmt::Debug for QueuePair {
 }
 
 impl QueuePair {
-    /// Creates a QP in the state RESET. `attributes` receives its actual capabilities. Its PD is ignored.
+    /// Creates a QP in the state RESET. `attributes` receives the actual capabilities. The PD in it is ignored.
     ///
     /// # Errors
     /// `EOPNOTSUPP`: the type is not RC. `EINVAL`: an object does not exist or belongs to another context, or the
@@ -124,7 +125,7 @@ impl QueuePair {
         {
             return Err(EINVAL);
         }
-        // With an SRQ the program's number is not used: one connection may take all receives.
+        // With an SRQ, `max_recv_wr` is not used: one connection may take all receives of the SRQ.
         let max_receives = match &shared {
             Some(shared) => shared.attributes().max_wr,
             None => cap.max_recv_wr.max(1),
@@ -196,14 +197,14 @@ impl QueuePair {
         let context = pair.context().clone();
         context.events().remove(&pair.source());
         pair.events.wait();
-        // The owner's drop takes other locks.
+        // Drops the owner without the lock, because its drop takes other locks.
         let owner = lock(&pair.owner).take();
         drop(owner);
         let number = pair.number();
         let queues = [pair.send_queue.object().clone(), pair.receive_queue.object().clone()];
         lock(&context.instance().objects).pairs.remove(&number);
-        // The dispatcher may handle an event of the QP. Until it has, the QP uses its CQs, SRQ and PD, which the
-        // program may destroy next.
+        // Waits for the dispatcher, which may still handle an event of the QP: until it is done, the program could not
+        // destroy the CQs, SRQ and PD, which the QP uses.
         let pair = sole(pair);
         {
             // The lock keeps the dispatcher from finding another QP with this number.
@@ -272,7 +273,8 @@ impl QueuePair {
         &self.native
     }
 
-    /// Returns true if the program may post this number of signalled requests. In the state ERR, requests are flushed.
+    /// Returns true if the program may post this number of signalled requests. In the state ERR there is always room:
+    /// the requests are flushed.
     #[inline]
     pub(crate) fn has_room(&self, requests: u32) -> bool {
         self.counts.have_room(self.native.number(), requests, self.max_sends)
@@ -347,8 +349,8 @@ impl QueuePair {
     /// Changes the state and other attributes.
     ///
     /// # Errors
-    /// `EINVAL`: the transition does not exist. `EOPNOTSUPP`: a connection without the connection manager, or a QP that
-    /// had a connection is to be reset.
+    /// `EINVAL`: the transition does not exist. `EOPNOTSUPP`: the program connects the QP without the connection
+    /// manager, or resets a QP that had a connection.
     pub fn modify(&self, attr: &ibv_qp_attr, mask: u32) -> Result<()> {
         if mask & IBV_QP_CUR_STATE != 0 && attr.cur_qp_state != self.state() {
             return Err(EINVAL);
@@ -391,7 +393,8 @@ impl QueuePair {
                 );
                 return Err(EOPNOTSUPP);
             }
-            // The connection manager was faster. Programs that create the QP themselves begin at INIT.
+            // The connection manager has set RTS already. Programs that create the QP themselves still request INIT,
+            // RTR and RTS: nothing changes.
             (IBV_QPS_RTS, IBV_QPS_INIT | IBV_QPS_RTR | IBV_QPS_RTS) => return Ok(()),
             (IBV_QPS_RESET, IBV_QPS_RESET | IBV_QPS_INIT)
             | (IBV_QPS_INIT, IBV_QPS_RESET | IBV_QPS_INIT | IBV_QPS_RTR | IBV_QPS_RTS)

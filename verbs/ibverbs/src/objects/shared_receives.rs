@@ -35,7 +35,8 @@ impl SharedReceiveQueue {
     /// Creates an SRQ. `attributes` receives its actual capabilities.
     ///
     /// # Errors
-    /// `EINVAL`: more receives or SGEs than the device has. The appliance refuses the SRQ, or the session has ended.
+    /// `EINVAL`: no receives, or more receives or SGEs than the device supports. The appliance refuses the SRQ, or the
+    /// session has ended.
     pub fn create(
         domain: &Arc<Domain>,
         attributes: &mut ibv_srq_init_attr,
@@ -84,7 +85,8 @@ impl SharedReceiveQueue {
         lock(&context.instance().objects).shared_receives.remove(&queue.native.number());
         // The dispatcher may handle an event of the SRQ.
         let queue = sole(queue);
-        // The lock keeps the dispatcher from finding another SRQ with this number.
+        // The lock is held during the removal: otherwise the dispatcher could pass an event of this SRQ to a new one
+        // with the same number.
         let _objects = lock(&context.instance().objects);
         drop(queue);
         Ok(())
@@ -93,7 +95,7 @@ impl SharedReceiveQueue {
     /// Requests an event when fewer than `limit` receives remain; 0 ends the request.
     ///
     /// # Errors
-    /// `EINVAL`: the SRQ has fewer receives. The session has ended.
+    /// `EINVAL`: `limit` is above the number of receives of the SRQ. The session has ended.
     pub fn set_limit(&self, limit: u32) -> Result<()> {
         let mut attributes = lock(&self.attributes);
         if limit > attributes.max_wr {
@@ -133,7 +135,7 @@ impl Target<SharedReceivesEvent> for SharedReceiveQueue {
     fn handle(self: Arc<Self>, event: SharedReceivesEvent) {
         let kind = match event {
             SharedReceivesEvent::Low => {
-                // The event ends the request.
+                // The event ends the program's request for it.
                 lock(&self.attributes).srq_limit = 0;
                 IBV_EVENT_SRQ_LIMIT_REACHED
             }

@@ -37,7 +37,7 @@ pub(super) fn start(instance: &Arc<Instance>) -> Result<()> {
     Ok(())
 }
 
-/// An event with its object.
+/// An event with the object that handles it.
 enum Found {
     Incoming(ConnectionRequest),
     Pair(Arc<dyn Target<PairEvent>>, PairEvent),
@@ -47,7 +47,7 @@ enum Found {
 
 fn run(instance: &Arc<Instance>) {
     loop {
-        // A failed wait leads to a check without an event.
+        // An error is ignored: `next` then finds no event.
         let _ = poll(&mut [PollFd::new(instance.session(), PollFlags::IN)], None);
         match next(instance) {
             Ok(None) => {}
@@ -62,8 +62,8 @@ fn run(instance: &Arc<Instance>) {
     }
 }
 
-/// Takes an event and finds its object; `None`: there is no event, or the object was destroyed. Both happen under the
-/// lock of the objects, because the appliance may reuse a number once its object is removed.
+/// Takes an event and finds its object; `None`: there is no event, or the object was destroyed. Holds the lock of the
+/// objects for both steps, because the appliance may reuse a number once its object is removed.
 fn next(instance: &Instance) -> std::result::Result<Option<Found>, verbs_client::Error> {
     let objects = lock(&instance.objects);
     let Some(event) = instance.session().next_event(Some(Duration::ZERO))? else {

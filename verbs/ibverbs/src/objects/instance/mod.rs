@@ -21,7 +21,7 @@ use verbs_client::signals::with_blocked;
 static CURRENT: Mutex<Option<Arc<Instance>>> = Mutex::new(None);
 
 /// A session, and its objects by the numbers that events name. When the session has ended, and in a forked child,
-/// [`Instance::current`] opens a new one. Objects keep the instance that created them.
+/// [`Instance::current`] opens a new session. Objects keep the instance that created them.
 pub struct Instance {
     session: Session,
     process: Pid,
@@ -48,8 +48,8 @@ impl Instance {
     /// Returns the current session. Opens one if there is none.
     ///
     /// # Errors
-    /// `ENOSYS`: there is no appliance. `EPERM`: the program may not attach. Other errors of opening a session. The
-    /// reason is printed once.
+    /// `ENOSYS`: there is no appliance. `EPERM`: the program may not attach. Others: the errors of [`Session::open`].
+    /// The reason is printed once.
     pub fn current() -> Result<Arc<Instance>> {
         let mut current = lock(&CURRENT);
         if let Some(instance) = current.as_ref().filter(|instance| instance.is_usable()) {
@@ -97,7 +97,7 @@ impl Instance {
         !self.is_ended() && self.process == getpid()
     }
 
-    /// Adds the events of a context, which report the end of the session.
+    /// Adds the event queue of a context, which receives the event of the session's end.
     pub(crate) fn add_context(&self, events: &Arc<Events>) {
         let contexts = &mut lock(&self.objects).contexts;
         contexts.retain(|other| other.strong_count() > 0);

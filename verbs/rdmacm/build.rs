@@ -7,7 +7,7 @@ use std::process::exit;
 
 use bindgen::callbacks::{DeriveTrait, ImplementsTrait, ParseCallbacks};
 
-/// Traits of the structures of the crate `ibverbs`.
+/// Declares to bindgen that the structures of the crate `ibverbs` are `Copy`.
 #[derive(Debug)]
 struct Verbs;
 

@@ -13,8 +13,8 @@ pub(crate) const LEN_V4: usize = 16;
 const _: () = assert!(LEN == size_of::<libc::sockaddr_in6>());
 const _: () = assert!(LEN_V4 == size_of::<libc::sockaddr_in>());
 
-/// An address as in C: family (2 bytes, host order), port (2 bytes), IPv4 address, or flow information (4 bytes), IPv6
-/// address (16 bytes) and scope (4 bytes).
+/// Bytes of the C structure: family (2 bytes, host order), port (2 bytes, network order), then for IPv4 the address (4
+/// bytes); for IPv6 flow information (4 bytes), address (16 bytes) and scope ID (4 bytes).
 pub(crate) type RawAddress = [u8; LEN];
 
 /// Returns the size of the C structure of a family, bytes.

@@ -64,7 +64,7 @@ pub unsafe extern "C" fn rdma_reject(
     })
 }
 
-/// `rdma_reject_ece(3)`: a rejection. iWARP does not carry its reason.
+/// `rdma_reject_ece(3)`: like [`rdma_reject`]. iWARP does not carry the reason.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_reject_ece(
     id: *mut rdma_cm_id,
@@ -124,7 +124,7 @@ unsafe fn parameters(from: *const rdma_conn_param) -> Result<Option<Parameters>>
     // SAFETY: NULL or valid, as this function's `# Safety` section requires.
     let Some(from) = (unsafe { from.as_ref() }) else { return Ok(None) };
     let (first, len) = (from.private_data.cast::<u8>(), from.private_data_len);
-    // As in the original, private data without an address are none.
+    // As in rdma-core, private data at NULL have no bytes.
     let len = if first.is_null() { 0 } else { len };
     // SAFETY: valid for the length, as this function's `# Safety` section requires.
     let private_data = unsafe { elements(first, len.into()) }?.to_vec();

@@ -46,7 +46,7 @@ pub unsafe extern "C" fn rdma_create_ep(
             new.destroy_pair();
             let pointer = new.as_ptr();
             drop(new);
-            // The id is in the registry, and no event of it is unacknowledged.
+            // `destroy` neither fails nor waits: the id is in the registry, and no event of it is unacknowledged.
             let _ = Id::destroy(pointer);
             return Err(error);
         }
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn rdma_create_ep(
 /// Binds a passive endpoint, or resolves the peer of an active one and creates its QP.
 ///
 /// # Safety
-/// `info` is an address that `rdma_getaddrinfo` has returned, or one like it. The attributes are NULL or valid.
+/// `info` comes from `rdma_getaddrinfo`, or has parts that are valid in the same way. The attributes are NULL or valid.
 unsafe fn prepare(
     id: &Arc<Id>,
     info: &rdma_addrinfo,

@@ -69,7 +69,7 @@ pub unsafe extern "C" fn rdma_create_srq(
     })
 }
 
-/// `rdma_create_srq_ex(3)`. Only the basic type exists.
+/// `rdma_create_srq_ex(3)`. Only the basic type is supported.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_create_srq_ex(
     id: *mut rdma_cm_id,
@@ -105,7 +105,8 @@ pub extern "C" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
     });
 }
 
-/// Creates the QP of an id, in a PD or its default PD. `attributes` receives the actual capabilities and the CQs.
+/// Creates the QP of an id in `pd`, or for NULL in the PD of the id. `attributes` receives the actual capabilities and
+/// the CQs.
 pub(super) fn create_pair(
     id: &Arc<Id>,
     pd: *mut ibv_pd,

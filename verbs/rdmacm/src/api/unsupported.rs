@@ -1,4 +1,4 @@
-//! Functions for what iWARP does not have: multicast and ECE.
+//! Functions for what iWARP does not have: multicast and enhanced connection establishment (ECE).
 
 use std::ffi::{c_int, c_void};
 

@@ -36,7 +36,7 @@ impl Id {
     ) -> Result<()> {
         let local = canonical(local);
         self.bind_address(state, local)?;
-        // Ids that share an address and port reserve it when they listen.
+        // Ids with `RDMA_OPTION_ID_REUSEADDR` reserve a port that the program has chosen only when they listen.
         if local.port() == 0 || !state.reuses_address {
             self.reserve(state)?;
         }
@@ -109,7 +109,7 @@ impl Id {
             let context = shared(device)?;
             self.bind_device(state, &context)?;
         }
-        // The reserved port is not needed: the appliance chooses the port of a connect.
+        // Releases the port that a bind has reserved: the appliance chooses the local port of a connect.
         state.early.clear();
         let listeners = std::mem::take(&mut state.listeners);
         crate::id::listen::forget(&listeners, self);
@@ -136,7 +136,8 @@ impl Id {
     }
 }
 
-/// Returns an address of the peer's family of the only device, if `DDPD_DEVICE` restricts the devices.
+/// Returns an address of the device that `DDPD_DEVICE` names, of the same family as `remote`; `None` if the variable
+/// does not restrict the devices.
 fn only_address(instance: &Instance, remote: SocketAddr) -> Result<Option<std::net::IpAddr>> {
     let devices = Device::all()?;
     if devices.len() == instance.session().devices().len() {
@@ -147,7 +148,7 @@ fn only_address(instance: &Instance, remote: SocketAddr) -> Result<Option<std::n
     Ok(own.find(|own| own.is_ipv4() == remote.is_ipv4()))
 }
 
-/// Returns the IPv4 address of its mapped form.
+/// Converts an IPv4-mapped IPv6 address to IPv4. Returns any other address unchanged.
 fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         ip if ip == address.ip() => address,

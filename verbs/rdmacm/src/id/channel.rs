@@ -1,7 +1,8 @@
 //! Event channels: a queue of events with an eventfd, on which programs poll and set `O_NONBLOCK`.
 //!
-//! The eventfd is readable if and only if the queue has events. Calls that wait use a futex: another thread can take
-//! the event without a read that blocks, and `SA_RESTART` of a signal handler has its effect.
+//! The eventfd is readable if and only if the queue has events. Calls wait on a futex, not on the eventfd: if another
+//! thread takes the event first, a read of the eventfd would block under the lock of the queue. `SA_RESTART` of a
+//! signal handler decides whether the wait continues or fails with EINTR.
 //!
 //! The queue is bounded by the ids of the channel: an id has at most one event for each step of its connection, and a
 //! listener at most as many connection requests as its backlog.
@@ -32,7 +33,7 @@ pub struct Channel {
     users: Users,
     ready: OwnedFd,
     queue: Mutex<Queue>,
-    /// Changes with each event. Threads that wait use it as a futex.
+    /// Number of queued events so far, wrapping. Waiting threads use it as a futex.
     changes: AtomicU32,
 }
 
@@ -58,7 +59,7 @@ impl Channel {
     }
 
     /// Destroys a channel. Ids of the channel keep its descriptor open. A thread that waits for an event continues to
-    /// wait, as on a closed descriptor: programs end with such a thread, and would report an error.
+    /// wait, as on a closed descriptor: many programs exit with such a thread, and would report an error.
     ///
     /// # Errors
     /// `EINVAL`: there is no such channel.
@@ -72,8 +73,8 @@ impl Channel {
         queue.events.push_back(event);
         self.update(&mut queue);
         self.changes.fetch_add(1, Ordering::AcqRel);
-        // An error is impossible: the address is valid. All threads wake, because one of them may return after a
-        // signal.
+        // An error is impossible: the address is valid. Wakes all threads: a single one might return because of a
+        // signal and leave the event.
         let _ = futex::wake(&self.changes, futex::Flags::PRIVATE, u32::MAX >> 1);
     }
 
@@ -95,7 +96,7 @@ impl Channel {
                 return Err(EAGAIN);
             }
             match futex::wait(&self.changes, futex::Flags::PRIVATE, seen, None) {
-                // `EAGAIN`: an event came between the check and the wait.
+                // `EAGAIN`: an event arrived between the check and the wait.
                 Ok(()) | Err(Errno::AGAIN) => {}
                 Err(error) => return Err(error.raw_os_error()),
             }

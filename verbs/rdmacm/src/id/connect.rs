@@ -35,7 +35,7 @@ pub(crate) struct Parameters {
     pub(crate) qp_num: u32,
 }
 
-/// Owner of a QP: its id. The destruction of the QP drops it.
+/// Owner of a QP: the id that receives its events. The destruction of the QP drops the owner.
 struct Owner(Weak<Id>);
 
 impl Drop for Owner {
@@ -152,7 +152,7 @@ impl Id {
             let state = self.lock();
             match state.phase {
                 Phase::Connected => {}
-                // The event is in the queue, or the program has taken it.
+                // The program has taken the event of the end already: there is none to wait for.
                 Phase::Ended if !state.channel.has_event(self) => return Ok(()),
                 Phase::Ended => {}
                 _ => return Err(EINVAL),
@@ -167,7 +167,7 @@ impl Id {
         self.complete()
     }
 
-    /// Returns the QP of the id, or that of `qp_num`.
+    /// Returns the QP of the id. If it has none, returns the QP with the number `qp_num` of the parameters.
     fn pair_of(&self, state: &State, parameters: Option<&Parameters>) -> Result<Arc<QueuePair>> {
         let pointer = self.c().read(fields::qp);
         if !pointer.is_null() {
@@ -194,7 +194,7 @@ impl Id {
         }
     }
 
-    /// Handles the destruction of the QP. The appliance resets its connection without an event.
+    /// Handles the destruction of the QP, after which the appliance resets the connection without an event.
     fn on_pair_destroyed(self: &Arc<Self>) {
         let mut state = self.lock();
         match state.phase {
@@ -239,7 +239,7 @@ impl Id {
                 state.phase = Phase::Ended;
                 NewEvent::new(self, RDMA_CM_EVENT_DISCONNECTED, 0)
             }
-            // An end follows the failure of a QP. Other events are too late.
+            // The failure of a QP is followed by `Disconnected`. Other events come too late.
             _ => return,
         };
         state.channel.push(event);
@@ -264,7 +264,7 @@ pub(crate) fn abandon(pair: &QueuePair, phase: Phase) {
     }
 }
 
-/// Returns the state of a QP for which `rdma_init_qp_attr` returns attributes, or an error for other states.
+/// Returns an error if `rdma_init_qp_attr` has no attributes for the state: it is not INIT, RTR or RTS.
 pub(crate) fn is_state_of_connection(state: ibv_qp_state) -> Result<()> {
     use ibverbs::bindings::{IBV_QPS_RTR, IBV_QPS_RTS};
     match state {
@@ -273,8 +273,8 @@ pub(crate) fn is_state_of_connection(state: ibv_qp_state) -> Result<()> {
     }
 }
 
-/// Returns the offered depths: those of the parameters, or `default` at most `limits` for the largest value and without
-/// parameters.
+/// Returns the IRD and ORD to offer: those of the parameters. Without parameters, and for `RDMA_MAX_RESP_RES` or
+/// `RDMA_MAX_INIT_DEPTH`, returns `default`, limited to `limits`.
 fn depths(parameters: Option<&Parameters>, limits: Depths, default: Depths) -> Result<Depths> {
     let choose = |given: Option<u8>, largest: u32, limit: u16, default: u16| match given {
         Some(given) if u32::from(given) != largest && u16::from(given) > limit => Err(EINVAL),

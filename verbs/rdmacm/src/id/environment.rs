@@ -1,4 +1,5 @@
-//! Environment variables of connections, which `ddpctl run` sets.
+//! Environment variables of connections. `ddpctl run --transport` sets the transport. The user sets the kind of the
+//! peers.
 
 use ibverbs::errno::{EINVAL, Result};
 use ibverbs::report;
@@ -6,7 +7,7 @@ use verbs_client::{PeerKind, Transport};
 
 /// Environment variable that selects the lower layer protocol: `tcp`, the default, or `sctp`.
 const TRANSPORT_VARIABLE: &str = "DDPD_TRANSPORT";
-/// Environment variable with the kind of the peers of connects. Default: `standard`.
+/// Environment variable that names the kind of the peers to which the program connects. Default: `standard`.
 const PEER_VARIABLE: &str = "DDPD_PEER";
 
 /// Returns the lower layer protocol of connects and listeners.

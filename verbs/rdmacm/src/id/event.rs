@@ -64,17 +64,17 @@ impl NewEvent {
         &self.owner
     }
 
-    /// Returns the id of a connection request.
+    /// Returns the id of a connection request; `None` for other events.
     pub(crate) fn child(&self) -> Option<&Arc<Id>> {
         self.child.as_ref()
     }
 
-    /// Returns the id of a connection request.
+    /// Returns the id of a connection request; `None` for other events.
     pub(crate) fn into_child(self) -> Option<Arc<Id>> {
         self.child
     }
 
-    /// Changes the event into one that the program has taken. The owner counts it.
+    /// Changes the event into one that the program has taken. The owner counts it as unacknowledged.
     pub(crate) fn deliver(self) -> Arc<Event> {
         let NewEvent { kind, status, owner, child, depths, private_data } = &self;
         owner.unacknowledged().add();
@@ -124,13 +124,13 @@ impl Event {
         self.new.status
     }
 
-    /// Returns the id of a connection request.
+    /// Returns the id of a connection request; `None` for other events.
     pub fn child(&self) -> Option<&Arc<Id>> {
         self.new.child.as_ref()
     }
 }
 
-/// Returns a depth as `rdma_conn_param` holds it.
+/// Returns a depth, limited to the 8 bits of `rdma_conn_param`.
 fn narrow(depth: u16) -> u8 {
     depth.min(u8::MAX.into()) as u8
 }

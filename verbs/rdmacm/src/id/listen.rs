@@ -21,7 +21,7 @@ use verbs_client::lock::lock;
 /// Maximum number of connection requests of a listener that the program has not answered. `rdma_listen` limits those
 /// that the program has not taken.
 const MAX_BACKLOG: u32 = 1024;
-/// Number of ports that are tried for an id that listens on several addresses at one port of the appliance's choice.
+/// Attempts to find one port that is free on all addresses of an id, if the appliance chooses the port.
 const PORT_ATTEMPTS: usize = 16;
 
 /// Ids that listen, by the number of their native listener.
@@ -34,8 +34,8 @@ struct Entry {
     instance: Weak<Instance>,
 }
 
-/// Returns the local addresses at which an id listens for an address: several if it is unspecified and `DDPD_DEVICE`
-/// restricts the devices, or if it is `::` and `is_one_family` is false.
+/// Returns the local addresses at which an id with the address `ip` listens. There can be several if `ip` is
+/// unspecified and `DDPD_DEVICE` restricts the devices, or if `ip` is `::` and `is_one_family` is false.
 fn addresses(instance: &Instance, ip: IpAddr, is_one_family: bool) -> Result<Vec<IpAddr>> {
     if !ip.is_unspecified() {
         return Ok(vec![ip]);
@@ -91,7 +91,7 @@ fn listen_at(
 ) -> Result<Vec<Listener>> {
     let mut listeners = Vec::new();
     for ip in addresses {
-        // Held until the listener is in the table: a request may arrive before its call has returned.
+        // The lock is held until the listener is in the table: a request may arrive before `listen` has returned.
         let mut all = lock(&LISTENING);
         let listener =
             instance.session().listen(SocketAddr::new(*ip, port), transport, MAX_BACKLOG);
@@ -129,7 +129,7 @@ pub(crate) fn forget(listeners: &[Listener], id: &Id) {
     let Some(all) = all.as_mut() else { return };
     for listener in listeners {
         let number = listener.number();
-        // A child shares the listeners of its id, and does not own the entry.
+        // The id of a connection request shares the listeners of the id that listens, which alone owns the entries.
         if all.get(&number).is_some_and(|entry| std::ptr::eq(entry.id.as_ptr(), id)) {
             all.remove(&number);
         }
@@ -187,7 +187,7 @@ impl Id {
 
     /// Creates the id of a connection request and queues its event. Rejects the request if the id does not listen, its
     /// backlog is full, or its device is not one of the program's. A request that arrives between `rdma_bind_addr` and
-    /// `rdma_listen` waits for the latter: the appliance listens from the bind on.
+    /// `rdma_listen` waits for `rdma_listen`: the appliance listens from the bind on.
     pub(super) fn incoming(self: &Arc<Self>, request: ConnectionRequest) {
         let mut state = self.lock();
         match state.phase {
@@ -253,7 +253,7 @@ impl Id {
         address::decode(&self.c().read(fields::destination)).ok()
     }
 
-    /// Listens at the local address without accepting requests, which reserves the port.
+    /// Reserves the local port: listens at the local address without accepting requests.
     pub(crate) fn reserve(self: &Arc<Self>, state: &mut State) -> Result<()> {
         let local = self.source().ok_or(EINVAL)?;
         let instance = state.instance()?;

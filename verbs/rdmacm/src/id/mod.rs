@@ -38,7 +38,7 @@ struct Handler;
 
 impl SessionEvents for Handler {
     fn incoming(&self, request: ConnectionRequest) {
-        // Without a listener or without its consent, the drop of the request rejects it.
+        // If no id listens, or the id does not keep the request, the drop of the request rejects it.
         if let Some(id) = listen::find(&request) {
             id.incoming(request);
         }
@@ -84,13 +84,14 @@ pub(crate) struct State {
     pub(crate) reuses_address: bool,
     /// `::` does not include IPv4 (`RDMA_OPTION_ID_AFONLY`).
     pub(crate) is_one_family: bool,
-    /// Native listeners: one, or one for each address. A child has those of its listener until it is answered.
+    /// Native listeners: one, or one for each address. The id of a connection request has those of the id that listens
+    /// until the request is answered.
     pub(crate) listeners: Vec<Listener>,
-    /// Requests that the program has not taken may be at most this many.
+    /// Maximum number of connection requests that the program has not taken.
     pub(crate) backlog: usize,
     /// Connection requests that arrived before the id listens.
     pub(crate) early: Vec<ConnectionRequest>,
-    /// The unanswered connection request of a child.
+    /// The unanswered connection request for which this id was created.
     pub(crate) request: Option<ConnectionRequest>,
     /// QP of the connection.
     pub(crate) pair: Weak<QueuePair>,
@@ -98,7 +99,7 @@ pub(crate) struct State {
     pub(crate) requested: Option<Depths>,
     /// PD and attributes of the QPs that `rdma_get_request` creates.
     pub(crate) child_queues: Option<Template>,
-    /// Private data of `rdma_addrinfo`, before those of `rdma_connect`.
+    /// Private data of `rdma_addrinfo`, sent before that of `rdma_connect`.
     pub(crate) private_data: Vec<u8>,
 }
 

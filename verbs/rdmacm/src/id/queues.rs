@@ -63,7 +63,8 @@ impl OwnQueue {
     }
 }
 
-/// Destroys a CQ and its channel, if any. An object that the program has destroyed, or uses elsewhere, is left.
+/// Destroys a CQ and its channel, if any. Ignores errors: the program may have destroyed an object itself, or still use
+/// it.
 fn destroy_queue(queue: *mut ibv_cq, channel: *mut ibv_comp_channel) {
     if !queue.is_null() {
         let _ = CompletionQueue::destroy(queue);
@@ -74,8 +75,8 @@ fn destroy_queue(queue: *mut ibv_cq, channel: *mut ibv_comp_channel) {
 }
 
 impl Id {
-    /// Creates the QP of the id. Objects that the attributes lack are those of the id, or are created: PD, CQs with
-    /// channels, SRQ. `attributes` receives all of them.
+    /// Creates the QP of the id. Objects that the attributes lack are added to them: the PD and the SRQ of the id, and
+    /// new CQs with channels.
     ///
     /// # Errors
     /// `EINVAL`: the id has a QP or no device, or an object belongs to another device. The errors of a QP's creation.
@@ -88,7 +89,7 @@ impl Id {
             return Err(EINVAL);
         }
         let context = self.context()?;
-        // The type of the id is the default: programs of `rdma_create_ep` leave it at 0.
+        // The default is RC, the type of the id: programs that call `rdma_create_ep` may leave the type at 0.
         if attributes.qp_type == 0 {
             attributes.qp_type = IBV_QPT_RC;
         }
@@ -103,7 +104,7 @@ impl Id {
         if attributes.srq.is_null() {
             attributes.srq = c.read(fields::srq);
         }
-        // With an SRQ the receive CQ has room for all of its receives.
+        // With an SRQ, the receive CQ has room for all receives of the SRQ.
         let shared = SharedReceiveQueue::from_nullable(attributes.srq)?;
         let receives =
             shared.map_or(attributes.cap.max_recv_wr, |shared| shared.attributes().max_wr);
@@ -145,7 +146,7 @@ impl Id {
         Ok(())
     }
 
-    /// Creates a CQ for the id; `None` if `given` is one.
+    /// Creates a CQ for the id. Returns `None` if the program has given a CQ.
     fn own_queue(
         &self,
         context: &Arc<Context>,
@@ -175,7 +176,7 @@ impl Id {
         c.write(fields::recv_cq_channel, std::ptr::null_mut());
     }
 
-    /// Creates the SRQ of the id, in a PD or its default PD.
+    /// Creates the SRQ of the id in `domain`, or for NULL in the PD of the id.
     ///
     /// # Errors
     /// `EINVAL`: the id has an SRQ or no device, or the PD is of another device. The errors of an SRQ's creation.
@@ -197,7 +198,7 @@ impl Id {
         Ok(())
     }
 
-    /// Destroys the SRQ of the id. It is kept if QPs use it.
+    /// Destroys the SRQ of the id. Keeps an SRQ that QPs still use.
     pub(crate) fn destroy_shared_receives(&self) {
         let shared = self.c().read(fields::srq);
         if !shared.is_null() && SharedReceiveQueue::destroy(shared).is_ok() {

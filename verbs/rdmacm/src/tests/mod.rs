@@ -30,7 +30,7 @@ use crate::id::Id;
 use crate::id::channel::Channel;
 use crate::id::event::NewEvent;
 
-/// A wait after which a test fails.
+/// Maximum wait for a result: the test then fails.
 const STALL: Duration = Duration::from_secs(30);
 
 fn errno() -> c_int {

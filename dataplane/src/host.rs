@@ -1,4 +1,5 @@
-//! Frames between workers and the host's kernel, on interfaces that share their port with it (`host = "tap"`).
+//! Frames between workers and the host's kernel, on interfaces that share their port with the kernel
+//! (`host = "tap"`).
 //!
 //! A worker copies frames for the host into a ring. A thread outside the dataplane reads the ring and passes the
 //! frames to the kernel. Another ring carries the kernel's frames to the worker with the port's first queue. Both
@@ -158,7 +159,7 @@ pub struct HostEnd {
 
 impl HostEnd {
     /// Returns a file descriptor that becomes readable when a worker pushes a frame. Call [`arm`](Self::arm) before
-    /// waiting for it.
+    /// waiting for the descriptor.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.wake.fd()
     }

@@ -1,5 +1,6 @@
-//! The interface between a worker and a port's queues. The queues of a DPDK port implement it; in tests, vectors do.
-//! Tests thus run the same worker without EAL and in virtual time. Lengths are in bytes.
+//! The interface between a worker and a port's queues. The queues of a DPDK port implement this interface. In tests,
+//! queues in ordinary memory implement it, so tests run the same worker without EAL and in virtual time. Lengths are in
+//! bytes.
 
 use std::os::fd::BorrowedFd;
 
@@ -104,8 +105,8 @@ pub trait PortIo {
     fn can_wake(&self) -> bool;
 
     /// Arms the wake-up before a sleep: until [`disarm`](Self::disarm), arriving frames make
-    /// [`descriptor`](Self::descriptor) readable. Frames that arrived before the call may not make it readable, so the
-    /// worker polls once more before it sleeps.
+    /// [`descriptor`](Self::descriptor) readable. Frames that arrived before the call do not always make the
+    /// descriptor readable, so the worker polls once more before it sleeps.
     fn arm(&mut self) {}
 
     /// Returns the descriptor that is readable once frames have arrived; `None` if the device has none.
@@ -114,12 +115,12 @@ pub trait PortIo {
     /// Disarms the wake-up; the worker polls again. Called whether or not the worker slept.
     fn disarm(&mut self) {}
 
-    /// Returns the earliest arrival time of the frames that a simulated link (impairment) delays; `None` if it delays
-    /// none.
+    /// Returns the earliest arrival time of the frames that a simulated link (impairment) delays; `None` if no frame
+    /// is delayed.
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// Returns the capture that runs on this queue, if any. The queue records sent frames. The worker records received
-    /// frames, because it determines the drop reason.
+    /// Returns the capture that runs on this queue, if any. The queue records sent frames. The worker records
+    /// received frames, because the worker determines the drop reason.
     #[inline]
     fn tap(&mut self) -> Option<&mut Tap> {
         None

@@ -64,7 +64,7 @@ impl Coalescer {
     ///
     /// # Safety
     /// The caller owns the `count` frames, which are valid. The queue of the port is set up, and no other thread uses
-    /// it.
+    /// the queue.
     pub(crate) unsafe fn burst(
         &mut self,
         port: u16,

@@ -114,8 +114,8 @@ impl Device {
         }
         let rx = (0..config.queues)
             .zip(fds)
-            // SAFETY: the driver opened the descriptor for this device and closes it when it stops, or the descriptor
-            // is the copy that the handle keeps.
+            // SAFETY: the driver opened the descriptor for this device and closes the descriptor when the device
+            // stops, or the descriptor is the copy that the handle keeps.
             .map(|(q, fd)| unsafe { RxQueue::new(handle.clone(), q, fd) })
             .map(|rx| if interrupts { rx.with_interrupt() } else { rx })
             .collect();

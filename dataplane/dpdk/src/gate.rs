@@ -49,8 +49,8 @@ impl Gate {
         self.with_closed(|_| ());
     }
 
-    /// Records that the link is up. If it is down at a later check, the peer has disconnected, and the device is
-    /// restarted at once.
+    /// Records that the link is up. If the link is down at a later check, the peer has disconnected, and the device
+    /// is restarted at once.
     pub(crate) fn note_link_up(&self) {
         self.checks_left.store(0, Ordering::Relaxed);
     }

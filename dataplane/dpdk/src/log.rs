@@ -108,7 +108,7 @@ unsafe extern "C" fn emit(text: *const c_char, len: usize, level: c_int) {
 /// Prefix of secrets in drivers' arguments. Their values are removed from messages and log lines.
 const SECRET: &str = "secret=";
 
-/// Returns `text`, a driver's arguments or a line that may quote them, without the values of secrets.
+/// Returns `text` without the values of secrets. `text` is a driver's arguments, or a line that may quote them.
 pub(crate) fn redact_secrets(text: &str) -> Cow<'_, str> {
     if !text.contains(SECRET) {
         return Cow::Borrowed(text);

@@ -15,7 +15,7 @@ pub(crate) struct Pool {
 // SAFETY: pools are multi-producer and multi-consumer; no part of them belongs to a thread except the caches,
 // which DPDK selects by the calling thread's registration.
 unsafe impl Send for Pool {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Pool {}
 
 impl Pool {

@@ -83,8 +83,9 @@ impl RxQueue {
         self.fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
-    /// Enables the device's receive interrupt, if the queue uses one. Until [`disarm`](Self::disarm), [`fd`](Self::fd)
-    /// signals arriving frames. Earlier frames may not be signalled, so the caller must poll the queue once more.
+    /// Enables the device's receive interrupt, if the queue uses one. Until [`disarm`](Self::disarm),
+    /// [`fd`](Self::fd) signals arriving frames. Earlier frames are not always signalled, so the caller must poll the
+    /// queue once more.
     pub fn arm(&mut self) {
         if let Some(interrupt) = &mut self.interrupt {
             interrupt.turn_on();

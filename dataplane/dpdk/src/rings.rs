@@ -13,7 +13,7 @@ pub(crate) struct Rings(Vec<NonNull<sys::rte_ring>>);
 // SAFETY: each ring has one producer and one consumer: a queue of each device. This value does not access the rings. It
 // keeps them alive and frees them.
 unsafe impl Send for Rings {}
-// SAFETY: as above; a shared reference only gives access to the pointers.
+// SAFETY: through a shared reference, only the pointers are accessible, not the rings.
 unsafe impl Sync for Rings {}
 
 impl Rings {

@@ -22,8 +22,8 @@ pub(crate) struct RxInterrupt {
 }
 
 impl RxInterrupt {
-    /// Sets up the interrupt, disabled. Returns `None` if the driver has no interrupt for the queue, or cannot enable
-    /// it.
+    /// Sets up the interrupt, disabled. Returns `None` if the driver has no interrupt for the queue or cannot enable
+    /// the interrupt.
     pub(crate) fn new(device: Arc<Handle>, queue: u16) -> Option<RxInterrupt> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).ok()?;
         // SAFETY: the device is started, and its queue is set up.

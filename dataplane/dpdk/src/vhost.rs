@@ -66,7 +66,7 @@ struct Kick {
 
 // SAFETY: the only pointers in the value are in `watch`: to functions, and to the value itself.
 unsafe impl Send for Vhost {}
-// SAFETY: as above; `watch` is only read.
+// SAFETY: as for `Send`; `watch` is only read.
 unsafe impl Sync for Vhost {}
 
 impl Vhost {
@@ -184,7 +184,7 @@ impl Vhost {
             **frontend = (number >= 0).then(|| {
                 // SAFETY: DPDK's functions accept any number, and return no features for a disconnected frontend.
                 let features = unsafe { sys::ddpd_vhost_features(number) };
-                // SAFETY: as above.
+                // SAFETY: as for `ddpd_vhost_features`.
                 let ring = unsafe { sys::ddpd_vhost_ring_size(number, queue) };
                 Frontend { id: number, segmentation: segmentation(features, ring) }
             });
@@ -251,7 +251,8 @@ unsafe extern "C" fn on_frontend_change(argument: *mut c_void) {
 }
 
 unsafe extern "C" fn on_queue_change(argument: *mut c_void) {
-    // SAFETY: as above. DPDK holds locks that a worker in `arm` may wait for, so this callback must not block.
+    // SAFETY: as in `on_frontend_change`. DPDK holds locks that a worker in `arm` may wait for, so this callback must
+    // not block.
     unsafe { &*argument.cast::<Vhost>() }.changes.fetch_add(1, Ordering::Release);
 }
 

@@ -169,9 +169,9 @@ impl Shape {
         }
     }
 
-    /// Returns the length of the longest packet that fits `mtu` after sealing. The flow's MSS and path MTU are derived
-    /// from this length. The packet's first `header` bytes precede the part that transport mode protects. `None` if not
-    /// even these fit.
+    /// Returns the length of the longest packet that fits `mtu` after sealing. The flow's MSS and path MTU are
+    /// derived from this length. The packet's first `header` bytes precede the part that transport mode protects.
+    /// `None` if not even these `header` bytes fit.
     pub fn max_packet_len(&self, mtu: usize, header: usize) -> Option<usize> {
         let before = match self.mode {
             Mode::Transport => header,

@@ -165,7 +165,8 @@ impl<F: Frame> FaultyLink<F> {
         Fate::Queued(at)
     }
 
-    /// Removes and returns the next frame whose delivery time is at or before `now`. Call it until `None`.
+    /// Removes and returns the next frame whose delivery time is at or before `now`. The caller repeats the call
+    /// until the result is `None`.
     pub fn pop(&mut self, now: Instant) -> Option<F> {
         let next = self.next_delivery().filter(|&at| at <= now)?;
         let late_first = match (self.in_order.front(), self.reordered.peek()) {

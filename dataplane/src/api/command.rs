@@ -282,7 +282,7 @@ pub enum Command {
         /// Stream to be closed; ignored if it has ended.
         stream: StreamId,
     },
-    /// Answers the RDMA Read of the oldest [`Event::ReadHeld`](super::Event::ReadHeld) of a stream, so that it
+    /// Answers the RDMA Read of the oldest [`Event::ReadHeld`](super::Event::ReadHeld) of a stream, so that the Read
     /// completes at the peer.
     ReleaseRead {
         /// Stream of the Read; ignored if it has ended.

@@ -293,7 +293,7 @@ pub enum Event {
         mac: [u8; 6],
     },
     /// Frames of a host arrive with unfinished checksums: the host relies on checksum offload, but no device computes
-    /// them. All of its frames are dropped.
+    /// the checksums. All frames of this host are dropped.
     UnfinishedChecksums {
         /// Port on which the frames arrive.
         port: PortId,

@@ -182,8 +182,8 @@ impl Dataplane {
         self.interface_workers.get(interface.0 as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns a file descriptor that becomes readable when a worker has events. Call [`arm`](Self::arm) before waiting
-    /// for it.
+    /// Returns a file descriptor that becomes readable when a worker has events. Call [`arm`](Self::arm) before
+    /// waiting for the descriptor.
     pub fn events_fd(&self) -> BorrowedFd<'_> {
         self.wake.fd()
     }
@@ -316,7 +316,8 @@ mod tests {
         let control = Arc::new(Wake::new().unwrap());
         let (mut handle, mut link) = worker_link(WorkerId(0), 1, 64, &control).unwrap();
         handle.send(Command::Drain).unwrap();
-        // Frees a ring entry once the control thread is about to sleep, without an event that would wake it.
+        // Frees a ring entry once the control thread is about to sleep. This thread sends no event, so no event wakes
+        // the control thread.
         let worker = std::thread::spawn(move || {
             let deadline = Instant::now() + Duration::from_secs(10);
             while !link.control.is_armed() && Instant::now() < deadline {

@@ -122,8 +122,8 @@ impl StreamStats {
         }
     }
 
-    /// Returns the number of bytes that the peer's LLP has acknowledged. Over SCTP it includes all sessions of the
-    /// association.
+    /// Returns the number of bytes that the peer's LLP has acknowledged. Over SCTP the number includes all sessions
+    /// of the association.
     pub fn bytes_acknowledged(&self) -> u64 {
         match self {
             StreamStats::Tcp(stats) => stats.tcp.bytes_acknowledged,

@@ -35,7 +35,8 @@ pub struct Arena {
 /// Options of [`Arena::view`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ViewConfig {
-    /// True if workers may write to the view: it holds receive buffers or sinks of Reads, or peers have write access.
+    /// True if workers may write to the view: the view holds receive buffers or sinks of Reads, or peers have write
+    /// access.
     pub writable: bool,
     /// True to lock the pages in memory (`mlock`).
     pub lock: bool,

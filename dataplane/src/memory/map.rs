@@ -251,14 +251,15 @@ impl Mapping {
     pub(super) fn write(&self, at: usize, bytes: &[u8]) {
         assert!(bytes.len() <= self.len && at <= self.len - bytes.len());
         if bytes.len() >= MIN_STREAMED_LEN && self.is_streamed() {
-            // SAFETY: the destination lies inside the mapping, checked above; `bytes` cannot overlap it, as below.
+            // SAFETY: the destination lies inside the mapping, checked above. `bytes` cannot overlap the destination,
+            // because no slice of a mapping is ever created.
             return unsafe {
                 stream::copy(bytes.as_ptr(), self.start.as_ptr().add(at), bytes.len())
             };
         }
-        // SAFETY: the destination lies inside the mapping, checked above; `bytes` cannot overlap it, because no slice
-        // of a mapping is ever created. Other copies may race: bytes have no invalid values, and no caller relies on an
-        // atomic copy.
+        // SAFETY: the destination lies inside the mapping, checked above. `bytes` cannot overlap the destination,
+        // because no slice of a mapping is ever created. Other copies may race: bytes have no invalid values, and no
+        // caller relies on an atomic copy.
         unsafe {
             ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.as_ptr().add(at), bytes.len());
         }
@@ -277,8 +278,8 @@ impl Mapping {
         pieces: impl Iterator<Item = &'a [u8]>,
     ) {
         assert!(room <= self.len && at <= self.len - room);
-        // SAFETY: `room` bytes at `at` lie inside the mapping, checked above; the pieces cannot overlap it, because no
-        // slice of a mapping is ever created.
+        // SAFETY: `room` bytes at `at` lie inside the mapping, checked above. The pieces cannot overlap these bytes,
+        // because no slice of a mapping is ever created.
         unsafe { stream::copy_pieces(self.start.as_ptr().add(at), room, pieces) };
     }
 
@@ -288,8 +289,8 @@ impl Mapping {
     /// If the bytes do not lie inside the mapping.
     pub(super) fn read(&self, at: usize, out: &mut [u8]) {
         assert!(out.len() <= self.len && at <= self.len - out.len());
-        // SAFETY: the source lies inside the mapping, checked above; `out` cannot overlap it, because no slice of a
-        // mapping is ever created. Other copies may race, as in `write`.
+        // SAFETY: the source lies inside the mapping, checked above. `out` cannot overlap the source, because no
+        // slice of a mapping is ever created. Other copies may race, as in `write`.
         unsafe {
             ptr::copy_nonoverlapping(self.start.as_ptr().add(at), out.as_mut_ptr(), out.len());
         }

@@ -111,7 +111,7 @@ pub enum L4Check {
 /// Origin of a frame, which determines the fields that are checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Origin {
-    /// The link of a port. TCP's checksum is verified if it is `Unknown`.
+    /// The link of a port, with the state of the TCP checksum. An `Unknown` checksum is verified.
     Link(L4Check),
     /// A stream of this worker, at an address of the same interface. MAC addresses, the source address and TCP's
     /// checksum are not checked.

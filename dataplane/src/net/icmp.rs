@@ -147,7 +147,8 @@ pub fn parse_v4(index: usize, interface: &Interface, message: &[u8]) -> Result<I
         Some(what) => IcmpErrorKind::Unreachable(what),
         None => {
             let sent = ip.total_len();
-            // RFC 1191 §4: the MTU is in the low half of the formerly unused word. §5: old routers leave it zero.
+            // RFC 1191 §4: the MTU is in the low half of the formerly unused word. §5: old routers leave this half
+            // zero.
             let mtu = match u16::from_be_bytes([message[6], message[7]]) {
                 0 => PLATEAUS.into_iter().find(|&mtu| mtu < sent).unwrap_or(0),
                 mtu => mtu,
@@ -215,8 +216,8 @@ fn check_reported_mtu(
 }
 
 /// Returns the report about a quoted packet from `local` to `remote`. `bytes` is the quoted part of the packet after
-/// the IP header and the fragment header. If it is too short to identify the flow, the drop reason is returned. The
-/// owner of the flow or SA later checks the sequence number (RFC 5927 §4.1) or the tag (RFC 9260 §10).
+/// the IP header and the fragment header. If `bytes` is too short to identify the flow, the drop reason is returned.
+/// The owner of the flow or SA later checks the sequence number (RFC 5927 §4.1) or the tag (RFC 9260 §10).
 fn parse_report(
     index: usize,
     interface: &Interface,

@@ -1,6 +1,6 @@
-//! Presence of the interfaces on their links. This module announces their addresses, and detects other hosts that use
-//! them (RFC 5227; duplicate address detection of RFC 4862 §5.4). It also reports the multicast groups of neighbour
-//! discovery (MLD).
+//! Presence of the interfaces on their links. This module announces the interfaces' addresses, and detects other hosts
+//! that use these addresses (RFC 5227; duplicate address detection of RFC 4862 §5.4). It also reports the multicast
+//! groups of neighbour discovery (MLD).
 //!
 //! Addresses are static and used at once. RFC 5227 §2.1 and RFC 4862 §5.4 require that a host probes its addresses for
 //! seconds before it uses them. This host sends the probes while it uses the addresses. A conflict is reported to the

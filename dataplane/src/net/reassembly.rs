@@ -96,7 +96,8 @@ pub struct Reassembly {
     /// One entry per packet, in the order in which the packets' first fragments arrived, and so in the order of
     /// deadlines. An entry is stale once its packet is freed. The first entry is never stale.
     deadlines: VecDeque<DeadlineEntry>,
-    /// Number of packets started so far, which is the serial number of the newest packet. Unlike `hash`, it is unique.
+    /// Serial number of the newest packet, which is the number of packets started so far. Serial numbers are unique,
+    /// unlike hashes.
     serial: u64,
     hasher: SipHasher13,
     max_packets: usize,

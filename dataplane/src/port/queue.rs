@@ -220,7 +220,7 @@ impl PortQueue {
     }
 
     /// Arms [`fd`](Self::fd) until [`disarm`](Self::disarm): enables a ring's doorbell or the device's receive
-    /// interrupt. Frames that arrived earlier may not signal the descriptor, so the caller polls once more.
+    /// interrupt. Frames that arrived earlier do not always signal the descriptor, so the caller polls once more.
     pub fn arm(&mut self) {
         match &self.doorbells {
             Some(bells) => bells.own.arm(),

@@ -266,8 +266,8 @@ fn selected_older_sa_sends_again() {
     assert_eq!(spi(&mut a), 3001u32.to_be_bytes());
 }
 
-/// An SA is updated: removed and added again, at the same or another worker. The sequence number reported with it is
-/// older than the last received one.
+/// An SA is updated: removed and added again, at the same or another worker. The sequence number reported with the SA
+/// is older than the last received one.
 #[test]
 fn readded_sa_with_same_keys_refuses_replays() {
     // `late`: the new owner adds the SA before the old one removes it.

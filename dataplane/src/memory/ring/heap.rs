@@ -1,4 +1,4 @@
-//! Tests the two ends of a ring on two threads, in ordinary memory. Miri does not support memfds, so it runs this
+//! Tests the two ends of a ring on two threads, in ordinary memory. Miri does not support memfds, so Miri runs this
 //! test instead of those in `ring.rs`.
 
 use std::sync::atomic::AtomicU64;

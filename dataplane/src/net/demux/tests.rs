@@ -196,7 +196,7 @@ fn extension_headers_are_followed_within_a_bound() {
     let header = |next: u8, content: [u8; 6]| [[next, 0].as_slice(), &content].concat();
     assert_eq!(segment_range(&extended(0, &header(6, PAD6))), 62..82);
     assert_eq!(segment_range(&extended(60, &header(6, PAD6))), 62..82);
-    // RFC 8200 §4.2: the unknown option 0x3e may be skipped, 0x7e, 0xbe and 0xfe may not.
+    // RFC 8200 §4.2: the unknown option 0x3e may be skipped, but 0x7e, 0xbe and 0xfe may not.
     assert_eq!(segment_range(&extended(60, &header(6, [0x3e, 4, 0, 0, 0, 0]))), 62..82);
     for kind in [0x7e, 0xbe, 0xfe] {
         let f = extended(60, &header(6, [kind, 4, 0, 0, 0, 0]));

@@ -198,7 +198,7 @@ fn address_conflict_is_detected_by_either_host() {
         times.dedup();
         assert_eq!(times, [10, 20, 30]);
         assert_eq!(host.input(answer), Ok(Notice::Conflict(0, address, OTHER_MAC, true)));
-        // The twin has received only a probe so far. The defending announcement is a conflict for it.
+        // The twin has received only a probe so far. For the twin, the defending announcement is a conflict.
         if let [announcement] = &defended[..] {
             assert_eq!(twin.input(announcement), Ok(Notice::Conflict(0, address, OWN_MAC, true)));
         }

@@ -172,7 +172,7 @@ fn mldv1_query_is_answered_in_version_1_within_delay() {
     assert_eq!(sorted(&drain_reports(&mut host, Duration::ZERO)), groups());
 }
 
-// RFC 2710 §4, RFC 3810 §6.2: only members of a group answer a query for it.
+// RFC 2710 §4, RFC 3810 §6.2: only members of a group answer a query for that group.
 #[test]
 fn group_specific_query_reports_only_that_group() {
     for len in [V1_QUERY_LEN, V2_QUERY_LEN] {

@@ -1,8 +1,8 @@
 //! Failed passive handshakes: events for operators, and counters of all failures.
 //!
 //! A worker reports a limited number of failures per second and counts all of them. Its counts arrive with its list of
-//! streams. The failures that the control thread finds itself are counted and limited here. There are at most
-//! `MAX_COUNTERS` counters, plus one for each value of [`HandshakeFailure`].
+//! streams. [`Handshakes`] counts and limits the failures that the control thread finds itself. There are at
+//! most `MAX_COUNTERS` counters, plus one for each value of [`HandshakeFailure`].
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

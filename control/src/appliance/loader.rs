@@ -56,8 +56,8 @@ pub enum LoadTask {
 pub const LARGE_REQUEST: u64 = 64 << 20;
 
 impl LoadTask {
-    /// Returns the bytes to create, copy or free. Returns 0 for tasks on a source, which are small: at most one piece
-    /// or ring.
+    /// Returns the bytes to create, copy or free. Returns 0 for `File`, `Input` and `Fill`, which create or fill at
+    /// most the bounded memory of one put.
     fn bytes(&self) -> u64 {
         match self {
             LoadTask::Region(section) => match (&section.backing, section.size) {
@@ -220,7 +220,7 @@ impl Drop for Loader {
 
 /// Serves a request on a new thread; on the loader thread if no thread can be created.
 fn spawn(name: &str, load: Load, answer: impl Fn(Load) + Clone + Send + 'static) {
-    // The request has one owner: a request to free memory must hold the last handle.
+    // The request is moved to one of two owners, not cloned: a request to free memory must hold the last handle.
     let (taken, again) = (Arc::new(Mutex::new(Some(load))), answer.clone());
     let take = |load: &Mutex<Option<Load>>| load.lock().ok().and_then(|mut load| load.take());
     let given = Arc::clone(&taken);

@@ -106,7 +106,7 @@ fn compare(nodes: &[NodePages], subject: &Subject, first: &Config) -> Result<Fin
 /// - an error if the regions exceed the free pages of 2 MiB, or with `hugepages = "require"` if the total demand
 ///   exceeds all free pages;
 /// - else, if the total demand exceeds all free pages: a warning if a port is a PCI device, else a note;
-/// - else a warning if the node of `numa_node` has too few for the pools.
+/// - else a warning if the free pages on the node of `numa_node` are too few for the packet pools.
 fn severity(demand: Demand, free: Free, hugepages: Hugepages, has_pci_port: bool) -> Severity {
     let total_exceeded = free.total < demand.total();
     if demand.regions > free.for_regions || (hugepages == Hugepages::Require && total_exceeded) {

@@ -102,8 +102,8 @@ impl<M: RegionMemory> Job<M> {
         Ok(())
     }
 
-    /// Writes ranges, then messages. After a failed write, the whole range remains to be written; a partially written
-    /// message is truncated from the file.
+    /// Writes ranges, then messages. If the write of a range fails, the whole range remains to be written. If the write
+    /// of a message fails, its written part is truncated from a regular file.
     fn write(
         &mut self,
         done: &mut JobOutcome,

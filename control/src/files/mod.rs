@@ -8,8 +8,8 @@
 //! Writes and syncs proceed in steps ([`job`]), counted by [`Writer::progress`]. A slow disk advances this counter, a
 //! hung disk does not.
 //!
-//! A failed write (such as a full disk) is reported and retried every [`RETRY_INTERVAL`]; its data are kept. Closing a
-//! file tries once more and reports a failure.
+//! A failed write (for example on a full disk) is reported and retried every [`RETRY_INTERVAL`]; its data is kept.
+//! Closing a file tries once more and reports a failure.
 //!
 //! The file's name is resolved before each batch. If it refers to another file ([`open_file`]), that file is opened,
 //! and a region is written to it completely.
@@ -139,8 +139,8 @@ impl<M: RegionMemory + Send + 'static> Writer<M> {
         self.open(path, file, Some(memory), fsync)
     }
 
-    /// Opens files again if their names refer to other files, now and before each batch. Only files below these
-    /// directories are opened.
+    /// Opens files again if their names refer to other files, now and before each batch. Only paths below the
+    /// directories `files` are opened.
     pub fn reopen_moved_files(&self, files: Arc<Directories>) {
         let mut state = self.shared.lock();
         state.directories = Some(files);

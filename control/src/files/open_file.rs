@@ -1,5 +1,5 @@
-//! Opening a file again when its name refers to another file. Files are moved, removed and replaced while they are
-//! written (log rotation); bytes written to a file without a name are lost to all readers.
+//! Opens a file again when its name refers to another file. Files may be moved, removed or replaced while they are
+//! written (log rotation). Bytes written to a file without a name are lost to all readers.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -18,12 +18,12 @@ pub(super) struct OpenFile {
 }
 
 impl OpenFile {
-    /// Opens the file again, or creates it, if its name refers to another file or to no file. Returns true if it did.
-    /// With `unsynced`, the previous file is synced first.
+    /// Opens the file again, or creates it, if its name refers to another file or to no file. Returns true if the
+    /// file was opened again. With `unsynced`, the previous file is synced first.
     ///
     /// # Errors
-    /// The previous file cannot be synced, or the new file cannot be opened. The caller must not write to the file
-    /// then.
+    /// The previous file cannot be synced, or the new file cannot be opened. The caller must then not write to the
+    /// previous file.
     pub(super) fn reopen_if_moved(
         &mut self,
         files: &Directories,

@@ -6,7 +6,7 @@ use super::netlink::{Message, Protocol, Socket};
 /// An nftables table that drops the frames received on a device. Dropping this value removes the table.
 #[derive(Debug)]
 pub(super) struct Filter {
-    /// Owner of the table: closing the socket removes it.
+    /// Owner of the table. The kernel removes the table when the socket is closed.
     _socket: Socket,
 }
 

@@ -52,8 +52,8 @@ impl FileAccess {
     }
 }
 
-/// Paths that libraries, the log and DPDK read on any host. From `/etc`, only files about users, hosts, time, libraries
-/// and DPDK.
+/// Paths that libraries, the log and DPDK read on any host. Other files below `/etc` may contain secrets, so they are
+/// not in this list.
 const READABLE_PATHS: [&str; 17] = [
     "/usr",
     "/lib",

@@ -38,6 +38,7 @@ pub(super) fn install_base(ports: &Ports) -> Result<(), String> {
 }
 
 /// Restricts the calling thread further: to the system calls that every worker needs or that ports of these kinds need.
+/// `journald`: the process logs to systemd's journal.
 ///
 /// # Errors
 /// The kernel refuses the filter. The error is one sentence.
@@ -99,7 +100,8 @@ fn unix_stream_rule() -> Result<SeccompRule, String> {
     ])
 }
 
-/// Replaces the rules of system calls whose arguments are restricted in every thread. Unlisted calls stay unlisted.
+/// Replaces the rules of system calls whose arguments are restricted in every thread. Calls that
+/// `rules` does not contain stay denied.
 fn add_conditions(rules: &mut Rules) -> Result<(), String> {
     /// Set-user-ID and set-group-ID bits.
     const PRIVILEGED: u64 = (libc::S_ISUID | libc::S_ISGID) as u64;

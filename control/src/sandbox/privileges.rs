@@ -8,7 +8,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 use config::Config;
 use config::privilege::{Capabilities, locked_memory_limit, port_needs, process_needs};
 
-/// Drops the capabilities that no appliance needs from all sets. Returns the kept capabilities.
+/// Drops from all capability sets the capabilities that no appliance needs. Returns the kept capabilities.
 ///
 /// # Errors
 /// The capabilities or `/proc/self/limits` cannot be read, or the kernel refuses the change. The error is one sentence.
@@ -52,8 +52,8 @@ fn needed_capabilities(
     kept
 }
 
-/// Removes all but the kept capabilities from the bounding set, which requires `CAP_SETPCAP`. Without it, the others
-/// remain in the bounding set without effect: the process executes no program and has no_new_privs.
+/// Removes all but the kept capabilities from the bounding set. Without `CAP_SETPCAP` the bounding set is unchanged.
+/// The remaining capabilities are harmless there, because the process executes no program and has no_new_privs.
 fn shrink_bounding_set(kept: Capabilities) {
     for number in 0..u64::BITS {
         let one = CapabilitySet::from_bits_retain(1 << number);

@@ -98,7 +98,8 @@ pub enum Action {
         /// Source in the peer's memory.
         source: RemoteBuffer,
     },
-    /// Lets the stream send before it has received anything. The program's other stream shows that the peer is ready.
+    /// Allows Sends and Writes on a stream that has received nothing. The client's control stream shows that the peer
+    /// is ready.
     AllowSend,
     /// Ends the stream, because its peer violates the service's protocol or misses its time-out. Contains the reason,
     /// one sentence.
@@ -119,7 +120,7 @@ pub struct AcceptedStream {
     pub reads: bool,
 }
 
-/// Returns the worker's service for the streams of a listener with this service. The worker alone serves echo and sink.
+/// Returns the worker's part of this service. The worker serves echo and sink without the control thread.
 pub(crate) fn worker_service(kind: ServiceKind) -> dataplane::Service {
     match kind {
         ServiceKind::Echo => dataplane::Service::Echo,

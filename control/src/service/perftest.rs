@@ -20,14 +20,14 @@
 //! |---|---|
 //! | Writes on the data stream | bandwidth of Writes: no action |
 //! | Reads on the data stream | bandwidth or latency of Reads: no action |
-//! | Sends, client's address not page-aligned | bandwidth of Sends: the server writes their number there as credit |
+//! | Sends, client's address not page-aligned | bandwidth of Sends: the server writes their count to the address |
 //! | Sends, client's address page-aligned | latency of Sends: the server sends each message back |
 //! | ten control messages, then silence | latency of Writes: the server writes first, then answers each Write |
 //!
-//! *Pairing data and control streams.* The server delays two answers. It answers message 5 when no other client of the
-//! host is opening its data stream. It answers message 6 when the data stream is identified: the only stream of that
-//! host that was opened after the answer to message 5 and has not sent a version. A client must open its data stream
-//! within [`OPENING_TIMEOUT`], so that it does not block other clients of its host.
+//! *Pairing data and control streams.* The server delays two answers. It answers message 5 when no other client at the
+//! same address is opening its data stream. It answers message 6 when the data stream is identified: the only stream
+//! from this address that was opened after the answer to message 5 and has not sent a message. A client must open its
+//! data stream within [`OPENING_TIMEOUT`], so that it does not block other clients at its address.
 
 pub mod client;
 #[cfg(test)]
@@ -41,8 +41,8 @@ use ddp::{Stag, StreamId};
 
 use super::{AcceptedStream, Action, Actions, Input, RemoteBuffer, Slot};
 
-/// Silence after the tenth control message that identifies the write latency test. In all other programs the client's
-/// first message is in flight by then and is received completely within this time.
+/// Time of silence after the tenth control message from which the server infers the write latency test. In all other
+/// programs the client's first message is then in flight, and is received completely within this time.
 const WRITE_LATENCY_IDLE: Duration = Duration::from_secs(3);
 /// Maximum time from the answer to message 5 until the client has opened its data stream.
 const OPENING_TIMEOUT: Duration = Duration::from_secs(10);
@@ -88,7 +88,7 @@ enum Role {
 struct Control {
     /// Number of received messages.
     messages: u32,
-    /// Set while the client may open the data stream and has not reported it open.
+    /// Set from the answer to message 5 until the data stream is identified.
     opening: Option<Opening>,
     data: Option<StreamId>,
     /// A control message whose answer is delayed.
@@ -231,7 +231,8 @@ impl Perftest {
                 && known.writes == 0
             {
                 (known.answered_writes, known.answers_in_flight) = (Some(0), 1);
-                // The client polls the last byte of its own configured size, so all bytes are 1.
+                // The client polls the last byte of a message of its own size (`-s`), which the server does not know.
+                // Therefore all bytes are 1.
                 let bytes = vec![1; self.message_size as usize];
                 out.push_back((data, Action::AllowSend));
                 out.push_back((data, Action::WriteBytes { bytes, destination: at }));
@@ -295,8 +296,8 @@ impl Perftest {
         }
     }
 
-    /// Pairs streams if possible, and sends the delayed answers that are permitted then. At most one client of a host
-    /// opens its data stream at a time.
+    /// Pairs streams if possible, and sends the delayed answers that are permitted then. At most one client at an
+    /// address opens its data stream at a time.
     fn send_delayed_answers(&mut self, peer: IpAddr, now: Instant, out: &mut Actions) {
         let opening = |conn: &Conn| matches!(&conn.role, Role::Control(c) if c.opening.is_some());
         let of_peer = |(_, conn): &(&StreamId, &Conn)| conn.peer == peer;
@@ -318,8 +319,8 @@ impl Perftest {
         }
     }
 
-    /// Pairs a control stream with its data stream once the client reports it open. The data stream is the only new
-    /// stream without received messages.
+    /// Pairs a control stream with its data stream once the client reports, by message 6, that the data stream is open.
+    /// The data stream is the only new stream without received messages.
     fn pair_streams(&mut self, stream: StreamId, peer: IpAddr, out: &mut Actions) {
         let Some(control) = self.control_of(stream) else { return };
         let Some(Opening { opened_after: after, .. }) = control.opening else { return };
@@ -337,7 +338,7 @@ impl Perftest {
                 return;
             }
             (Some(data), None) => data,
-            // One of the candidates is another client's control stream, which will soon send its version.
+            // All candidates but one are control streams of other clients, whose versions are still to arrive.
             (Some(_), Some(_)) => return,
         };
         if let Some(conn) = self.conns.get_mut(&data) {
@@ -400,7 +401,7 @@ impl Perftest {
                     *answered += 1;
                     data.answers_in_flight += 1;
                     let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
-                    // The last byte of a Write is its number. The server's first Write had number 1.
+                    // The last byte of the server's Write is the number of this Write. Its first Write had number 1.
                     if let Some(last) = bytes.last_mut() {
                         *last = (*answered + 1) as u8;
                     }

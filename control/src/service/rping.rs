@@ -1,7 +1,7 @@
 //! The server of librdmacm's rping, for one stream.
 //!
 //! ```text
-//!  client                                                    here
+//!  client                                                  server
 //!    | -- Send: address, STag, length of its source ---------> |
 //!    | <------------------------------- Read of the source --- |
 //!    | <-------------------- Send of 16 bytes: source read --- |

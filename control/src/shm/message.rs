@@ -1,4 +1,5 @@
-//! The two messages of the attach socket. Both ends run on one machine; numbers are little-endian.
+//! The two messages of the attach socket. Numbers are little-endian. Each field of the reply follows its offset in
+//! bytes.
 //!
 //! ```text
 //!  request:  name '\n'
@@ -15,7 +16,7 @@ const MAGIC: [u8; 4] = *b"DDPM";
 const ACCESS_WRITE: u32 = 1;
 const ACCESS_READ: u32 = 2;
 
-/// Result of an attach request: the word after the magic.
+/// Result of an attach request: the status field of the reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Status {

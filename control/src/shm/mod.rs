@@ -1,9 +1,9 @@
 //! Shared regions for local programs: attachment, and reports of deliveries.
 //!
-//! A program connects to the appliance's attach socket, and names a shared-memory object. It receives three
+//! A program connects to the appliance's attach socket, and names a shared-memory object. The program receives three
 //! descriptors: the region (a sealed memfd), its completion ring ([`dataplane::memory::ring`]) and a separate
-//! socket for wake-ups. `docs/shared-memory.md` describes every byte. The program is attached until the connection
-//! closes. End-of-file means that the region or the appliance has ended.
+//! socket for wake-ups. `docs/shared-memory.md` describes messages and ring byte by byte. The program is attached until
+//! the connection closes. End-of-file means that the region was removed or the appliance has ended.
 //!
 //! All calls run on the control thread, which is the only producer of completion rings. They never block. Connections
 //! are bounded. If all are in use, a new connection evicts the oldest connection that is not attached.
@@ -60,7 +60,7 @@ pub struct Server {
     path: PathBuf,
     listener: OwnedFd,
     objects: HashMap<String, Object>,
-    /// Names of the objects whose rings have new records of which the programs are not yet notified.
+    /// Names of the objects with new records whose programs were not yet woken.
     unsignalled: HashSet<String>,
     connections: BTreeMap<u64, Connection>,
     next: u64,
@@ -188,7 +188,7 @@ impl Server {
     }
 
     /// Returns the time at which [`poll`](Self::poll) is due without a readable descriptor: at a request's deadline, or
-    /// after the back-off. `None` without either.
+    /// after the back-off. `None` if neither is pending.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let requests = self.connections.values().filter_map(Connection::request_deadline);
         requests.chain(self.backoff.retry_at()).min()
@@ -360,7 +360,7 @@ impl Drop for Server {
     }
 }
 
-/// Sends the reply with the three descriptors. Returns this end of the program's wake-ups.
+/// Sends the reply with the three descriptors. Returns the appliance's end of the wake-up sockets.
 fn send_descriptors(socket: &OwnedFd, object: &Object) -> io::Result<WakeUp> {
     let region = object.memory.shared_fd().ok_or_else(|| {
         io::Error::new(io::ErrorKind::InvalidInput, "the region is not a shared-memory object")

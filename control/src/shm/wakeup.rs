@@ -1,4 +1,5 @@
-//! Wake-ups of an attached program: a pair of connected sockets, one for each side. A wake-up is a message of 8 bytes.
+//! Wake-ups of an attached program: a pair of connected sockets, one for the appliance and one for the program. A
+//! wake-up is a message of 8 bytes.
 //!
 //! An eventfd is unsuitable: both sides would share one file description and its flags. A program that clears
 //! `O_NONBLOCK` and fills the counter would block the control thread. A call on a socket is nonblocking with

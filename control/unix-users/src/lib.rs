@@ -44,7 +44,8 @@ pub struct PeerProcess {
 pub fn peer_process(socket: BorrowedFd<'_>) -> io::Result<PeerProcess> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as socklen_t;
-    // SAFETY: the buffer has `len` bytes, and any bytes are a valid `ucred`; the kernel writes at most `len` bytes.
+    // SAFETY: `peer` and `len` are valid and borrowed only by this call. The kernel writes at most `len` bytes, the
+    // size of `peer`, of which any values are a valid `ucred`.
     let done = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -69,7 +70,8 @@ pub fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     loop {
         let capacity = size_of_val(groups.as_slice());
         let mut len = capacity as socklen_t;
-        // SAFETY: the buffer has `len` bytes, and any bytes are valid group IDs; the kernel writes at most `len` bytes.
+        // SAFETY: `groups` and `len` are valid and borrowed only by this call. The kernel writes at most `len` bytes,
+        // the size of `groups`, of which any values are valid group IDs.
         let done = unsafe {
             libc::getsockopt(
                 socket.as_raw_fd(),
@@ -107,11 +109,11 @@ pub fn user_id(name: &str) -> io::Result<Option<uid_t>> {
     look_up_entry(|buffer| {
         let (mut user, mut found) = (MaybeUninit::<passwd>::uninit(), ptr::null_mut());
         let (at, len) = (buffer.as_mut_ptr(), buffer.len());
-        // SAFETY: the name ends with NUL, the buffer has `len` bytes, and all arguments are valid until the call
-        // returns.
+        // SAFETY: `name` ends with NUL, `buffer` has `len` bytes, and all pointers are valid and not otherwise used
+        // during the call.
         let code =
             unsafe { libc::getpwnam_r(name.as_ptr(), user.as_mut_ptr(), at, len, &mut found) };
-        // SAFETY: a non-null `found` points to `user`, which the call has initialised.
+        // SAFETY: a non-null `found` points to `user`, which the call has initialised and which outlives this access.
         (code, (!found.is_null()).then(|| unsafe { (*found).pw_uid }))
     })
 }
@@ -125,10 +127,10 @@ pub fn group_id(name: &str) -> io::Result<Option<gid_t>> {
     look_up_entry(|buffer| {
         let (mut of, mut found) = (MaybeUninit::<group>::uninit(), ptr::null_mut());
         let (at, len) = (buffer.as_mut_ptr(), buffer.len());
-        // SAFETY: the name ends with NUL, the buffer has `len` bytes, and all arguments are valid until the call
-        // returns.
+        // SAFETY: `name` ends with NUL, `buffer` has `len` bytes, and all pointers are valid and not otherwise used
+        // during the call.
         let code = unsafe { libc::getgrnam_r(name.as_ptr(), of.as_mut_ptr(), at, len, &mut found) };
-        // SAFETY: a non-null `found` points to `of`, which the call has initialised.
+        // SAFETY: a non-null `found` points to `of`, which the call has initialised and which outlives this access.
         (code, (!found.is_null()).then(|| unsafe { (*found).gr_gid }))
     })
 }

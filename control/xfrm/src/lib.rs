@@ -2,8 +2,8 @@
 //!
 //! IKE daemons such as strongSwan install policies and SAs in the kernel, but only the data plane encrypts and sends
 //! packets. A [`Mirror`] reads the messages of a netlink socket (protocol `NETLINK_XFRM`, groups SA, POLICY, EXPIRE and
-//! MIGRATE) and turns them into [`Event`]s. In return it requests missing SAs, and reports the use and the end of SAs.
-//! These reports go to the kernel, which notifies the daemons.
+//! MIGRATE) and turns them into [`Event`]s. The mirror also sends requests for missing SAs, and reports of the use and
+//! the end of SAs, to the kernel, which notifies the daemons.
 //!
 //! ```text
 //!   kernel -- input -------->          -- poll_event ------------------> data plane

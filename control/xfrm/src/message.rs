@@ -1,8 +1,8 @@
 //! Parses a datagram of the kernel into messages.
 //!
-//! The types of netlink-packet-xfrm parse fixed parts and attributes. Its message types are not used for parsing: they
-//! index the bytes without a length check, and if an attribute is malformed they free the keys of earlier attributes
-//! without wiping them. Only the attributes used here are parsed; the others are skipped.
+//! The types of netlink-packet-xfrm parse fixed parts and attributes. The message types of that crate are not used
+//! for parsing: they index the bytes without a length check, and if an attribute is malformed they free the keys of
+//! earlier attributes without wiping them. Only attributes that the mirror uses are parsed.
 
 use netlink_packet_core::{NLM_F_DUMP_INTR, NLM_F_MULTIPART};
 use netlink_packet_core::{NetlinkBuffer, NlaBuffer, NlasIterator, Parseable as _};

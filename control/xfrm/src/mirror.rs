@@ -27,8 +27,8 @@ const MAX_WANTED: usize = 64;
 /// Parameters of the mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MirrorConfig {
-    /// Minimum anti-replay window in packets. The larger of this and the kernel's window is used, limited to 64 to
-    /// 4096.
+    /// Minimum anti-replay window in packets. The larger of this value and the kernel's window is used, clamped to the
+    /// range 64 to 4096.
     pub min_window: u16,
     /// Sequence numbers that one reservation requests for an outbound SA; 0 counts as 1.
     pub chunk: u64,

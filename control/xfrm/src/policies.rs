@@ -90,7 +90,7 @@ impl Policies {
         self.entries.insert(key, PolicyEntry { policy: kernel, reading, age, action, refused });
     }
 
-    /// Deletes a policy. Returns true if policies were left out and there is room again: a new dump lists them.
+    /// Deletes a policy. Returns true if a new dump is needed: policies were left out, and now there is room for them.
     pub(crate) fn delete(&mut self, id: &UserPolicyId, attributes: &Attributes) -> bool {
         match &attributes.policy {
             Some(info) => self.remove_expired(info, attributes),

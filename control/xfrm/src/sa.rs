@@ -247,8 +247,9 @@ fn translate_properties(
 /// Returns the reason to refuse an SA with an unsupported property; `None` if there is none.
 ///
 /// Five flags are ignored: XFRM_STATE_DECAP_DSCP (the inner DSCP stays as the peer sent it, RFC 4301 §5.1.2),
-/// XFRM_STATE_ALIGN4 (AH only), XFRM_STATE_AF_UNSPEC (always the case here), XFRM_STATE_ICMP (ICMP errors are protected
-/// like other packets) and XFRM_SA_XFLAG_OSEQ_MAY_WRAP (our numbers never wrap, RFC 4303 §3.3.3).
+/// XFRM_STATE_ALIGN4 (AH only), XFRM_STATE_AF_UNSPEC (an SA never restricts the inner address family), XFRM_STATE_ICMP
+/// (ICMP errors are protected like other packets) and XFRM_SA_XFLAG_OSEQ_MAY_WRAP (our numbers never wrap, RFC 4303
+/// §3.3.3).
 fn unsupported_property(info: &UserSaInfo, attributes: &Attributes) -> Option<String> {
     let LifetimeConfig { soft_use_expires_seconds, hard_use_expires_seconds, .. } =
         info.lifetime_cfg;

@@ -210,7 +210,7 @@ impl Sas {
         self.entries.insert(key, entry);
     }
 
-    /// Deletes an SA. Returns true if SAs were left out and there is room again: a new dump lists them.
+    /// Deletes an SA. Returns true if a new dump is needed: SAs were left out, and now there is room for them.
     pub(crate) fn remove(&mut self, key: &SaKey, events: &mut EventQueue) -> bool {
         self.remember_removed(key, events);
         self.has_room()

@@ -12,7 +12,7 @@ fn put_uses_the_answering_address_over_both_transports() {
     for (transport, sink) in [("tcp", REGION), ("sctp", &over_sctp)] {
         let ddpd = Ddpd::start(&Setup { sink, ..Setup::default() });
         let (file, bytes) = ddpd.file("file", 10_000);
-        // The addresses in order: without a route, without a host, with a closed port, of the listener.
+        // In order: an address without a route, one without a host, one with a closed port, and the listener's.
         let job = ddpd.put(json!({
             "file": file,
             "via": { "connect": {

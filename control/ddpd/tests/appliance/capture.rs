@@ -34,7 +34,7 @@ impl Capture {
         Capture::try_begin(ddpd, more).unwrap_or_else(|said| panic!("{said}"))
     }
 
-    /// Starts a capture as soon as the previous one's thread has ended.
+    /// Starts a capture as soon as the thread of the previous capture has ended.
     fn begin_when_free(ddpd: &Ddpd) -> Capture {
         let began = Instant::now();
         loop {

@@ -25,7 +25,8 @@ pub(crate) struct Ddpd {
     pub(crate) source: Client,
 }
 
-/// Configuration of the two appliances: `sink` is appended to the sink's file, `impair` to the port of both.
+/// Configuration of the two appliances: `sink` is appended to the sink's file, `impair` to the port section of both
+/// files.
 pub(crate) struct Setup<'a> {
     pub(crate) sink: &'a str,
     /// Keys in the `[management]` section of the source.

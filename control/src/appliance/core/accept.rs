@@ -218,7 +218,7 @@ impl Core {
         let kind = if accepted.rdmap { UlpKind::Rdmap } else { UlpKind::Ddp };
         let private_data = if silent { vec![] } else { advert::encode_for(kind, &advertised) };
         let version = match revision {
-            // RFC 5043 defines no other DDP version for SCTP.
+            // RFC 5043 defines only DDP version 1 for SCTP.
             Some(Revision::One | Revision::Two) | None => VersionPolicy::V1,
             // RFC 5044 appendix C: either DDP version may follow a revision 0 frame.
             Some(Revision::Zero) => VersionPolicy::AdoptFirst,

@@ -242,7 +242,7 @@ impl Core {
         true
     }
 
-    /// Aborts a stream that the peer accepted with the other ULP, before any data is sent.
+    /// Aborts a stream that the peer accepted with a ULP other than the requested one, before any data is sent.
     fn abort_wrong_ulp(
         &mut self,
         id: StreamId,

@@ -57,13 +57,13 @@ pub(super) fn is_final(reason: &ConnectError) -> bool {
     )
 }
 
-/// Returns true if the peer's advertisement states the other ULP.
+/// Returns true if the peer's advertisement states a ULP other than the requested one.
 pub(super) fn is_other_ulp(spec: &ConnectSpec, private_data: &[u8]) -> bool {
     advert::ulp(private_data).is_some_and(|theirs| theirs != ulp_kind(spec))
 }
 
-/// Returns the error of a connect that the peer accepted with the other ULP (bare DDP instead of RDMAP, or the
-/// reverse).
+/// Returns the error of a connect that the peer accepted with a ULP other than the requested one (bare DDP instead of
+/// RDMAP, or RDMAP instead of bare DDP).
 pub(super) fn wrong_ulp_error(spec: &ConnectSpec) -> ApiError {
     let own_ulp = ulp_kind(spec);
     let peer_ulp = match own_ulp {

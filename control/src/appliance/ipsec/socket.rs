@@ -57,7 +57,7 @@ impl Socket {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(XFRM));
         let fd = fd.map_err(failed)?;
-        // The second call needs no capability, but `rmem_max` limits it.
+        // The second call needs no capability, but `rmem_max` limits the size that it sets.
         if set_socket_recv_buffer_size_force(&fd, RECEIVE_BUFFER).is_err() {
             set_socket_recv_buffer_size(&fd, RECEIVE_BUFFER).map_err(failed)?;
         }

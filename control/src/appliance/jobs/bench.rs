@@ -13,8 +13,8 @@
 //!
 //! The results are from the workers' reports at the end of the run. Until then the workers' counters show the progress.
 //!
-//! All bounds are in [`limits`]. The local memory of a run has the length of the part of the peer's region that it
-//! uses. Each stream adds one message and a histogram of about 200 KiB. The newest [`MAX_RUNS`] runs are kept.
+//! All bounds are in [`limits`]. The local memory of a run is as long as the part of the peer's region that the
+//! run uses. Each stream adds one message and a histogram of about 200 KiB. The newest [`MAX_RUNS`] runs are kept.
 
 mod connects;
 mod limits;

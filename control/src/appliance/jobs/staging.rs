@@ -13,7 +13,7 @@ use crate::appliance::source::SourceFile;
 #[derive(Default)]
 pub(super) struct Staging {
     pub(super) source: Option<Arc<SourceFile>>,
-    /// Deadline for the client to begin its input; `None` once it has, and for files.
+    /// Deadline for the client to begin its input; `None` once the input has begun, and for files.
     pub(super) input_until: Option<Instant>,
     /// Free space at the destination, bytes.
     pub(super) capacity: u64,

@@ -1,6 +1,6 @@
 //! Look-up of listeners by name, region and endpoint.
 //!
-//! No two listeners have the same endpoint. A region that a listener divides into slots has no other listener.
+//! No two listeners have the same endpoint. No other listener lists a region that a listener divides into slots.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;

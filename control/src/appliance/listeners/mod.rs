@@ -151,7 +151,7 @@ impl Listeners {
                 section.port, section.interface
             )));
         }
-        // Listeners that list the same region do not divide it, so one listener per region suffices.
+        // If several listeners list a region, none of them divides it, so the first listener of each region suffices.
         let sharing = section.regions.iter().filter_map(|region| self.of_region(region).next());
         let mut sharing = sharing.filter(|other| shares_divided_region(section, &other.section));
         if let Some(other) = sharing.next() {
@@ -425,7 +425,7 @@ pub(super) fn check_interface_of(env: &Env, section: &ListenerSection) -> Result
     }
 }
 
-/// Returns true if both use the same interface, transport and port, and their addresses overlap.
+/// Returns true if both listeners use the same interface, transport and port, and their addresses overlap.
 fn same_endpoint(a: &ListenerSection, b: &ListenerSection) -> bool {
     a.interface == b.interface
         && a.port == b.port
@@ -433,7 +433,7 @@ fn same_endpoint(a: &ListenerSection, b: &ListenerSection) -> bool {
         && (a.address.is_none() || b.address.is_none() || a.address == b.address)
 }
 
-/// Returns true if both list a region that one of them divides into slots.
+/// Returns true if both listeners list a region that one of them divides into slots.
 fn shares_divided_region(a: &ListenerSection, b: &ListenerSection) -> bool {
     (a.has_slots() || b.has_slots()) && a.regions.iter().any(|name| b.regions.contains(name))
 }

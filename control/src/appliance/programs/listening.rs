@@ -1,8 +1,8 @@
 //! Listeners of a program, and the connection requests of their peers.
 //!
-//! A program's listener has one worker listener ([`ListenerConfig`]) for each address. For each address, the workers
-//! share as many credits as the backlog. A stream takes a credit at its SYN. The credit returns when the request is
-//! accepted or has ended, or when the rejected stream has ended.
+//! A program's listener has one worker listener ([`ListenerConfig`]) for each address. For each address, all workers
+//! together have as many credits as the backlog. A stream takes a credit of its worker at its SYN. The control thread
+//! returns the credit when the request is accepted or has ended, or when the rejected stream has ended.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

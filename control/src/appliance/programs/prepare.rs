@@ -136,7 +136,7 @@ pub(in crate::appliance) struct Preparer {
     outbox: Arc<Outbox>,
     process: AttachedProcess,
     share: Arc<Share>,
-    /// The arena; `None` until a hello has been accepted here.
+    /// The arena; `None` until [`prepare`](Self::prepare) has accepted a hello.
     arena: Option<Arena>,
 }
 
@@ -150,12 +150,14 @@ impl Preparer {
         Preparer { shared, outbox, process, share, arena: None }
     }
 
-    /// Returns true once a hello has been accepted here. The control thread can still refuse the program.
+    /// Returns true once [`prepare`](Self::prepare) has accepted a hello. The control thread can still refuse the
+    /// program.
     pub(super) fn is_open(&self) -> bool {
         self.arena.is_some()
     }
 
-    /// Returns the report of a refusal of [`prepare`](Self::prepare) to the control thread, if it needs one.
+    /// Returns the report to the control thread about a refusal by [`prepare`](Self::prepare); `None` if no report is
+    /// needed.
     pub(in crate::appliance) fn report(&self, refusal: &Refusal) -> Option<Refused> {
         Refused::new(self.process, refusal, self.is_open())
     }

@@ -152,7 +152,7 @@ pub(super) struct Pair {
     pub(super) rings: Option<(RingConsumer, Receives)>,
     /// The worker that serves the QP; `None` before the QP is connected.
     pub(super) worker: Option<WorkerId>,
-    /// IRD and ORD of the call that connects or accepts. Replaced by the negotiated ones once established.
+    /// IRD and ORD of the call that connects or accepts, then those negotiated for the established connection.
     pub(super) depths: Depths,
     pub(super) state: PairState,
     pub(super) _hold: Hold,
@@ -303,7 +303,8 @@ impl Program {
         }
     }
 
-    /// Counts a QP as a user of its CQs (`begins`), or no longer. A CQ of both its SQ and its RQ counts two users.
+    /// Adds a QP to the users of its CQs (`begins`), or removes it. A CQ that serves both its SQ and its RQ counts it
+    /// twice.
     pub(super) fn count_queue_users(&mut self, queues: [u32; 2], begins: bool) {
         for number in queues {
             if let Some(queue) = self.queues.get_mut(number) {
@@ -312,7 +313,7 @@ impl Program {
         }
     }
 
-    /// Counts a QP as a user of its SRQ (`begins`), or no longer.
+    /// Adds a QP to the users of its SRQ (`begins`), or removes it.
     pub(super) fn count_shared_user(&mut self, queue: Option<u32>, begins: bool) {
         if let Some(queue) = queue.and_then(|number| self.shared_queues.get_mut(number)) {
             count_user(&mut queue.users, begins);

@@ -1,6 +1,7 @@
 //! Channels, completion queues (CQs) and queue pairs (QPs) of a program: creation and removal.
 //!
-//! All workers have a CQ. Only the worker of its connection has a QP, from the start of the connection (`connections`).
+//! A CQ exists at all workers. A QP exists only at the worker of its connection, from the start of the connection on
+//! (`connections`).
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

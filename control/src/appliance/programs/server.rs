@@ -209,7 +209,8 @@ impl Acceptor {
         }
     }
 
-    /// Starts the session of a connection. Closes the connection if there are too many, or without credentials.
+    /// Starts the session of a connection. Closes the connection if there are too many connections, or if the peer's
+    /// credentials cannot be read.
     fn begin(&mut self, socket: OwnedFd) {
         self.threads.with(|all| all.retain(|(_, thread)| !thread.is_finished()));
         let most = self.queues.settings().programs as usize + MORE_CONNECTIONS;

@@ -12,7 +12,7 @@ use super::refusal;
 use crate::appliance::budget::{Budget, Charge, ChargeKind};
 use crate::waker::Waker;
 
-/// Amount of its memory limits that a program uses. A session's thread adds the memory that it allocates. The drop of
+/// Memory that counts against a program's limits. The session's thread adds the memory that it allocates. The drop of
 /// the last handle to the memory subtracts the memory.
 #[derive(Debug)]
 pub(super) struct Share {

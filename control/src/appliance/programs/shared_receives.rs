@@ -1,4 +1,4 @@
-//! Shared receive queues (SRQs) of a program. The workers of their QPs take receives from them without the control
+//! Shared receive queues (SRQs) of a program. The worker of a QP takes receives from the QP's SRQ without the control
 //! thread.
 
 use std::sync::Arc;

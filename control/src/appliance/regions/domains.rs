@@ -94,7 +94,7 @@ impl Regions {
         section: &ListenerSection,
         is_listed: impl Fn(&str) -> bool,
     ) -> Result<(PdId, Vec<String>), ApiError> {
-        // The domain of regions that are in use or listed by others is fixed, so it takes precedence.
+        // The domain of regions that are in use, or listed by other listeners, is fixed. It takes precedence.
         let mut fixed: Option<(PdId, &str)> = None;
         let mut free: Option<PdId> = None;
         for name in &section.regions {

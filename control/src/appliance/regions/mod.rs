@@ -7,7 +7,8 @@
 //!
 //! A region without a file leaves Closing at once. A failed registration leads from Adding to Removing.
 //!
-//! While its memory is being created, a region is listed with the progress. Removing it then cancels the preparation.
+//! While its memory is being created, a region is listed with the progress. A removal during this time cancels the
+//! preparation.
 //!
 //! Each region has one random STag. Slots of a region and memory of jobs have STags of their own, each for one stream
 //! (`stream_memory`). A region that peers may write and that is not `shared` is *exclusive*: its STag is always bound

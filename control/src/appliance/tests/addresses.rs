@@ -213,14 +213,15 @@ fn own_addresses_are_reached_through_their_interface() {
     for (address, interface) in [("10.0.0.1:7", 0), ("[fd01::1]:7", 1)] {
         assert_eq!(attempts(&mut bench, connect_spec(&[address])).0, [(address.into(), interface)]);
     }
-    // The other end of a ring is reached over the ring, unless its interface is named.
+    // An address of the other end of a ring is reached over the ring, unless the request names that end's interface.
     let peers = TWO.replace("\"m\"", "\"l\"").replace("10.1.0.1/24", "10.0.0.3/24");
     let mut ring = bench_with(&peers);
     let own = "10.0.0.3:7";
     assert_eq!(attempts(&mut ring, connect_spec(&[own])).0, [(own.to_owned(), 0)]);
     let named = ConnectSpec { interface: Some("back".into()), ..connect_spec(&[own]) };
     assert_eq!(attempts(&mut ring, named).0, [(own.to_owned(), 1)]);
-    // Ports other than rings lead to other networks, so the appliance's own address is reached through its interface.
+    // Ports other than rings lead to other networks, so the appliance's own address is reached through the interface
+    // that has it.
     let wire = peers.replace("kind = \"ring\"\nlink = \"l\"", "kind = \"tap\"\ndevice = \"t\"");
     let wire = wire.replacen("\"t\"", "\"u\"", 1);
     let mut wire = bench_with(&wire);
@@ -246,7 +247,8 @@ fn addresses_of_no_remote_host_are_refused_with_reason() {
         assert_eq!((tried.len(), error.error), (0, ErrorKind::BadRequest), "{address}");
         assert_eq!(error.message, sentence);
     }
-    // Distributions write 127.0.1.1 for this host's name into /etc/hosts. It must not prevent the other attempts.
+    // Distributions write 127.0.1.1 for this host's name into /etc/hosts. This address is skipped, and the others are
+    // tried.
     let (tried, error) = attempts(&mut bench, connect_spec(&["127.0.1.1:7471", ON_LINK]));
     assert_eq!(tried, [(ON_LINK.to_owned(), 0)]);
     assert!(

@@ -225,7 +225,8 @@ fn request(
     });
 }
 
-/// A `get rdmap://` from a bare DDP listener and the reverse, over MPA and SCTP.
+/// RDMAP peers are refused by a bare DDP listener, and bare DDP peers by an RDMAP listener, over MPA and SCTP. A
+/// request without a stated ULP is accepted.
 #[test]
 fn wrong_ulp_is_refused_by_name() {
     let rdmap = LISTENER.replace("\"ddp\"", "\"rdmap\"\nservice = \"sink\"");

@@ -459,7 +459,7 @@ fn exclusive_region_is_cleared_before_active_open() {
     }
 }
 
-/// The region is removed while it is cleared for a stream, which must not wait for it forever.
+/// A region is removed while it is cleared for a stream. The stream must not wait for the region forever.
 #[test]
 fn region_removal_during_clearing_aborts_the_stream() {
     let mut bench = super::rdmap::serving_bench("regions = [\"own\"]");

@@ -143,7 +143,7 @@ fn the_ddp_version_follows_the_revision() {
         (Some(Revision::One), VersionPolicy::V1),
         (Some(Revision::Zero), VersionPolicy::AdoptFirst),
         (Some(Revision::Draft), VersionPolicy::V0),
-        // RFC 5043: over SCTP there is only one version.
+        // RFC 5043: over SCTP only DDP version 1 exists.
         (None, VersionPolicy::V1),
     ] {
         let mut bench = bench();

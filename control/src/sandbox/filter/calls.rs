@@ -40,8 +40,9 @@ pub(super) const WORKER: &[c_long] = &[
     SYS_membarrier,
     SYS_getrandom,
     SYS_tgkill,
-    // sendto(2): drivers wake the kernel with it, and the signal handler, which may run in any thread, writes to its
-    // self-pipe. Allowed only with a null address, unless the worker logs to journald (see `worker_rules`).
+    // sendto(2): used by drivers to wake the kernel, and by the signal handler, which may run in any thread, to report
+    // a signal through a socket pair. Allowed only with a null address, unless the worker logs to journald (see
+    // `worker_rules`).
     SYS_sendto,
     // recvfrom(2) receives wake-ups from local programs.
     SYS_recvfrom,
@@ -177,7 +178,8 @@ pub(super) const CONTROL: &[c_long] = &[
     SYS_pipe,
     #[cfg(target_arch = "x86_64")]
     SYS_select,
-    // DPDK's interrupt thread creates a new epoll instance when its sources change. If that fails, it ends the process.
+    // DPDK's interrupt thread creates a new epoll instance when its event sources change. If the call fails, DPDK ends
+    // the process.
     #[cfg(target_arch = "x86_64")]
     SYS_epoll_create,
     #[cfg(target_arch = "x86_64")]
@@ -205,7 +207,7 @@ pub(super) fn calls_of_kind(kind: &str) -> Result<(&'static [c_long], &'static [
         "tap" => (&[SYS_readv], &[]),
         "memif" => (&[], &[]),
         "ring" => (&[], &[]),
-        // sendmsg(2) reports IOTLB misses to the frontend. epoll_pwait(2) clears kicks.
+        // sendmsg(2) reports IOTLB misses to the frontend. epoll_pwait(2) receives the frontend's kicks.
         "vhost-user" => (&[SYS_sendmsg, SYS_epoll_pwait, SYS_epoll_pwait2], &[]),
         "pcap" => (&[SYS_newfstatat, SYS_fstat, SYS_lseek], &[]),
         "pci" => (

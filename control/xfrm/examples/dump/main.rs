@@ -3,7 +3,7 @@
 //! usage: dump [--once] [--reserve]
 //!
 //! Needs CAP_NET_ADMIN. Outbound SAs appear as added only with `--reserve`. The kernel then records sequence numbers as
-//! sent, so `--reserve` must not be used on a host that itself encrypts.
+//! sent, so `--reserve` must not be used on a host whose kernel encrypts.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)]
 

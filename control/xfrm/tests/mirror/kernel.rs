@@ -432,7 +432,7 @@ impl ModelKernel {
         self.dump = None;
     }
 
-    /// Exchanges messages until neither side has any. Returns the events.
+    /// Exchanges messages until neither the kernel nor the mirror has any. Returns the events.
     pub(crate) fn run(&mut self, mirror: &mut Mirror) -> Vec<Event> {
         loop {
             while let Some(request) = mirror.poll_transmit() {

@@ -58,8 +58,8 @@ impl Core {
 
     /// Makes the file the running configuration, except for keys that need a restart.
     pub(super) fn adopt_file(&mut self, file: Config) {
-        // The regions have the order of the file and the running values. A value that the reload did not apply differs
-        // from the file. Regions that are not live are omitted.
+        // The regions are in the order of the file, with their running values, so a value that the reload did not apply
+        // still differs from the file. Regions that are not live are omitted.
         let running = self.running_from_file();
         let facts = &mut self.env.context.config;
         facts.regions = file

@@ -8,7 +8,7 @@ use super::*;
 /// Returns the kinds and sentences of the present notes about programs.
 fn notes(rig: &Rig) -> Vec<(NoteKind, String)> {
     let notes = rig.bench.core.env().notes.current(rig.bench.now);
-    // The test's process may be unable to lock memory.
+    // Excludes notes about memory that is not locked: the test's process may be unable to lock memory.
     notes.filter(|(kind, _)| *kind == NoteKind::ProgramLimit).collect()
 }
 

@@ -96,7 +96,7 @@ fn limit_and_failure_are_reported_to_the_program() {
     let mut client = Client::attach(&mut rig, 1);
     let pd = client.create(&mut rig, Call::CreatePd);
     client.call(&mut rig, create(pd, 4)).unwrap();
-    // No receive was posted, so that a limit is reached at once.
+    // No receive was posted, so a limit above 0 is reached at once.
     let low = ProgramEvent::SharedReceivesLow { queue: 0 };
     for (limit, events) in [(0, vec![]), (1, vec![low.clone()])] {
         let call = Call::SetReceiveLimit { queue: 0, limit };

@@ -101,7 +101,7 @@ fn bindings_that_cannot_be_performed_are_answered() {
     rig.refuse_next("Window");
     request_bind(&mut rig, id, 2, bind(one));
     assert_eq!(std::mem::take(&mut rig.bound), [(id, 2, false)]);
-    // A QP or program that does not exist has no answer.
+    // Requests of a QP or program that does not exist are not answered.
     request_bind(&mut rig, QueuePairId { number: 2, ..id }, 3, bind(two));
     request_bind(&mut rig, QueuePairId { program: ProgramId(9), ..id }, 3, bind(two));
     assert!(rig.bound.is_empty());

@@ -21,7 +21,7 @@
 //! Shared memory is a slice of [`Word`]s and is accessed only by atomic loads and stores of whole words. Neither side
 //! can cause undefined behaviour in the other. Structures in shared memory contain no pointers to each other. All
 //! numbers are in the byte order of the host. Byte strings (inline data, immediate data) are packed into words with the
-//! first byte lowest. On a little-endian host this is their order in memory.
+//! first byte in the lowest bits. On a little-endian host this is their order in memory.
 //!
 //! Not included: mapping of shared memory, the messages of a session, and checks against memory regions (lkey, rights,
 //! bounds).

@@ -21,8 +21,8 @@
 //! copied once, and all checks apply to the copy. An error leaves the state unchanged; the owner then ends the queue.
 //!
 //! An SRQ has one producer and several consumers: the workers of its queue pairs. They share the state of a
-//! [`SharedConsumer`] in memory that the program does not have. A worker copies a descriptor, and owns it once it has
-//! advanced the shared index past it. No worker waits for another.
+//! [`SharedConsumer`] in memory that the program does not have. A worker copies a descriptor and then tries to advance
+//! the shared index past it. If this succeeds, the descriptor belongs to the worker. No worker waits for another.
 //!
 //! Bounds: `push` stores the given units and loads at most one index. [`Consumer::pop_with`] loads at most one index
 //! and [`MAX_UNITS`] units, as does each of the at most 10,000 attempts of [`SharedConsumer::pop`].
@@ -111,7 +111,7 @@ impl<'a> Producer<'a> {
         Ok(self.known_free())
     }
 
-    /// Writes the units of one or several descriptors, all or none. They are not visible to the consumer before
+    /// Writes the units of one or several descriptors, all or none. The units are not visible to the consumer before
     /// [`publish`](Self::publish).
     #[inline]
     pub fn push(&mut self, units: &[Unit]) -> Result<(), RingError> {
@@ -141,7 +141,7 @@ impl<'a> Producer<'a> {
     /// Publishes all pushed units of an SRQ, which are `descriptors` descriptors.
     pub fn publish_counted(&mut self, descriptors: u64) {
         self.posted = self.posted.wrapping_add(descriptors);
-        // Visible with the index that `publish` stores.
+        // The count becomes visible with the index that `publish` stores.
         self.count.store(self.posted, Ordering::Relaxed);
         self.publish();
     }
@@ -251,9 +251,9 @@ pub struct SharedConsumer<'a> {
     other: &'a Word,
     count: &'a Word,
     units: Entries<'a>,
-    /// Index of the next unit to take. Not in the memory of the program.
+    /// Index of the next unit to take. Kept in memory that the program does not share.
     next: Word,
-    /// Number of descriptors taken. Not in the memory of the program.
+    /// Number of descriptors taken. Kept in memory that the program does not share.
     taken: Word,
 }
 

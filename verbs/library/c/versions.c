@@ -1,21 +1,21 @@
 /* Symbols of libibverbs.so.1 with several versions: drivers of rdma-core bind to those of IBVERBS_PRIVATE_*, and programs
-   built before 2007 to those of IBVERBS_1.0. All of them refuse.
+   built before 2007 to those of IBVERBS_1.0. Nearly all of these functions fail with EOPNOTSUPP.
 
-   Programs link libmlx5.so.1 and libefa.so.1 for functions of their own. These libraries register a driver when they are
-   loaded. Here the registration has no effect, so no driver gets a device. IBVERBS_PRIVATE_* has the number 34 in rdma-core
+   Some programs link the drivers libmlx5.so.1 and libefa.so.1 to call functions that only these drivers have. The drivers
+   register themselves when they are loaded. This registration has no effect, so no driver gets a device. IBVERBS_PRIVATE_* has the number 34 in rdma-core
    39 to 56, 59 in 60, and 64 in 64. */
 
 #include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The function returns an error number, or nothing. */
+/* Replaces functions that return an error number, or nothing. */
 int verbs_refuse(void) {
     errno = EOPNOTSUPP;
     return EOPNOTSUPP;
 }
 
-/* The function returns a pointer. */
+/* Replaces functions that return a pointer. */
 void *verbs_refuse_pointer(void) {
     errno = EOPNOTSUPP;
     return NULL;
@@ -29,7 +29,7 @@ void *verbs_no_devices(int *number) {
     return NULL;
 }
 
-/* verbs_allow_disassociate_destroy, which drivers read. */
+/* Value of verbs_allow_disassociate_destroy, which drivers read. */
 bool verbs_false;
 
 extern int ibv_query_gid_type(void *, unsigned char, unsigned int, unsigned int *);
@@ -38,7 +38,7 @@ int verbs_query_gid_type(void *context, unsigned char port, unsigned int index, 
     return ibv_query_gid_type(context, port, index, type);
 }
 
-/* Exports TARGET as NAME of the version NODE. LOCAL is a name of its own for the assembler. */
+/* Exports TARGET as NAME of the version NODE. LOCAL is a unique name for the assembler. */
 #define EXPORT(local, name, node, target)                                                                              \
     extern __typeof__(target) local __attribute__((alias(#target)));                                                   \
     __asm__(".symver " #local ", " #name "@" node)

@@ -144,7 +144,7 @@ pub enum Call {
     SetReceiveLimit {
         /// Number of the SRQ.
         queue: u32,
-        /// The event follows when fewer receives remain, possibly at once; 0: no event.
+        /// The event follows once fewer receives than this limit remain, possibly at once; 0: no event.
         limit: u32,
     },
     /// Removes a QP and resets its connection. Answered by [`Answer::Done`].
@@ -566,7 +566,7 @@ pub enum Event {
         /// Cause, one sentence.
         message: String,
     },
-    /// A QP has failed because of its posts, or because one of its CQs or its SRQ has failed.
+    /// A QP has failed because of an invalid post, or because one of its CQs or its SRQ has failed.
     QueuePairFailed {
         /// Number of the QP.
         pair: u32,

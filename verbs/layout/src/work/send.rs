@@ -61,7 +61,7 @@ pub enum Operation {
         payload: Payload,
         /// True to request an event at the receiver (Solicited Event).
         solicited: bool,
-        /// STag of the peer to be invalidated.
+        /// The peer's STag to invalidate.
         stag: u32,
     },
     /// RDMA Write (RFC 5040).
@@ -91,7 +91,7 @@ pub enum Operation {
         remote: Remote,
         /// Value to compare with.
         compare: u64,
-        /// Value to store if equal.
+        /// Value to store if the bytes at the peer are equal to `compare`.
         swap: u64,
         /// Local buffer for the original value.
         result: AtomicResult,

@@ -22,7 +22,8 @@ pub enum Event {
     },
     /// The stream is in Full Operation.
     Established {
-        /// Private data of the peer's reply, for the initiator. Empty for the responder: `MpaRequest` reported it.
+        /// Private data of the peer's reply, for the initiator. Empty for the responder, to which `MpaRequest`
+        /// reported the initiator's private data.
         private_data: Vec<u8>,
         /// Negotiated parameters.
         params: StreamParams,
@@ -57,7 +58,8 @@ pub struct StreamParams {
     pub crc: bool,
     /// Current MULPDU: largest ULPDU to send, in bytes.
     pub mulpdu: usize,
-    /// DDP version, once known. A responder to a revision 0 request takes it from the first FPDU.
+    /// DDP version, once known. A responder to a revision 0 request takes the version from the
+    /// first FPDU.
     pub ddp_version: Option<DdpVersion>,
     /// Read depths and ready-to-receive message, if negotiated (RFC 6581 §9).
     pub agreed: Option<Agreement>,

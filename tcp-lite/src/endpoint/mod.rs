@@ -218,7 +218,7 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     /// Returns the memory used by copies of unacknowledged FPDUs, in bytes. An FPDU is copied if its source may change,
-    /// or if a segment contains only a part of it.
+    /// or if a segment contains only a part of the FPDU.
     #[inline]
     pub fn kept_bytes(&self) -> u64 {
         self.upper.full().map_or(0, |full| full.sender.kept_memory())
@@ -288,10 +288,10 @@ impl<M: RegionMemory> Endpoint<M> {
 
     /// Pauses delivery for an owner that takes no events; `None` resumes delivery.
     ///
-    /// While paused, the right edge of the receive window does not move, so the window closes as the peer uses it. Data
-    /// in the window is accepted until `max_pending_events` events are pending; one segment may exceed this limit.
-    /// Later data is refused. Acknowledgements are processed. Call [`poll_transmit`](Self::poll_transmit) afterwards to
-    /// advertise the window.
+    /// While paused, the right edge of the receive window does not move, so the window shrinks by the bytes that the
+    /// peer sends. Data in the window is accepted until `max_pending_events` events are pending; one segment may
+    /// exceed this limit. Later data is refused. Acknowledgements are processed. Call
+    /// [`poll_transmit`](Self::poll_transmit) afterwards to advertise the window.
     pub fn pause(&mut self, max_pending_events: Option<u32>) {
         // Before Full Operation a pause is not needed: the start-up queues a bounded number of events.
         if let Some(full) = self.upper.full_mut() {
@@ -497,8 +497,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.conn.shrink(now);
         self.upper.shrink();
         if self.state() == State::Closed && !self.lifecycle.pending.report {
-            // `poll_event` has returned the close reason. The owner has no further use for it or for the final
-            // counters.
+            // `poll_event` has returned the close reason. The owner needs neither the reason nor the final counters
+            // any more.
             self.lifecycle.release();
             self.cold.release();
         }

@@ -1,5 +1,6 @@
 //! Ends of a stream: graceful close, half-close, error, abort (RFC 5041 §6.2). An orderly close reports success to the
-//! peer (docs/protocol.md §6). After an error, an error message therefore precedes the FIN, or a reset replaces it.
+//! peer (docs/protocol.md §6). After an error, an error message therefore precedes the FIN, or a reset replaces the
+//! FIN.
 
 use super::upper::{FullOperation, Stage};
 use super::{CloseReason, Context, Endpoint, State, TcpReason};
@@ -11,7 +12,7 @@ use ddp::lifecycle::{DeadlineOutcome, FinalError, ShutdownOutcome};
 use transport::recorder::{Kind, Record};
 
 impl<M: RegionMemory> Endpoint<M> {
-    /// Handles an error that MPA or DDP reports. Errors are reported in order, after all data before them has arrived.
+    /// Handles an error that MPA or DDP reports. An error is reported once all data before it has arrived.
     pub(super) fn check_errors(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         if !self.lifecycle.is_receiving() {
             return;
@@ -108,7 +109,8 @@ impl<M: RegionMemory> Endpoint<M> {
     /// Closes TCP's send direction; the FIN follows the queued data. Defers the close in three cases:
     /// - The ULP holds a Read of the peer, which must be answered first.
     /// - This end is a responder with unsent data and may not send yet (RFC 5044 §7.1.2 (4)).
-    /// - A Read of this end awaits its response. Many peers close both directions on a FIN.
+    /// - A Read of this end awaits its response. Many peers close both directions when they
+    ///   receive a FIN, and would not send the response.
     ///
     /// The last two apply only while the peer's direction is open.
     pub(super) fn close_when_sendable(&mut self) {
@@ -154,7 +156,7 @@ impl<M: RegionMemory> Endpoint<M> {
     pub(super) fn on_deadline(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         // Progress extends the deadline, except after an error.
         let progress = match self.lifecycle.state() {
-            // The ULP has not taken all events yet, so it cannot close.
+            // The ULP has not taken all events yet, so the ULP cannot close.
             State::Established if self.pending_events() > 0 => u64::MAX,
             // The ULP itself limits the time for which it holds a Read.
             State::Closing if self.upper.full().is_some_and(|f| f.stream.holds_reads()) => u64::MAX,

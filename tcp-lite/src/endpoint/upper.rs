@@ -483,7 +483,8 @@ impl<M: RegionMemory> SpanSink for UpperCall<'_, '_, M> {
 
     fn room(&self) -> u64 {
         match &self.upper.stage {
-            // RFC 9293 §3.8.6: the right edge stays, and the window closes as the peer uses it.
+            // RFC 9293 §3.8.6: the right edge stays, and the window shrinks by the bytes that the
+            // peer sends.
             Stage::Full(full) if full.closes_window() => 0,
             Stage::Startup(begin) => (MAX_BACKLOG - begin.backlog.len()) as u64,
             Stage::Full(full) => full.receiver.room(),

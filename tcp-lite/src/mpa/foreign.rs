@@ -1,5 +1,5 @@
 //! Detects protocols other than MPA from the peer's first bytes, so that an error names the protocol on the wrong port.
-//! Only the first segment is examined. If it is not MPA, the start-up fails without waiting for more.
+//! Only the first segment is examined. If the segment is not MPA, the start-up fails without waiting for more bytes.
 //!
 //! Not included: protocols in which the server speaks first.
 

@@ -218,7 +218,7 @@ impl Sender {
             self.probe_due = false;
         }
         if opened && self.probing {
-            // The peer refused data while its window was closed: retransmit it now.
+            // The peer refused data while its window was closed: retransmit that data now.
             self.probing = false;
             self.recovery.rtt_mut().reset_backoff();
             if let Some(out) = self.outstanding.get_mut() {

@@ -387,7 +387,7 @@ impl Connection {
         syn && later
     }
 
-    /// Frees the memory that is needed only while data is in flight or missing. The owner calls it for idle
+    /// Frees the memory that is needed only while data is in flight or missing. The owner calls this method for idle
     /// connections. Protocol behaviour is unchanged.
     pub fn shrink(&mut self, now: Instant) {
         self.recv.shrink();

@@ -251,8 +251,8 @@ impl Connection {
         limit.try_acquire(now, self.config.challenge_acks_per_second)
     }
 
-    /// Schedules a challenge acknowledgement, if the rate limit allows. Only the true peer can react to it (RFC 5961
-    /// §3.2, §4.2, §5.2).
+    /// Schedules a challenge acknowledgement, if the rate limit allows. Only the true peer can react to the challenge
+    /// (RFC 5961 §3.2, §4.2, §5.2).
     fn send_challenge(&mut self, now: Instant) {
         if self.may_challenge(now) {
             self.stats.cold_stats().challenge_acks += 1;

@@ -329,7 +329,7 @@ impl Connection {
         SendOutcome::Sent
     }
 
-    /// Returns true if every new segment has PSH. The last segment always has it (RFC 9293 §3.9.1.2 MUST-61).
+    /// Returns true if every new segment has PSH. The last segment always has PSH (RFC 9293 §3.9.1.2 MUST-61).
     fn pushes_all(&self) -> bool {
         self.config.push_segments && self.send.needs_single_acks()
     }
@@ -586,8 +586,8 @@ impl Connection {
 
     // --- acknowledgements ---------------------------------------------------------------------------
 
-    /// Sends a keepalive probe if due. It has no data and sequence number SND.NXT - 1, so that the peer answers (RFC
-    /// 9293 §3.8.4 SHLD-12).
+    /// Sends a keepalive probe if due. The probe has sequence number SND.NXT - 1, which the peer has already received,
+    /// and no data. The peer therefore answers (RFC 9293 §3.8.4 SHLD-12).
     fn send_keepalive(&mut self, now: Instant, room: u64, tx: &mut impl TxBatch) {
         if !self.keepalive.due {
             return;

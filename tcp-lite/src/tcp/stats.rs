@@ -188,7 +188,7 @@ impl Counters {
         }
     }
 
-    /// Returns the time since which the peer's window is closed, if it is.
+    /// Returns the time since which the peer's window is closed; `None` while the window is open.
     pub(crate) fn closed_since(&self) -> Option<Instant> {
         self.cold()?.closed_since.get()
     }

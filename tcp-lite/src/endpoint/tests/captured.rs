@@ -84,8 +84,8 @@ fn responder_matches_captured_siw_connection() {
     }
 }
 
-/// A captured reject of a program on siw. It repeats the request's enhanced data, which precedes the program's own
-/// private data.
+/// A captured reject of a program on siw. The reject repeats the request's enhanced data, which precedes the program's
+/// own private data.
 #[test]
 fn reject_matches_captured_siw_reject() {
     let mut b = Node::responder_with_ulp(revision_two_config(None, Peer::Siw), rdmap(4, 4));

@@ -41,7 +41,7 @@ fn answer_follows_the_peers_fin() {
     net.b.assert_no_state_left();
 }
 
-/// The wait for the ULP's close is bounded. It ends with a reset, because the ULP's answer may be incomplete.
+/// The wait for the ULP's close is bounded. The wait ends with a reset, because the ULP's answer may be incomplete.
 #[test]
 fn half_closed_stream_resets_if_ulp_does_not_close() {
     let mut net = half_closed();

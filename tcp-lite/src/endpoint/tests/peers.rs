@@ -39,7 +39,7 @@ pub(super) struct Node {
     pub(super) hold: HoldBudget,
     /// True if the ULP closes as soon as the peer has closed.
     pub(super) closes: bool,
-    /// True if a SYN creates an endpoint; otherwise it is answered by a reset.
+    /// True if a SYN creates an endpoint; otherwise the SYN is answered with a reset.
     listens: bool,
     resets: Vec<Vec<u8>>,
 }

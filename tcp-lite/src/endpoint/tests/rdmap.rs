@@ -197,7 +197,7 @@ fn has_data(bytes: &[u8]) -> bool {
     super::net::has_payload(bytes)
 }
 
-/// If a region is revoked while the peer reads it, no more of its bytes are sent.
+/// If a region is revoked while the peer reads the region, no more of the region's bytes are sent.
 #[test]
 fn region_revoked_during_read_ends_with_terminate() {
     let mut net = pair(true);

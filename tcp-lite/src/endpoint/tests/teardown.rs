@@ -58,15 +58,16 @@ fn write(to: u64, payload: &[u8]) -> Vec<u8> {
     tagged(DdpVersion::V1, to, payload)
 }
 
-/// Parses the endpoint's bytes after the MPA reply as a last message. Returns `None` if they are not one.
+/// Parses the endpoint's bytes after the MPA reply as a last message. Returns `None` if the bytes are not a last
+/// message.
 fn last_message(net: &Net<Raw, Node>) -> Option<LastMessage> {
     let received = net.a.up.received.get(20..)?;
     // Marker, length, 18 bytes of header, then the message.
     LastMessage::parse(received.get(4 + 2 + 18..)?).ok()
 }
 
-/// After a wrong CRC (MPA error 2) the endpoint sends the last message, then its FIN. It discards further input until
-/// the peer's FIN and sends no reset.
+/// After a wrong CRC (MPA error 2) the endpoint sends the last message, then its FIN. The endpoint discards further
+/// input until the peer's FIN and sends no reset.
 #[test]
 fn crc_error_sends_last_message_then_fin() {
     let (mut net, first) = raw_established(&[write(0, b"good")]);
@@ -107,7 +108,7 @@ fn crc_error_with_lingering_peer_resets_after_timeout() {
 }
 
 /// A responder that has verified no FPDU must not send an FPDU, not even the last message. An orderly close would
-/// report success to the peer (docs/protocol.md §6), so a reset replaces it.
+/// report success to the peer (docs/protocol.md §6), so a reset replaces the FIN.
 #[test]
 fn error_in_the_first_fpdu_sends_no_fpdu() {
     let (mut net, _) = raw_established(&[]);

@@ -164,7 +164,8 @@ impl Receiver {
         FastPathEnd { offset: self.next, refused }
     }
 
-    /// Returns the next FPDU in order if `bytes`, at stream offset `start`, contain all of it and it is valid.
+    /// Returns the next FPDU in order if `bytes`, at stream offset `start`, contain the whole FPDU and the FPDU is
+    /// valid.
     #[inline]
     fn next_whole_fpdu(&self, start: u64, bytes: &[u8], crc: Option<u32>) -> Option<VerifiedFpdu> {
         self.verify_fpdu(self.locate_next_fpdu(start, bytes)?, start, bytes, crc)
@@ -180,7 +181,7 @@ impl Receiver {
         Some(FpduLayout { header, ulpdu_len, end: framing.fpdu_end(self.next, ulpdu_len) })
     }
 
-    /// Returns the next FPDU in order, at the given position, if `bytes` contain all of it and it is valid.
+    /// Returns the next FPDU in order, at the given position, if `bytes` contain the whole FPDU and the FPDU is valid.
     #[inline]
     fn verify_fpdu(
         &self,
@@ -197,7 +198,8 @@ impl Receiver {
             return None;
         }
         if self.checks.crc {
-            // RFC 5044 §4.4, §8: the CRC, which also covers the markers, is checked before them.
+            // RFC 5044 §4.4, §8: the CRC, which also covers the markers, is checked before the
+            // markers.
             let (covered, field) = whole.split_at(whole.len() - CRC_LEN);
             let crc = crc.filter(|_| whole.len() == bytes.len());
             if field != crc.map_or_else(|| crc32c::field(covered), crc32c::to_field) {

@@ -427,7 +427,7 @@ impl Receiver {
             Fault::Marker { .. } if !span.in_order => Verdict::Defer,
             // Beyond a gap the fault is not certain. The segment is dropped, and the peer retransmits it. A short
             // segment can cost the CRC of a whole held FPDU, therefore `verify_budget` bounds the bytes that failed.
-            // Above it, the stream ends once the data before the fault is complete.
+            // If more bytes fail, the stream ends once the data before the fault is complete.
             _ if !span.in_order => {
                 let (verify_budget, failed_verify_bytes) =
                     (self.verify_budget(), &mut self.pieces.failed_verify_bytes);
@@ -517,7 +517,7 @@ impl Receiver {
         SpanOutcome::Part(taken)
     }
 
-    /// Records an error beyond a gap. Releases all pieces at and beyond it.
+    /// Records an error beyond a gap. Releases all pieces at and beyond the error.
     fn set_first_error(&mut self, at: u64, fault: Fault, budget: &mut HoldBudget) {
         if let Some(pieces) = self.pieces.get_mut() {
             pieces.truncate(at, budget, &mut self.stats);

@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 /// Adjacent held pieces are joined up to this length, in bytes. Otherwise a stream of single bytes would need one piece
 /// per byte.
 const MAX_JOINED_LEN: usize = 2048;
-/// Maximum number of pieces; one more is allowed for each `MAX_JOINED_LEN / 2` bytes held. Above it, bytes beyond a gap
-/// are refused.
+/// Maximum number of pieces; one more is allowed for each `MAX_JOINED_LEN / 2` bytes held. Above this number, bytes
+/// beyond a gap are refused.
 const MAX_PIECES: usize = 1024;
 
 #[derive(Clone, Debug)]

@@ -295,7 +295,7 @@ fn receive_window_is_the_hold_capacity() {
     let b = plain.boundaries();
     let mut bench = Bench::new(&plain, &config);
     assert_eq!(bench.receiver.room(), 300_000);
-    // The worker's budget is smaller: the stream may use half of it.
+    // The worker's budget is smaller: the stream may use half of the budget.
     bench.budget = HoldBudget::new(400_000);
     bench.arrive(b[1]..b[2]);
     assert_eq!(bench.receiver.room(), 200_000);

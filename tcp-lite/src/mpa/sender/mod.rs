@@ -11,8 +11,8 @@
 //! A segment begins with an FPDU and contains whole FPDUs. An FPDU is cut only if EMSS shrank, or if the window is
 //! smaller than the FPDU with nothing in flight. A ULPDU taken from the source is never returned to it.
 //!
-//! Each unacknowledged FPDU has a record of 16 bytes. A retransmission frames it again if the source guarantees stable
-//! bytes. Otherwise, and for a cut FPDU, the sender keeps a copy.
+//! Each unacknowledged FPDU has a record of 16 bytes. A retransmission frames the FPDU again if the source guarantees
+//! stable bytes. Otherwise, and for a cut FPDU, the sender keeps a copy.
 
 mod frame;
 
@@ -59,7 +59,7 @@ pub struct Sender {
     base: u64,
     /// End of the bytes written at least once, as a stream offset.
     sent: u64,
-    /// End of the newest FPDU, as a stream offset. Beyond `sent` if it is cut.
+    /// End of the newest FPDU, as a stream offset. Beyond `sent` if this FPDU is cut.
     end: u64,
     unacked: Lazy<UnackedFpdus>,
     /// Number of FPDUs framed for the first time.
@@ -270,8 +270,8 @@ impl Sender {
 
     /// Returns the length of a shorter retransmitted segment: see
     /// [`SegmentSource::cut_len`](crate::seam::SegmentSource::cut_len). The segment ends after the last whole FPDU that
-    /// fits. An FPDU that does not fit is cut, and its remainder is sent in a separate segment. The segment after it
-    /// thus begins with an FPDU again (RFC 5044 §4.5, appendix A.1).
+    /// fits. An FPDU that does not fit is cut, and its remainder is sent in a separate segment. The segment after the
+    /// remainder thus begins with an FPDU again (RFC 5044 §4.5, appendix A.1).
     pub fn cut(&self, offset: u64, most: usize) -> usize {
         let limit = offset + most as u64;
         let first = self.record_at(offset);
@@ -385,8 +385,8 @@ impl Sender {
         n
     }
 
-    /// Returns true if an FPDU with the next ULPDU, of `ulpdu_len` bytes, fits a segment of EMSS bytes. It can then be
-    /// sent whole once the window is larger.
+    /// Returns true if an FPDU with the next ULPDU, of `ulpdu_len` bytes, fits a segment of EMSS bytes. The FPDU can
+    /// then be sent whole once the window is larger.
     fn fits_emss(&self, ulpdu_len: usize) -> bool {
         self.framing.fpdu_total_len(self.end, ulpdu_len) <= self.emss()
     }

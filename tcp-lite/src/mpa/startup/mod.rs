@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The TCP listener is the responder. The first 16 bytes of a frame identify its form. Bytes after a frame are FPDUs
-//! and not parsed here.
+//! and are not parsed by this module.
 //!
 //! In revision 2 (RFC 6581) the private data of both frames begins with enhanced data (IRD, ORD and flags, see
 //! [`ddp::enhanced`]), and bit S is set. SMB Direct sends IRD and ORD there in revision 1, without bit S.

@@ -262,8 +262,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     // RFC 3708 §3, §5: a segment was lost and retransmitted. D-SACKs that the peer forges, before and after the arrival
-    // of the retransmission, do not undo the reduction of cwnd. Not tested, because it cannot be detected: a forged
-    // D-SACK of the lost segment before its retransmission arrives.
+    // of the retransmission, do not undo the reduction of cwnd. Not tested: a forged D-SACK of the lost segment that
+    // precedes the arrival of its retransmission. Such a D-SACK cannot be detected.
     #[test]
     fn forged_d_sacks_do_not_undo_cwnd_reduction(
         before in prop::collection::vec((1001u32..4000, 1u32..3000), 0..20),

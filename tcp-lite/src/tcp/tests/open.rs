@@ -33,7 +33,7 @@ fn passive_open_completes_handshake() {
     );
 }
 
-// RFC 9293 §3.5, figure 7: both SYNs cross, and a SYN-ACK of each end answers.
+// RFC 9293 §3.5, figure 7: the two SYNs cross, and each end answers with a SYN-ACK.
 #[test]
 fn simultaneous_open_completes_by_syn_ack() {
     active(

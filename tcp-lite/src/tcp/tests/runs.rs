@@ -161,7 +161,7 @@ fn pacing_ends_run() {
     assert_eq!(limit(&script), Limit::Pacing);
 }
 
-// RFC 9293 §3.9.1.2: the last data segment carries the FIN. A run cannot write it, so no run begins once a FIN is
+// RFC 9293 §3.9.1.2: the last data segment carries the FIN. A run cannot write the FIN, so no run begins once a FIN is
 // queued.
 #[test]
 fn queued_fin_prevents_run() {

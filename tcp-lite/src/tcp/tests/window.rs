@@ -373,8 +373,8 @@ fn sacked_unacknowledged_data_is_bounded_by_send_window() {
     );
 }
 
-// The maximum number of records on the scoreboard is derived from the send window. It suffices for a full send window,
-// also with segments of 536 bytes.
+// The maximum number of records on the scoreboard is derived from the send window. This maximum suffices for a full
+// send window, also with segments of 536 bytes.
 #[test]
 fn records_suffice_for_the_send_window() {
     for (window, mss) in [(4 << 20, 1000), (48 << 20, 1000), (24 << 20, 536)] {

@@ -208,7 +208,8 @@ fn marker_length_mismatch_in_order_is_error_3() {
     assert_eq!(bench.handed_up(&stream), [0]);
 }
 
-/// Code 3 beyond a gap is stored, and reported when it is next in order. Meanwhile only earlier FPDUs are handed up.
+/// An error with code 3 beyond a gap is stored, and reported when its FPDU is next in order. Meanwhile only earlier
+/// FPDUs are handed up.
 #[test]
 fn marker_length_mismatch_beyond_a_gap_is_deferred() {
     let mut stream = stream(true, &[1000, 1000, 1400, 1000, 1000]);
@@ -231,8 +232,8 @@ fn marker_length_mismatch_beyond_a_gap_is_deferred() {
     assert_eq!(bench.budget.used(), 0);
 }
 
-/// A span contains the start of the stored error. Its bytes before the error are taken. The others are discarded and
-/// counted.
+/// A span contains the start of the stored error. The span's bytes before the error are taken. Its other bytes are
+/// discarded and counted.
 #[test]
 fn span_across_deferred_error_is_cut_at_it() {
     let mut stream = stream(true, &[1000, 1000, 1400]);
@@ -285,7 +286,8 @@ fn length_into_located_fpdu_beyond_a_gap_is_dropped() {
     assert_eq!(error_code(&bench), Some((b[2] as u64, 3)));
 }
 
-/// A stored error marks the start of an FPDU. A length that extends beyond it is an earlier error.
+/// A stored error marks the start of an FPDU. A length that extends beyond this start is an earlier
+/// error.
 #[test]
 fn length_beyond_deferred_error_is_an_earlier_error() {
     let mut stream = stream(true, &[900, 40, 1400]);

@@ -1,5 +1,5 @@
 //! The delivery report of one acknowledgement, collected while the scoreboard processes it. RACK (RFC 8985 §6.2),
-//! round-trip measurement (RFC 6298 §3), F-RTO (RFC 5682) and PRR (RFC 6937) evaluate it.
+//! round-trip measurement (RFC 6298 §3), F-RTO (RFC 5682) and PRR (RFC 6937) evaluate the report.
 
 use base::{Instant, Nanos};
 

@@ -1,5 +1,5 @@
 //! Reasons for which a sender stops transmitting ([`Limit`]), the time under each limit, and the delivery rate in that
-//! time. Reports show them to explain a slow stream.
+//! time. Reports about streams show these values to explain slow streams.
 
 use core::num::NonZeroU32;
 

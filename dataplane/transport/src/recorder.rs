@@ -20,7 +20,7 @@ pub const MAX_RECORDS: usize = 16;
 const MIN_RECORDS: usize = 2;
 /// Time after the newest record during which all records are kept.
 const RETENTION: Duration = Duration::from_secs(60);
-/// Time after the first event of a record during which it counts further events.
+/// Time after the first event of a record during which the record counts further events.
 const COALESCE_TIME: Duration = Duration::from_secs(60);
 
 macro_rules! kinds {

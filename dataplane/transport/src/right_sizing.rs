@@ -24,7 +24,8 @@ pub enum WindowUsage {
     Early,
     /// The peer uses at most half of the window in each round trip.
     Ample,
-    /// The peer uses more than half of the window in each round trip: the window may limit it.
+    /// The peer uses more than half of the window in each round trip: the window may limit the
+    /// peer.
     Tight,
 }
 

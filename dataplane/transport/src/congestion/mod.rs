@@ -185,8 +185,8 @@ impl Congestion {
         self.state.window.in_slow_start()
     }
 
-    /// Returns the send window: the maximum number of bytes sent and not cumulatively acknowledged, SACKed or not. It
-    /// bounds the sender's state even if the peer offers a larger window. At least two segments.
+    /// Returns the send window: the maximum number of bytes sent and not cumulatively acknowledged, SACKed or not. The
+    /// send window bounds the sender's state even if the peer offers a larger window. At least two segments.
     #[inline]
     pub fn send_window(&self) -> u64 {
         self.state.window.send_window.into()

@@ -233,7 +233,7 @@ fn cubic_keeps_its_plateau_while_it_is_idle() {
     assert_eq!(marked, [None, None], "kept by DCTCP alone");
 }
 
-// RFC 9438 §4.1: W_max is in segments. When the segment size changes, it is rescaled to the same number of bytes.
+// RFC 9438 §4.1: W_max is in segments. When the segment size changes, W_max is rescaled to the same number of bytes.
 #[test]
 fn cubic_keeps_its_plateau_across_segment_sizes() {
     let mut c = congestion(CongestionControl::Cubic);

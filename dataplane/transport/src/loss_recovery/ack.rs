@@ -28,7 +28,7 @@ pub struct Ack {
     /// True if SND.UNA, or SCTP's Cumulative TSN Ack Point, advanced.
     pub advanced: bool,
     /// Bytes in flight before this acknowledgement. The reduction after a repaired tail loss and the weight of a
-    /// round-trip sample depend on them.
+    /// round-trip sample depend on this number.
     pub flight_before: u64,
     /// Newly acknowledged bytes that count for growth of the congestion window.
     pub acked: u64,

@@ -120,8 +120,8 @@ pub fn encoded_len<'a>(names: impl IntoIterator<Item = &'a str>) -> usize {
     names.into_iter().fold(HEADER_LEN, |sum, name| sum + ENTRY_LEN + name.len())
 }
 
-/// Returns the advertisement of `regions`, in this order. The caller has checked with [`encoded_len`] that it fits into
-/// the private data. At most 65535 regions are written.
+/// Returns the advertisement of `regions`, in this order. The caller has checked with [`encoded_len`] that the
+/// advertisement fits into the private data. At most 65535 regions are written.
 pub fn encode(regions: &[Advertised]) -> Vec<u8> {
     let count = u16::try_from(regions.len()).unwrap_or(u16::MAX);
     let mut out = Vec::with_capacity(encoded_len(regions.iter().map(|r| r.name.as_str())));

@@ -16,8 +16,8 @@
 //! ```
 //!
 //! A peer without buffers is refused only if too few bytes are left. Messages that begin beyond a gap cannot be
-//! delivered before the message that closes the gap, and must not exclude it. They therefore share half of the bytes by
-//! the same rule, accounted separately from messages in order.
+//! delivered before the message that closes the gap, and must not exclude that message. Messages beyond a gap
+//! therefore share half of the bytes by the same rule, accounted separately from messages in order.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

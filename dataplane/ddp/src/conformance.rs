@@ -72,7 +72,7 @@ pub trait Pair: Sized {
     fn mulpdu(&self, side: Side) -> usize;
     /// Changes the path from `side` so that the MULPDU of this end is at most `mulpdu`.
     fn limit_mulpdu(&mut self, side: Side, mulpdu: usize);
-    /// Makes the LLP of both ends send all that it may send now. Some units are still in flight afterwards.
+    /// Makes the LLP of each end send all that it may send now. Some units are still in flight afterwards.
     fn start(&mut self);
     /// Runs until the LLP has nothing to send or retransmit. Does not wait for the time-out of a half-closed
     /// connection. After [`cut`](Self::cut), runs until the LLP has failed.

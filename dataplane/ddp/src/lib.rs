@@ -1,8 +1,8 @@
 //! Direct Data Placement (RFC 5041): segmentation, placement, delivery, STags, untagged queues and
 //! errors, above any reliable lower layer ([`llp`]); and RDMAP above it ([`rdmap`]).
 //!
-//! The crate does no I/O: callers pass received bytes and the time to it, and take events and bytes to send from it. It
-//! works over every LLP that implements the interface.
+//! The crate does no I/O: callers pass received bytes and the time to it, and take events and bytes to send from it.
+//! The crate works over every LLP that implements the interface.
 //!
 //! A [`Stream`] is one DDP stream. Its LLP passes received ULPDUs to [`Stream::sink`], and takes ULPDUs for
 //! transmission from the stream, which is a [`llp::UlpduSource`]. Its ULP posts messages and polls events. After every

@@ -294,7 +294,7 @@ impl<L: LowerReason> Lifecycle<L> {
     }
 
     /// Returns true if `stream` has data that its ULP does not confirm. This end's close and the acknowledgement of
-    /// the peer's close would confirm it (docs/protocol.md §6).
+    /// the peer's close would confirm this data (docs/protocol.md §6).
     pub fn is_unconfirmed<M: RegionMemory>(&self, stream: &Ulp<M>) -> bool {
         let confirmed = self.transient.as_ref().and_then(|edge| edge.confirmed);
         stream.holds_confirmations()

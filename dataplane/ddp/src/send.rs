@@ -355,7 +355,7 @@ impl<M: RegionMemory> Sender<M> {
     }
 
     /// Flushes messages that have not begun. A begun message is completed if at most `finish` of its bytes are unsent.
-    /// Otherwise it is flushed when its sent bytes are acknowledged, so its source is kept until then.
+    /// Otherwise the message is flushed when its sent bytes are acknowledged, and its source is kept until then.
     fn flush_unbegun(
         &mut self,
         finish: u32,
@@ -412,7 +412,7 @@ impl<M: RegionMemory> Sender<M> {
         (self.unsent as usize) < self.queue.len()
     }
 
-    /// Returns how many bytes of the incomplete current message were handed to the LLP; 0 without such a message.
+    /// Returns how many bytes of the partly sent message were handed to the LLP; 0 if no message is partly sent.
     pub(crate) fn current_sent(&self) -> u32 {
         self.queue.get(self.unsent as usize).map_or(0, |posted| posted.sent)
     }

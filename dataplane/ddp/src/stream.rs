@@ -195,7 +195,7 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         self.sender.post_last(message, finish, &mut self.events, &mut self.counters)
     }
 
-    /// Returns how many bytes of the incomplete current message were handed to the LLP; 0 without such a message.
+    /// Returns how many bytes of the partly sent message were handed to the LLP; 0 if no message is partly sent.
     pub(crate) fn current_sent(&self) -> u32 {
         self.sender.current_sent()
     }

@@ -163,8 +163,8 @@ pub enum Event {
         /// The STag that the peer has invalidated, as in [`Event::Received`].
         invalidated: Option<Stag>,
     },
-    /// Immediate Data has arrived, and so has everything before it. It has used up a posted receive and does not touch
-    /// the receive's memory.
+    /// Immediate Data has arrived, and so has everything before it. The message has used up a posted receive and does
+    /// not touch the receive's memory.
     ImmediateInto {
         /// Cookie of the receive.
         cookie: u64,

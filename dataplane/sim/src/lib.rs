@@ -1,6 +1,6 @@
 //! Simulation for tests: hosts over faulty links in virtual time, and packet dialogues.
 //!
-//! Everything here is deterministic: a seed determines a run, on every machine.
+//! All simulations are deterministic: a seed determines a run, on every machine.
 //!
 //! | subject | module, files | command |
 //! |---|---|---|

@@ -8,8 +8,8 @@
 //! two hosts are independent paths.
 //!
 //! The checksum is computed before the link, so the receiver detects a bit that the link flips and drops the packet.
-//! Hidden damage happens before the checksum is computed, as in a host with bad memory. Only the CRC of MPA detects it.
-//! SCTP packets bypass hidden damage and the middlebox.
+//! Hidden damage happens before the checksum is computed, as in a host with bad memory. Only the CRC of MPA detects
+//! hidden damage. SCTP packets bypass hidden damage and the middlebox.
 
 use core::time::Duration;
 use std::collections::VecDeque;

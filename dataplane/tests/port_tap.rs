@@ -49,7 +49,8 @@ fn tap_frames_reach_kernel_socket() {
     drop((queue, port));
     assert_eq!(dpdk::interface(name), None, "the interface goes with the port");
 
-    // Jumbo frames: the port refuses an MTU that the driver would refuse. Drivers of later DPDK releases support it.
+    // Jumbo frames: the port refuses an MTU that the driver would refuse. Drivers of later DPDK releases support this
+    // MTU.
     match ports.open(&config("tap9", 9000)) {
         Err(error) => {
             assert!(error.to_string().contains("carries 576 to 1500"), "{error}");

@@ -11,7 +11,7 @@ use dataplane::port::{
 };
 use port_common::Netns;
 
-/// Payload bytes of a segment. With all headers it fits the driver's MTU.
+/// Payload bytes of a segment. With all headers the segment fits the driver's MTU.
 const LEN: usize = 1400;
 /// Offset of the TCP header in a frame.
 const L4: usize = 34;

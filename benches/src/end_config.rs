@@ -1,5 +1,5 @@
-//! The appliance's configuration for a measurement. The text of a configuration file is generated here, and read and
-//! converted by the functions of `ddpd`.
+//! The appliance's configuration for a measurement. This module generates the text of a configuration file. The
+//! functions of `ddpd` read and convert the text.
 //!
 //! The file has two parts. The *topology* (port, interface, listener) contains the settings that every appliance
 //! must have. The *deviations* differ from the defaults, and the row of the measurement lists them.

@@ -1,5 +1,5 @@
 //! IPsec configuration of the rows with IPsec: AES-GCM-128 with ESN in transport mode, as in the configuration files of
-//! both ends. The keys are derived from the SPIs here: the key files that the configuration names are not read.
+//! both ends. This module derives the keys from the SPIs: the key files that the configuration names are not read.
 
 use std::sync::Arc;
 

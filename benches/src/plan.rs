@@ -265,7 +265,7 @@ mod tests {
         assert_eq!(rows.len(), 10);
     }
 
-    /// A configuration that the appliance refuses must fail here, not during a run.
+    /// A configuration that the appliance refuses must fail in this test, not during a run.
     #[test]
     fn appliance_accepts_configuration_of_every_row() {
         let veth = Some(["bench0".to_owned(), "bench1".to_owned()]);

@@ -1,5 +1,5 @@
-//! Frame counts of the veth pair between the two namespaces. They include frames that the kernel dropped because a
-//! queue or the appliance's receive ring was full. The appliance does not count those frames.
+//! Frame counts of the veth pair between the two namespaces. The counts include frames that the kernel dropped because
+//! a queue or the appliance's receive ring was full. The appliance does not count those frames.
 
 use std::path::PathBuf;
 use std::process::Command;

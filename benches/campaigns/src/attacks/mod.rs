@@ -45,7 +45,7 @@ const fn frames(
     Attack { name, source, round, setting: TargetSetting::Plain, single_round: false, rule }
 }
 
-/// Returns an attack over the attacker's own streams or associations. It has one round.
+/// Returns an attack over the attacker's own streams or associations. The attack has one round.
 const fn dialogue(
     name: &'static str,
     source: &'static str,

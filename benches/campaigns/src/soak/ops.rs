@@ -331,7 +331,7 @@ impl Worker {
                 self.last_id = Some(job.id.to_string());
                 std::thread::sleep(wait);
                 let _: JobInfo = self.peer.delete(&format!("/v1/jobs/{}", job.id))?;
-                // The job may have completed before the cancellation. It ends in either case.
+                // The job may have completed before the cancellation. The job ends in either case.
                 await_end(&self.peer, job)?;
             }
             _ => {

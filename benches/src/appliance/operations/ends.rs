@@ -108,7 +108,8 @@ impl Ends {
     pub(super) fn connect(path: &Path, len: u32, depth: u32) -> anyhow::Result<Ends> {
         let none = |_: &Session| Ok(None);
         let near = End::new(path, 1, (depth.max(4), 4), none)?;
-        // A receive is posted again when it is complete. Twice as many receives as messages cover the time until then.
+        // A receive that is complete is missing until `post_for` posts it again. Messages that arrive in this time also
+        // need receives: twice as many receives as messages in flight suffice.
         let far = End::new(path, 1, (4, 2 * depth.max(4)), none)?;
         connect(&near, &far)?;
         let (sent, received) = (0, 0);

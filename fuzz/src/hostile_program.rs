@@ -110,8 +110,8 @@ fn remove_hostile_program(mut world: World<'_>) {
         let answer = world.run_until("an answer", |world| world.hosts[0].take_answer(ticket));
         assert_eq!(answer, Ok(()));
     }
-    // In later turns the workers take the removed regions from posted receives. Until then they hold the regions'
-    // memory.
+    // In later turns the workers take the removed regions from posted receives. Until then the posted receives hold
+    // the regions' memory.
     for _ in 0..4 {
         world.turn();
     }

@@ -185,7 +185,7 @@ impl End {
     fn input(&mut self, key: u64, ulpdu: &[u8]) {
         let cx = Context { stags: &self.stags, buffers: &mut self.pool };
         let pieces = [ulpdu];
-        // A refused ULPDU counts as lost and is not retransmitted here.
+        // A refused ULPDU counts as lost and this target does not retransmit it.
         let _disposition = self.stream.sink(cx).ulpdu(OrderKey(key), Ulpdu::new(&pieces));
         assert!(self.stream.requests_held() <= 3);
     }

@@ -57,7 +57,8 @@ const POOL: u64 = 8192;
 /// Maximum length of the peer's stream, in bytes. Records do not extend a longer stream.
 const MAX_STREAM_LEN: usize = 1 << 16;
 
-/// Region with all access rights. It is the middle of a larger memory, whose other bytes the peer must not reach.
+/// Region with all access rights. The region is the middle of a larger memory, whose other bytes the peer must not
+/// reach.
 const OPEN: Stag = Stag(0x700);
 /// Region bound to the stream, so that its peer may invalidate it.
 const OWN: Stag = Stag(0x800);

@@ -92,7 +92,7 @@ pub struct Setup {
     pub budget: Budget,
     /// Counters of the management servers: connections, calls refused for the caller's role, lost audit lines.
     pub access_tally: Arc<AccessTally>,
-    /// The audit, for records of local programs.
+    /// The audit log, for records about local programs.
     pub audit: AuditLog,
     /// IPsec security associations (SAs), from the configuration or from the kernel.
     pub ipsec: Ipsec,

@@ -58,7 +58,7 @@ pub(super) fn drivers(host: &Host, subject: &Subject, found: &mut Vec<Finding>) 
     if missing.is_empty() {
         return found.push(DRIVERS.ok(format!("{} in {directory}", join_list(needed))));
     }
-    // `-d` loads drivers from any path, not only from the directory searched here.
+    // `-d` loads drivers from any path, not only from the release's driver directory.
     let loads = |config: &config::Config| {
         config.memory.eal_args.iter().any(|argument| argument.starts_with("-d"))
     };

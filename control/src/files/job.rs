@@ -121,8 +121,8 @@ impl<M: RegionMemory> Job<M> {
             let file = &self.open_file.file;
             let end = file.metadata()?.len();
             if let Err(error) = (&**file).write_all(record) {
-                // A partial record would corrupt the sequence of records. A device cannot be truncated and does not
-                // need it.
+                // A partial record would corrupt the sequence of records. A device cannot be truncated, and
+                // needs no truncation.
                 if file.metadata()?.is_file() {
                     file.set_len(end)?;
                 }

@@ -6,8 +6,8 @@
 //!
 //! The interface's addresses are assigned to the TAP, which has the port's link-layer address. If the kernel also
 //! received frames from the port's device, kernel and data plane would both answer peers. Therefore an nftables table
-//! drops frames received on the device: packet sockets receive them before, the kernel's protocols do not. A socket of
-//! this process owns the table: table and TAP disappear with the process.
+//! drops frames received on the device. The port's packet socket still receives these frames, the kernel's protocols do
+//! not. A socket of this process owns the table: table and TAP disappear with the process.
 //!
 //! With IPsec, frames on the TAP are plaintext in both directions: the data plane protects them. The data plane's
 //! ephemeral ports are reserved in the kernel, so that the kernel does not open connections from them.

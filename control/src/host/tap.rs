@@ -103,7 +103,8 @@ const IFLA_ADDRESS: u16 = libc::IFLA_ADDRESS;
 const IFLA_MTU: u16 = libc::IFLA_MTU;
 const IFF_UP: u32 = libc::IFF_UP as u32;
 
-/// Opens a socket for ioctl(2) on devices, which works on any socket. The sandbox allows no Unix datagram socket.
+/// Opens a socket for ioctl(2) on devices, for which any socket is suitable. It is a stream socket, because the sandbox
+/// allows no Unix datagram socket.
 fn any_socket() -> rustix::io::Result<OwnedFd> {
     rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)
 }

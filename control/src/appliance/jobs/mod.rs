@@ -255,7 +255,7 @@ impl Jobs {
                     self.pings.fail(stream, error, out);
                 }
             }
-            // The workers post the load. In a perftest exchange only the server's answers count.
+            // No action: the workers post the load, and a perftest exchange continues with the server's answer.
             Task::Bench(..) => {}
         }
     }

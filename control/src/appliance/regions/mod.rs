@@ -5,7 +5,8 @@
 //!      --all workers have released it--> Closing --file written--> freed
 //! ```
 //!
-//! A region without a file leaves Closing at once. A failed registration leads from Adding to Removing.
+//! A region without a file leaves Closing at once. If a worker refuses the registration, the region changes from Adding
+//! to Removing.
 //!
 //! While its memory is being created, a region is listed with the progress. A removal during this time cancels the
 //! preparation.

@@ -175,7 +175,7 @@ fn stalled_disk_fails_the_stream_after_timeout() {
     assert!(bench.core.poll_timeout().is_some_and(|at| at <= bench.now + Duration::from_millis(1)));
     bench.advance(Duration::from_millis(1));
     assert_eq!(close_commands(&mut bench), ["fail"]);
-    // The report arrives too late.
+    // The file writer's report of the flush arrives too late.
     bench.core.handle_reports();
     assert!(close_commands(&mut bench).is_empty());
 }

@@ -145,7 +145,7 @@ fn connect_on_link_down_is_refused_at_once() {
             assert!(refused.hint.is_some_and(|hint| hint.contains("ddpctl ports")));
         }
     }
-    // Only the interface's own port matters.
+    // The link of another port has no effect.
     link(&mut bench, 1, false);
     assert_eq!(connects(&mut bench), None);
 }
@@ -187,7 +187,7 @@ fn put_on_link_down_fails_with_that_cause() {
     }
 }
 
-/// The remedy depends on the kind of port and contains its device.
+/// The remedy depends on the kind of port, and names the port's device.
 #[test]
 fn remedy_of_a_link_that_is_down_names_the_device() {
     let remedy = |kind: &str| {

@@ -55,9 +55,9 @@ impl Gate {
         self.checks_left.store(0, Ordering::Relaxed);
     }
 
-    /// Handles a check that found no link. Starts a stopped device. Restarts a started device, at once if the link has
-    /// been up, otherwise after [`MAX_LINK_DOWN_CHECKS`] checks. Without a peer the start fails, and the next check
-    /// repeats it.
+    /// Handles a check that found no link. Starts a stopped device. Restarts a started device, at once if the link
+    /// has been up, otherwise after [`MAX_LINK_DOWN_CHECKS`] checks. Without a peer the start fails, and the next
+    /// check tries again.
     pub(crate) fn handle_link_down(&self, port: u16) {
         let checks_left = self.checks_left.load(Ordering::Relaxed);
         if checks_left > 0 {

@@ -104,12 +104,12 @@ impl Handle {
         &self.eal
     }
 
-    /// Keeps the pool alive as long as the device is open. The driver allocates buffers from it.
+    /// Keeps the pool alive as long as the device is open. The driver allocates buffers from this pool.
     pub(crate) fn set_pool(&mut self, pool: Mempool) {
         self.pool = Some(pool);
     }
 
-    /// Takes ownership of sockets that the driver opened and may not close.
+    /// Takes ownership of sockets that the driver opened. Release 22.11 of the driver does not close these sockets.
     pub(crate) fn adopt_xdp_sockets(&mut self, sockets: Vec<(RawFd, u64)>) {
         self.xdp_sockets = sockets;
     }

@@ -319,7 +319,7 @@ impl Mbuf {
     }
 
     fn set_data_off(&mut self, off: u16) {
-        // SAFETY: the constant is the offset of the u16 field `data_off`; callers keep it inside the room.
+        // SAFETY: the constant is the offset of the u16 field `data_off`; callers keep the value inside the room.
         unsafe { self.set_field(sys::DDPD_MBUF_DATA_OFF, off) }
     }
 

@@ -413,7 +413,7 @@ impl CbcKey {
     }
 }
 
-/// Derives a key that encrypts only IVs. No chosen plaintext is ever encrypted with it.
+/// Derives a key that encrypts only IVs. No chosen plaintext is ever encrypted with this key.
 fn iv_key(keys: &Keys) -> Result<Box<Aes128>, KeyError> {
     let prf = hmac::Key::new(hmac::HMAC_SHA256, &keys.encryption);
     let tag = hmac::sign(&prf, b"esp cbc iv");

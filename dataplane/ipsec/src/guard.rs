@@ -146,9 +146,9 @@ impl Guard {
         self.outbound_spis.contains_key(&spi)
     }
 
-    /// Replaces the policies. `owners`: for each protection, in the order of its number, the worker that owns its SAs.
-    /// Existing protections keep their owner and SAs. The caller must remove the SAs of protections that no policy
-    /// requires any more.
+    /// Replaces the policies. `owners` are the workers that own the protections' SAs, in the order of the
+    /// protections' numbers. Existing protections keep their owner and SAs. The caller must remove the SAs of
+    /// protections that no policy requires any more.
     pub fn set_policies(&mut self, spd: Spd<Protection>, owners: impl IntoIterator<Item = u16>) {
         self.flows = Flows::new(spd);
         for owner in owners.into_iter().skip(self.protections.len()) {

@@ -106,7 +106,7 @@ fn ike_and_neighbour_discovery_always_pass_in_clear() {
         let ike = Flow { ike: ports.0 == 4500, ..flow("10.0.0.9", UDP, Some(ports)) };
         assert_eq!((outbound(&spd, &ike), inbound(&spd, &ike, None)), (Ok(None), Ok(())));
     }
-    // RFC 3948 §2.2: port 4500 also carries ESP, and any program may send from it.
+    // RFC 3948 §2.2: port 4500 also carries ESP, and any program may send from this port.
     let data = flow("10.0.0.9", UDP, Some((4500, 4500)));
     assert_eq!(inbound(&spd, &data, None), Err(Denial::Unprotected));
     assert_eq!(outbound(&spd, &data), Ok(Some(&"all")));

@@ -19,7 +19,7 @@ const HEADER: usize = 24;
 /// Checks that frames can be read from `path`.
 ///
 /// # Errors
-/// The reason why they cannot.
+/// The reason why no frames can be read.
 pub fn check_input(path: &Path) -> Result<(), String> {
     let unreadable = |error: io::Error| format!("it cannot be read: {error}");
     // Checked before the file is opened, because the open of a FIFO waits for a writer.

@@ -112,8 +112,8 @@ pub enum Event {
         data: Vec<u8>,
         /// True if the peer requests a solicited event.
         solicited: bool,
-        /// Region that the peer has invalidated. This worker places no more data in it. The control thread must remove
-        /// the region from all workers.
+        /// Region that the peer has invalidated. This worker places no more data in the region. The control thread
+        /// must remove the region from all workers.
         invalidated: Option<Stag>,
     },
     /// RDMAP Immediate Data is delivered, as is all earlier data of the peer.

@@ -1,7 +1,6 @@
 //! Local programs at a worker: the queues that the control thread registers, and events about them.
 //!
 //! The program posts work requests to queues in shared memory, and the worker performs them ([`verbs_layout`]). The
-//! The program posts work requests to queues in shared memory, and the worker performs them ([`verbs_layout`]). The
 //! control thread is not involved. A queue pair (QP) is registered at the worker of its stream, before the
 //! [`Command::Connect`] or [`Command::Accept`] whose [`Service`] names it. A QP is registered after its completion
 //! queues.

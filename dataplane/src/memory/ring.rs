@@ -60,7 +60,7 @@ pub enum Kind {
     Data = 1,
     /// A stream that may write the region was accepted.
     Opened = 2,
-    /// A stream that could write the region has ended. No more data comes from it.
+    /// A stream that could write the region has ended. This stream writes no more data.
     Closed = 3,
     /// The region is no longer reachable from the network. The mapping stays valid until the program unmaps it.
     Removed = 4,
@@ -235,7 +235,8 @@ trait WordAccess {
 fn publish(words: &impl WordAccess, capacity: u64, number: u64, record: &Completion) {
     let at = slot(number, capacity);
     let put = |field: usize, value: u64| words.store(at + field, value, Ordering::Relaxed);
-    // An odd sequence number marks a slot being written. The fence orders the field stores after it.
+    // An odd sequence number marks a slot being written. The fence orders the field stores after the store of this
+    // number.
     put(SLOT_SEQUENCE, number * 2 + 1);
     words.fence(Ordering::Release);
     put(SLOT_OFFSET, record.offset);

@@ -88,7 +88,7 @@ fn extra_header_len(path: &Path) -> usize {
 
 /// Generator of fragment identifications. An identification is the worker's counter of fragmented packets plus a secret
 /// offset for the pair of addresses. So a host cannot predict the identifications sent to another host (RFC 7739 §5).
-/// From two identifications sent to it, a host can infer how many packets the worker has fragmented in between.
+/// From two identifications that a host receives, it can infer how many packets the worker has fragmented in between.
 ///
 /// For a pair of addresses, an identification repeats after the worker has fragmented 2^16 packets over IPv4, or 2^32
 /// over IPv6, to any hosts. A repetition over IPv4 may violate RFC 6864 §4.3, which requires unique identifications

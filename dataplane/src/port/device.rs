@@ -58,7 +58,8 @@ pub(super) struct Binding {
     was_missing: AtomicBool,
     /// The port's link-layer address in the low 48 bits.
     mac: AtomicU64,
-    /// True if the port's link-layer address follows the interface's; false if it is configured, or of a TAP port.
+    /// True if the port's link-layer address follows the address of its interface; false for a configured address and
+    /// for TAP ports.
     follows_mac: bool,
 }
 

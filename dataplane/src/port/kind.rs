@@ -20,7 +20,7 @@ pub(super) const NO_INTERRUPT: &str = "the device has no receive interrupts with
 /// Bytes in front of each frame in the ring of a packet socket: header and alignment, rounded up.
 const PACKET_RING_HEADER: usize = 112;
 
-/// Bytes of a page. Blocks of a packet socket's ring are multiples of it.
+/// Bytes of a page. The block size of a packet socket's ring is a multiple of this.
 const PAGE: usize = 4096;
 
 const _: () = assert!(port_kind::MAX_DATA_ROOM + dpdk::HEADROOM <= u16::MAX as usize);

@@ -153,7 +153,7 @@ fn resumed_receiver_refuses_replayed_numbers() {
     }
 }
 
-// RFC 4301 §8.2.1: a router's report on ESP packets reduces the length of inner packets.
+// RFC 4301 §8.2.1: a router's report on ESP packets reduces the maximum length of inner packets.
 #[test]
 fn path_mtu_report_needs_recent_quoted_packet() {
     let (mut a, _) = pair(transport);

@@ -109,7 +109,7 @@ fn unsolicited_announcement_does_not_change_cache() {
         let mut cache = resolved();
         claim(&mut cache, 1, B, kind, secs(1));
         assert_eq!(cache.get(ip(1)), Some(A), "{kind:?}");
-        // The announcement causes a probe of the known address. Its host answers, so the entry stays.
+        // The announcement causes a probe of the known address. The host at this address answers, so the entry stays.
         assert_eq!(poll_all(&mut cache, secs(1)), [Action::Solicit(ip(1), Some(A))]);
         claim(&mut cache, 1, A, ANSWER, secs(1));
         assert_eq!(state(&cache, 1), "reachable");

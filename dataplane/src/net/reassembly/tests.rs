@@ -17,7 +17,8 @@ fn interface(vlan: Option<u16>, host: u8) -> Interface {
     Interface::new(InterfaceId(0), &config(host, vlan), [2, 0, 0, 0, 0, host], 16, [0; 16])
 }
 
-/// Returns an unfragmented frame with a TCP segment of `len` bytes from host `peer` to host 1. Its checksum is correct.
+/// Returns an unfragmented frame with a TCP segment of `len` bytes from host `peer` to host 1. The segment's checksum
+/// is correct.
 fn packet(vlan: Option<u16>, v6: bool, peer: u8, len: usize) -> Vec<u8> {
     let sender = interface(vlan, peer);
     let pick = |i: &Interface| i.addresses().find(|a| a.is_ipv6() == v6).unwrap();

@@ -178,7 +178,7 @@ int main(int argc, char **argv)
 			{ .fd = a.connection, .events = POLLIN },
 		};
 
-		/* A wake-up is consumed before the ring is read, so that later completions send another. */
+		/* A wake-up is consumed before the ring is read, so that later completions send another wake-up. */
 		if (read(a.event, &wakes, sizeof wakes) < 0 && errno != EAGAIN)
 			fail("wake-up");
 		while (seen < count

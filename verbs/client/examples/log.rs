@@ -1,5 +1,5 @@
-//! A log shipped by RDMA Writes: the sender writes each line into the receiver's memory and notifies it by Immediate
-//! Data (RFC 7306). The receiver answers each line with an empty Send, which frees the memory of the line.
+//! A log shipped by RDMA Writes: the sender writes each line into the receiver's memory and notifies the receiver by
+//! Immediate Data (RFC 7306). The receiver answers each line with an empty Send, which frees the memory of the line.
 //!
 //! ```text
 //! log SOCKET receive ADDRESS:PORT
@@ -7,7 +7,8 @@
 //! ```
 //!
 //! The memory is a ring of [`ROOM`] bytes in [`LINES`] equal parts, one per line in flight. The private data of the
-//! accept has its STag and address, little-endian. The 8 bytes of Immediate Data are offset and length of the line.
+//! accept has the STag and the address of the ring, little-endian. The 8 bytes of Immediate Data are the offset and the
+//! length of the line, little-endian.
 
 use std::error::Error;
 use std::io::Write;

@@ -1,5 +1,5 @@
 /*
- * Messages back and forth, as ping_pong.rs, which it can talk to.
+ * Two programs that send a message back and forth. The other program can also be ping_pong.rs or ping_pong.py.
  *
  * usage: ping_pong SOCKET listen ADDRESS:PORT
  *        ping_pong SOCKET connect ADDRESS:PORT [COUNT]

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Messages back and forth, as ping_pong.rs, which it can talk to. Calls libddpd.so.0 by ctypes.
+"""Two programs that send a message back and forth. Calls libddpd.so.0 by ctypes.
+
+The other program can also be ping_pong.rs or ping_pong.c.
 
 usage: ping_pong.py SOCKET listen ADDRESS:PORT
        ping_pong.py SOCKET connect ADDRESS:PORT [COUNT]

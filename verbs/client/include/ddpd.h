@@ -6,16 +6,18 @@
  *
  * Functions of type int return 0 or a positive number, or a negative errno. ddpd_last_error() returns the message of the
  * calling thread's last error. For a handle that is NULL, the functions that return a number of an object return
- * UINT32_MAX, and those that return an address, a length or an STag return 0. All functions can be called by several
- * threads, but only one thread at a time may use a CQ with ddpd_cq_next. A handle must not be closed while another thread
- * uses it. Handles can be closed in any order: an object is removed when its handle is closed and no other object needs
- * it. NULL can be closed. Addresses are texts: "10.0.0.2:4000", "[2001:db8::2]:4000". Time-outs are milliseconds;
- * negative: without a limit.
+ * UINT32_MAX, and those that return an address, a length or an STag return 0. Addresses are texts: "10.0.0.2:4000",
+ * "[2001:db8::2]:4000". Time-outs are milliseconds; a negative time-out means no limit.
  *
- * Errors of all calls: -ECONNRESET the appliance has gone, -EPROTO it broke the protocol, -EPERM after fork, -EINVAL an
- * argument or the state of an object, -ETIMEDOUT, -ENOMEM no room in the arena, -EIO a queue is broken or the library
- * has a defect. Refusals of the appliance: -EINVAL, -ENOENT no such object, -EBUSY in use, -EDQUOT a limit, -ENOMEM,
- * -EACCES not allowed, -EHOSTUNREACH no route, -ESHUTDOWN it is draining, -EPROTONOSUPPORT no common version.
+ * Several threads can call all functions, but only one thread at a time may use a CQ with ddpd_cq_next. A handle must not
+ * be closed while another thread uses it. Handles can be closed in any order: an object is removed once its handle is
+ * closed and no other object uses it. To close NULL has no effect.
+ *
+ * Errors of all calls: -ECONNRESET the session has ended, -EPROTO the appliance broke the protocol, -EPERM in a forked
+ * child, -EINVAL an invalid argument, or a call that the state of the object does not allow, -ETIMEDOUT, -ENOMEM no room
+ * in the arena, -EIO a queue is broken or the library has a defect. Refusals of the appliance: -EINVAL an invalid value,
+ * -ENOENT no such object, -EBUSY in use, -EDQUOT a limit is reached, -ENOMEM no memory, -EACCES not allowed, -EHOSTUNREACH
+ * no route, -ESHUTDOWN the appliance is draining, -EPROTONOSUPPORT no common version.
  */
 #ifndef DDPD_H
 #define DDPD_H
@@ -38,7 +40,7 @@ typedef struct ddpd_qp ddpd_qp;
 typedef struct ddpd_listener ddpd_listener;
 typedef struct ddpd_request ddpd_request;
 
-/* Message of this thread's last error, valid until its next call. */
+/* Message of this thread's last error, valid until the thread's next call of the library. */
 const char *ddpd_last_error(void);
 
 /* ---- Session ---- */
@@ -76,16 +78,16 @@ void ddpd_domain_destroy(ddpd_domain *domain);
 
 /*
  * Allocates and registers zeroed memory, valid until the region is destroyed. The address is the TO for peers. Peers and
- * workers may access the memory at any time: bytes are there when their completion was polled, and the bytes of a post
- * must not change before its completion, except the source bytes of a QP with copy_sources.
+ * workers may access the memory at any time: the bytes that an operation stores are valid once its completion was polled.
+ * The source bytes of a post must not change before its completion, except those of a QP with copy_sources.
  */
 int ddpd_region_alloc(const ddpd_domain *domain, size_t length, uint32_t access, ddpd_region **region);
 /*
- * Registers memory that the program has allocated: heap, stack, static data, a private mapping. Its pages are replaced by
- * shared pages at the same addresses, and stay replaced. Other threads are stopped by a real-time signal while pages are
- * copied. Shared mappings (MAP_SHARED) are refused. No other thread may unmap the memory during the call. -EINVAL: memory
- * of a kind that cannot be registered; -EFAULT: not mapped, or not writable although DDPD_LOCAL_WRITE is set; -EBUSY:
- * registered with another session, or a thread cannot be stopped; ddpd_last_error says which.
+ * Registers memory that the program has allocated: heap, stack, static data, a private mapping. The library replaces its
+ * pages by shared pages at the same addresses. The shared pages stay in place when the region is destroyed. A real-time
+ * signal stops all other threads while pages are copied. No other thread may unmap the memory during the call. -EINVAL:
+ * the memory is a shared mapping (MAP_SHARED); -EFAULT: it is not mapped or not readable, or not writable although
+ * DDPD_LOCAL_WRITE is set; -EBUSY: it is registered with another session, or a thread cannot be stopped.
  */
 int ddpd_register(const ddpd_domain *domain, void *address, size_t length, uint32_t access, ddpd_region **region);
 void ddpd_region_destroy(ddpd_region *region);
@@ -95,10 +97,10 @@ uint32_t ddpd_region_stag(const ddpd_region *region); /* lkey, and rkey for peer
 
 /*
  * A memory window: an STag by which peers get rights to a part of a region, from ddpd_post_bind until its invalidation.
- * Its lower 8 bits are a key that the program chooses for each binding. Type 1: for the peers of all QPs of the domain, until
- * the next binding; one of length 0 ends it. Type 2: for the peer of the QP that binds it, until DDPD_LOCAL_INVALIDATE, a
- * Send with Invalidate of the peer, or the end of the connection. A region with bound windows stays registered. The
- * destruction of the window ends the binding.
+ * The lower 8 bits of the STag are a key that the program chooses for each binding. Type 1: the peers of all QPs of the
+ * domain may use the window until the next binding; a binding of length 0 only ends the previous one. Type 2: only the peer
+ * of the QP that binds the window may use it, until DDPD_LOCAL_INVALIDATE, a Send with Invalidate of the peer, or the end
+ * of the connection. A region with bound windows stays registered. The destruction of the window ends the binding.
  */
 int ddpd_window_alloc(const ddpd_domain *domain, uint32_t type, ddpd_window **window);
 void ddpd_window_destroy(ddpd_window *window);
@@ -161,9 +163,9 @@ int ddpd_channel_fd(const ddpd_channel *channel);
 /* Waits for notifications and consumes them: 1, or 0 after the time-out. */
 int ddpd_channel_wait(const ddpd_channel *channel, int timeout_ms);
 
-/* A CQ has room for at least `entries` completions of each worker, 1 to `completions` of the limits. Incomplete posts
- * of its queues, unsignalled ones included, and completions that were not polled must not be more than `entries`: a CQ
- * that overflows fails with all of its QPs. Without a channel (NULL) ddpd_cq_arm and ddpd_cq_next fail. */
+/* A CQ has room for at least `entries` completions of each worker, 1 to `completions` of the limits. A CQ that overflows
+ * fails with all of its QPs. To exclude this, `entries` must be at least the number of its QPs' incomplete posts, including
+ * unsignalled ones, plus the number of unpolled completions. Without a channel (NULL) ddpd_cq_arm and ddpd_cq_next fail. */
 int ddpd_cq_create(const ddpd_session *session, uint32_t entries, const ddpd_channel *channel, ddpd_cq **cq);
 void ddpd_cq_destroy(ddpd_cq *cq);
 uint32_t ddpd_cq_number(const ddpd_cq *cq);
@@ -190,7 +192,7 @@ enum ddpd_send_flags {
     DDPD_INLINE = 8 /* at most 256 bytes are copied from any memory; lkeys are ignored */
 };
 
-/* Fields that the operation does not have are zero. */
+/* Fields that the operation does not use must be zero. */
 struct ddpd_send {
     uint64_t wr_id;
     uint32_t opcode; /* enum ddpd_opcode */
@@ -230,17 +232,18 @@ struct ddpd_bind {
 int ddpd_qp_create(const ddpd_domain *domain, const ddpd_cq *send_completions, const ddpd_cq *receive_completions,
                    uint32_t max_sends, uint32_t max_receives, int copy_sources, ddpd_qp **qp);
 /*
- * A shared receive queue (SRQ): receives for the messages of several QPs, in the order in which messages arrive. Their memory
- * is of `domain`. The completion is on the CQ of the message's QP. A message that finds no receive ends its connection.
- * max_receives of the QP limits the receives that it has taken, and the messages that may arrive out of order.
+ * A shared receive queue (SRQ): receives for the messages of several QPs, in the order in which messages arrive. The memory
+ * of the receives must belong to `domain`. A receive completes on the CQ of the message's QP. A message that finds no
+ * receive ends its connection. max_receives of the QP limits the receives that the QP has taken, and the messages that may
+ * arrive out of order.
  */
 int ddpd_srq_create(const ddpd_domain *domain, uint32_t max_receives, ddpd_srq **srq);
 void ddpd_srq_destroy(ddpd_srq *srq);
 uint32_t ddpd_srq_number(const ddpd_srq *srq);
 /* -EAGAIN: the queue is full. */
 int ddpd_srq_post_receive(const ddpd_srq *srq, const struct ddpd_receive *receive);
-/* Requests one DDPD_SRQ_LOW when fewer than `limit` receives remain, possibly at once. It replaces an earlier request; 0 ends
- * it. */
+/* Requests one DDPD_SRQ_LOW when fewer than `limit` receives remain, possibly at once. A call replaces the earlier request;
+ * a `limit` of 0 only ends it. */
 int ddpd_srq_set_limit(const ddpd_srq *srq, uint32_t limit);
 /* As ddpd_qp_create, with the receives of an SRQ. ddpd_post_receive is then refused. */
 int ddpd_qp_create_shared(const ddpd_domain *domain, const ddpd_cq *send_completions, const ddpd_cq *receive_completions,
@@ -251,7 +254,7 @@ uint32_t ddpd_qp_number(const ddpd_qp *qp);
  * the time when the connection ends may be accepted and never complete: do not wait for it after the event of the end. */
 int ddpd_post_send(const ddpd_qp *qp, const struct ddpd_send *send);
 int ddpd_post_receive(const ddpd_qp *qp, const struct ddpd_receive *receive);
-/* Binds a window. DDPD_WINDOW_BIND: its status if that is not possible, which ends the QP. */
+/* Binds a window. If the window cannot be bound, the completion has the status DDPD_WINDOW_BIND, and the QP ends. */
 int ddpd_post_bind(const ddpd_qp *qp, const struct ddpd_bind *bind);
 
 /* ---- Connections ---- */
@@ -261,13 +264,13 @@ enum ddpd_transport { DDPD_TCP = 0, DDPD_SCTP = 1 };
 /* Kinds of peers, by their deviations from the specifications. */
 enum ddpd_peer {
     DDPD_PEER_STANDARD = 0,
-    DDPD_PEER_SIW = 1,   /* Linux's soft iWARP. The connect takes 50 ms longer: siw may not process data before */
+    DDPD_PEER_SIW = 1,   /* Linux's soft iWARP. The connect takes 50 ms longer: siw may not process earlier data */
     DDPD_PEER_CXGB4 = 2, /* Chelsio's adapters */
     DDPD_PEER_IRDMA = 3, /* Intel's adapters */
     DDPD_PEER_SMB_DIRECT = 4
 };
 
-/* Options of a connect, and of an accept, which has no address, transport, peer and peer_to_peer. NULL: TCP, a standard
+/* Options of a connect or an accept. An accept ignores local_address, transport, peer and peer_to_peer. NULL: TCP, a standard
  * peer, depths of 16, ten seconds. The fields of a structure have no defaults: with `ord` 0 no Read or atomic can be
  * posted. */
 struct ddpd_connect_options {
@@ -276,14 +279,15 @@ struct ddpd_connect_options {
     uint32_t private_data_len; /* at most 508; for siw and cxgb4 252 */
     uint32_t timeout_ms;       /* at least 1 */
     uint32_t transport;        /* enum ddpd_transport */
-    uint16_t ird;              /* Reads and atomics of the peer in flight, at most that of the limits */
-    uint16_t ord;              /* Reads and atomics of this side in flight, likewise */
+    uint16_t ird;              /* Reads and atomics of the peer in flight, at most `ird` of the limits */
+    uint16_t ord;              /* Reads and atomics of this side in flight, at most `ord` of the limits */
     uint32_t peer;             /* enum ddpd_peer */
     uint32_t peer_to_peer;     /* 1: the peer may send first, after a message that the appliance sends (RFC 6581 §9); else 0 */
 };
 
-/* Of a request: the peer's depths, 0 if it sent none, and its private data. Else: the depths in effect, and the private data
- * of the peer's answer, none after an accept. */
+/* Addresses, depths and private data of a connection. For a connection request: the peer's depths, 0 if it sent none, and
+ * its private data. For an established connection: the depths in effect, and the private data of the peer's answer, which
+ * is empty after an accept. */
 struct ddpd_connection {
     char local[64];
     char remote[64];
@@ -294,15 +298,15 @@ struct ddpd_connection {
     uint8_t private_data[508];
 };
 
-/* Connects and waits. -ECONNREFUSED: the peer's program has rejected it; only the event after ddpd_start_connect has the
- * private data of the rejection. -ECONNABORTED: it failed otherwise, for example without a listener. -EHOSTUNREACH:
- * the peer does not answer or cannot be reached. `connection` may be NULL. */
+/* Connects and waits. -ECONNREFUSED: the peer's program has rejected the connection, or no listener has the address and
+ * port; only the event after ddpd_start_connect has the private data of a rejection. -EHOSTUNREACH: the peer does not answer
+ * or cannot be reached. -ECONNABORTED: the connect failed for another reason. `connection` may be NULL. */
 int ddpd_connect(const ddpd_qp *qp, const char *remote, const struct ddpd_connect_options *options,
                  struct ddpd_connection *connection);
 /* Does not wait: an event follows. */
 int ddpd_start_connect(const ddpd_qp *qp, const char *remote, const struct ddpd_connect_options *options);
-/* Closes the connection in order and waits for its end. Posts that are not complete may be flushed: wait for their
- * completions before. */
+/* Closes the connection gracefully and waits for its end. Incomplete posts may be flushed: wait for their completions before
+ * this call. */
 int ddpd_disconnect(const ddpd_qp *qp, int timeout_ms);
 int ddpd_start_disconnect(const ddpd_qp *qp);
 
@@ -317,7 +321,7 @@ int ddpd_listener_address(const ddpd_listener *listener, char *to, size_t size);
 int ddpd_listener_next(const ddpd_listener *listener, int timeout_ms, ddpd_request **request);
 
 int ddpd_request_info(const ddpd_request *request, struct ddpd_connection *info);
-/* These three close the request, also when they fail. */
+/* ddpd_accept, ddpd_start_accept and ddpd_reject close the request, also when they fail. */
 int ddpd_accept(ddpd_request *request, const ddpd_qp *qp, const struct ddpd_connect_options *options,
                 struct ddpd_connection *connection);
 int ddpd_start_accept(ddpd_request *request, const ddpd_qp *qp, const struct ddpd_connect_options *options);
@@ -330,7 +334,7 @@ enum ddpd_event_kind {
     DDPD_ESTABLISHED = 2,    /* number: QP; connection */
     DDPD_REJECTED = 3,       /* number: QP; connection: private data */
     DDPD_CONNECT_FAILED = 4, /* number: QP; flag: 1 if the peer does not answer or cannot be reached; message */
-    DDPD_DISCONNECTED = 5,   /* number: QP; flag: 1 if closed in order; message */
+    DDPD_DISCONNECTED = 5,   /* number: QP; flag: 1 if closed gracefully; message */
     DDPD_QP_FAILED = 6,      /* number: QP; message */
     DDPD_CQ_FAILED = 7,      /* number: CQ; message */
     DDPD_SRQ_LOW = 8,        /* number: SRQ */
@@ -349,7 +353,7 @@ struct ddpd_event {
 
 /* A descriptor that is readable while there are events, and after the session's end. It belongs to the session. */
 int ddpd_session_fd(const ddpd_session *session);
-/* Takes the next event of any object: 1, or 0 after the time-out. Calls that wait take the events of their objects. */
+/* Takes the next event of any object: 1, or 0 after the time-out. Does not return events that blocking calls wait for. */
 int ddpd_next_event(const ddpd_session *session, int timeout_ms, struct ddpd_event *event);
 
 #ifdef __cplusplus

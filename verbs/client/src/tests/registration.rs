@@ -103,7 +103,7 @@ impl Programs {
         assert_eq!(completion.status, Status::Success);
     }
 
-    /// Compares the region with what the appliance sees, both ways.
+    /// Checks that the program and the appliance see the same bytes of the region: by Writes from it and Reads into it.
     fn check(&self, region: &MemoryRegion) {
         let len = region.len().min(self.server.memory.len());
         for at in [0, region.len() - len] {
@@ -150,7 +150,7 @@ fn unmap(bytes: &'static mut [u8]) {
     unsafe { rustix::mm::munmap(bytes.as_mut_ptr().cast(), bytes.len()) }.unwrap();
 }
 
-/// Returns the number of bytes of the arena that have memory.
+/// Returns the number of bytes that are allocated in the arena's file.
 fn allocated(programs: &Programs) -> usize {
     let link = programs.client.session.link();
     rustix::fs::fstat(link.arena.as_fd()).unwrap().st_blocks as usize * 512
@@ -193,7 +193,7 @@ fn memory_that_is_unmapped_while_it_is_registered_stays_with_its_region() {
         let expected = bytes[..64].to_vec();
         let region = programs.register(bytes.as_ptr(), bytes.len(), ALL).unwrap();
         unmap(bytes);
-        // Does not fit beside the region.
+        // 50 MiB do not fit into the arena beside the region's 16 MiB.
         programs.client.session.allocate(50 << 20).unwrap_err();
         assert_eq!(programs.sent(&region, 0, 64), expected);
         drop(region);
@@ -485,7 +485,7 @@ fn forked_child_has_private_memory_with_the_bytes_of_the_fork() {
         if child == 0 {
             let same = *bytes == before[..];
             bytes.fill(0xee);
-            // The parent has changed its bytes when it closes the pipe.
+            // The parent closes the pipe after it has changed its bytes.
             drop(writing);
             let _ = std::io::Read::read(&mut reading, &mut [0]);
             let own = bytes.iter().all(|byte| *byte == 0xee);

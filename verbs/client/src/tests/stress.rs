@@ -67,8 +67,8 @@ fn posts_of_four_threads_all_complete_in_the_order_of_each_thread() {
     });
 }
 
-/// Each side sends only after it has received the other's message. A lost wake-up of a worker or a program would stop
-/// the exchange.
+/// Two programs send in turn, each only after it has received a message. A lost wake-up of a worker or a program would
+/// stop the exchange.
 #[test]
 fn ping_pong_by_notifications_loses_no_wake_up() {
     let appliance = Appliance::start();

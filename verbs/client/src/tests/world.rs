@@ -1,5 +1,5 @@
 //! An appliance for tests. It speaks the protocol of sessions, and its workers carry out posts between its programs
-//! through the queues of `verbs_layout`. Each connection is between two QPs of the appliance, for any addresses.
+//! through the queues of `verbs_layout`. Each connection joins two QPs of its programs, whatever the addresses are.
 
 mod worker;
 
@@ -626,7 +626,8 @@ impl Program {
     }
 }
 
-/// Creates the arena and the doorbells of a new program. Returns them with the descriptors of its first answer.
+/// Creates the arena and the doorbells of a new program. Returns them with the descriptors of the first answer to the
+/// program.
 pub(crate) fn first_parts() -> (&'static Arena, Vec<Worker>, Vec<OwnedFd>) {
     let file = sealed_file(ARENA);
     let arena = leak(Arena::map(file.as_fd(), ARENA).unwrap());

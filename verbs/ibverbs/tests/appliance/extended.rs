@@ -118,7 +118,8 @@ fn window_gives_the_peer_access_until_the_next_binding() {
         let write = crate::world::rdma(write, world.address(128), (*window).rkey);
         assert_eq!(crate::world::post_send(a, write), 0);
         assert_eq!(world.next().status, IBV_WC_SUCCESS);
-        // The completion of a Send or Write says that the peer's TCP has it. The Read follows it.
+        // A Write completes once the peer's TCP has acknowledged it, possibly before its data are placed. The peer
+        // executes the later Read after the placement.
         let read = crate::world::request(5, IBV_WR_RDMA_READ, &mut world.sge(256, 9));
         let read = crate::world::rdma(read, world.address(128), world.rkey());
         assert_eq!(crate::world::post_send(a, read), 0);

@@ -164,7 +164,7 @@ fn impossible_registrations_are_refused() {
         (memory, 64, IBV_ACCESS_REMOTE_WRITE as i32, libc::EINVAL),
         (memory, 64, IBV_ACCESS_ON_DEMAND as i32, libc::EOPNOTSUPP),
     ] {
-        // SAFETY: the call reads or writes no memory.
+        // SAFETY: the call neither reads nor writes memory.
         let region = unsafe { ibv_reg_mr(world.domain, address, length, access) };
         assert!(region.is_null());
         assert_eq!(errno(), expected);

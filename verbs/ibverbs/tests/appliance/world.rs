@@ -70,7 +70,7 @@ fn requests() -> &'static Requests {
     requests
 }
 
-/// A device with its PD, channel, CQ and registered memory. The process keeps them.
+/// A device with its PD, channel, CQ and registered memory. Not freed before the process ends.
 pub(crate) struct World {
     pub(crate) context: *mut ibv_context,
     pub(crate) domain: *mut ibv_pd,
@@ -173,7 +173,7 @@ pub(crate) fn modify(pair: *mut ibv_qp, state: ibv_qp_state) -> c_int {
     unsafe { ibv_modify_qp(pair, &raw mut attr, IBV_QP_STATE as c_int) }
 }
 
-/// Only one test connects at a time, because connection requests go to one receiver.
+/// Locks the receiver of connection requests: only one test connects at a time.
 fn turn() -> MutexGuard<'static, Receiver<ConnectionRequest>> {
     requests().receiver.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,7 @@
 //! Event channels: a queue of events with an eventfd, on which programs poll and set `O_NONBLOCK`.
 //!
-//! The eventfd is readable if and only if the queue has events. Calls wait on a futex, not on the eventfd: if another
-//! thread takes the event first, a read of the eventfd would block under the lock of the queue. `SA_RESTART` of a
-//! signal handler decides whether the wait continues or fails with EINTR.
+//! The eventfd is readable if and only if the queue has events. Calls wait on a futex, not by a poll and a read of the
+//! eventfd: the read would block if another thread takes the event first, and `SA_RESTART` has no effect on a poll.
 //!
 //! The queue is bounded by the ids of the channel: an id has at most one event for each step of its connection, and a
 //! listener at most as many connection requests as its backlog.

@@ -68,7 +68,7 @@ impl World {
         }
     }
 
-    /// Carries out an operation. Returns it as an error if it must wait for a Receive of the peer.
+    /// Carries out an operation. Returns the operation as an error if it must wait for a Receive of the peer.
     fn carry_out(
         &mut self,
         from: (u32, u32),
@@ -222,7 +222,7 @@ impl Program {
         is_window && self.regions.remove(&stag).is_some()
     }
 
-    /// Binds a window, or ends its binding if the length is 0. Returns false if that is not possible.
+    /// Binds a window, or ends its binding if the length is 0. Returns false if the window or the range does not exist.
     fn bind(&mut self, bind: &WindowBind) -> bool {
         if !self.windows.contains(&(bind.window >> 8)) {
             return false;
@@ -340,7 +340,8 @@ struct Place {
 }
 
 impl Place {
-    /// Calls `with` for each piece of `len` bytes from the place on: its offset in the arena and its length.
+    /// Splits `len` bytes from the place on at the ends of parts, and calls `with` with the arena offset and the length
+    /// of each piece.
     fn for_each_part(self, len: usize, mut with: impl FnMut(usize, usize)) {
         let (mut skip, mut left) = (self.at, len as u64);
         for &(start, end) in self.parts {

@@ -9,8 +9,8 @@ use wire::crc32c::Sum;
 pub enum SpanOutcome {
     /// The whole span. TCP counts it as received and may acknowledge or SACK it.
     All,
-    /// These stream offsets, a part of the span, possibly empty. TCP treats the rest as never received: it does not
-    /// acknowledge or SACK it, and the peer retransmits it.
+    /// The bytes at these stream offsets: a part of the span, possibly empty. TCP treats the other bytes as never
+    /// received: TCP neither acknowledges nor SACKs them, and the peer retransmits them.
     Part(core::ops::Range<u64>),
 }
 

@@ -68,7 +68,8 @@ impl Sender {
         }
         ack.bare_duplicate =
             info.blocks.is_empty() && info.bare && !ack.advanced && (duplicate || flight > 0);
-        // RFC 5682 §3.1 step 3a: a peer that refuses data beyond a gap has nothing to SACK. Its bare duplicates count.
+        // RFC 5682 §3.1 step 3a: a peer that refuses data beyond a gap has nothing to SACK. Such a peer's bare
+        // duplicates therefore count.
         ack.duplicate = duplicate || bare;
         ack.can_send_new = info.has_data && self.usable_window() > 0;
         self.recover(before, &ack, config, stats);

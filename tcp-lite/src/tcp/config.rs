@@ -217,7 +217,7 @@ impl Default for Config {
 
 impl Config {
     /// Returns the maximum number of unacknowledged segments: one per 512 bytes of send window, at least 32,768. Each
-    /// has a record of 16 bytes.
+    /// segment has a record of 16 bytes.
     #[inline]
     pub fn max_records(&self) -> usize {
         (self.send_window >> 9).max(MIN_RECORDS) as usize

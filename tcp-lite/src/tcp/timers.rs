@@ -22,7 +22,7 @@ pub(crate) enum Timer {
     Pace,
 }
 
-/// Current purpose of [`Timer::Retransmit`]. One timer serves all three (RFC 8985 §8).
+/// Current purpose of [`Timer::Retransmit`]. One timer serves all three purposes (RFC 8985 §8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LossTimer {
     /// Retransmission time-out (RFC 6298).

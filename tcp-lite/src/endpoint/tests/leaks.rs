@@ -16,7 +16,7 @@ enum EndCause {
     Close(Side),
     /// The side resets the connection.
     Abort(Side),
-    /// The path damages data segments of side A. Their TCP checksums stay valid.
+    /// The path damages data segments of side A. The TCP checksums of these segments stay valid.
     Damage,
     /// The sender writes to an invalid STag.
     Error,

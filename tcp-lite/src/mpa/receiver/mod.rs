@@ -295,7 +295,7 @@ impl Receiver {
         taken
     }
 
-    /// Returns true if bytes must be refused regardless of their content. They are then not examined.
+    /// Returns true if bytes must be refused regardless of their content. Such bytes are not examined.
     fn must_refuse(&self, in_order: bool) -> bool {
         match in_order {
             // The next FPDU is complete and refused. Further bytes would only cause another verification of its CRC.

@@ -239,7 +239,8 @@ fn receiver_state_follows_first_fpdu_and_error() {
     assert_eq!(bench.receiver.room(), u64::MAX, "discarded bytes take no room");
 }
 
-/// `shrink` keeps the counters that bound the CRC work. It frees the memory if they are zero.
+/// `shrink` keeps the counters that bound the CRC work. `shrink` frees the memory if these counters
+/// are zero.
 #[test]
 fn shrink_keeps_bad_crc_counts() {
     let good = stream(true, &[1000, 1000]);
@@ -388,7 +389,7 @@ fn single_byte_pieces_are_joined_or_bounded() {
     assert_eq!(bench.handed_up(&stream), [0]);
 }
 
-/// Whole FPDUs that DDP refuses, in order or beyond a gap, are not taken. Their retransmissions are accepted.
+/// Whole FPDUs that DDP refuses, in order or beyond a gap, are not taken. Retransmissions of these FPDUs are accepted.
 #[test]
 fn refused_ulpdu_is_accepted_when_retransmitted() {
     let stream = stream(true, &[1000, 1000, 1000]);

@@ -361,8 +361,8 @@ fn tiny_emss_cuts_fpdus() {
     assert_eq!(bench.sender.stats().kept, 0);
 }
 
-/// RFC 4821 §7: the probe is longer than EMSS, but its FPDUs are not, and their sizes are nearly equal. Each can begin
-/// a segment of a retransmission.
+/// RFC 4821 §7: the probe is longer than EMSS, but its FPDUs are not, and their sizes are nearly equal. Each of these
+/// FPDUs can begin a segment of a retransmission.
 #[test]
 fn probe_holds_fpdus_that_each_fit_emss() {
     for (markers, probe) in

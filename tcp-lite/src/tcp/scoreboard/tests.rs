@@ -200,8 +200,8 @@ fn reneged_data_is_sent_again() {
     assert_eq!(resends(&mut board).len(), 10);
 }
 
-// RFC 8985 §6.2: a segment that was sent after two retransmissions is SACKed, the retransmissions are not. Each is lost
-// at its own time.
+// RFC 8985 §6.2: a segment that was sent after two retransmissions is SACKed, and the retransmissions are not. Each
+// retransmission is found to be lost at its own time.
 #[test]
 fn lost_retransmissions_are_found() {
     let mut board = ten_segments();

@@ -169,9 +169,9 @@ fn another_syn_in_syn_received_returns_to_listen() {
     );
 }
 
-// RFC 9293 §3.10.7.4, first check: segments outside the window do not change SYN-RECEIVED. They are answered with an
-// acknowledgement, except resets. A reset in the window, but not at RCV.NXT, is answered with a challenge ACK (RFC 5961
-// §3.2).
+// RFC 9293 §3.10.7.4, first check: segments outside the window do not change SYN-RECEIVED. Such segments, except
+// resets, are answered with an acknowledgement. A reset in the window, but not at RCV.NXT, is answered with a
+// challenge ACK (RFC 5961 §3.2).
 #[test]
 fn segments_outside_the_window_keep_syn_received() {
     // The window of our SYN-ACK is 10000.

@@ -93,8 +93,8 @@ fn undone_counts(script: &Script) -> (u64, u64) {
     (script.conn.stats().loss.undone_by_d_sack, script.conn.stats().loss.fast_recoveries)
 }
 
-// RFC 3708 §3 A.4: D-SACKs of segments that were sent once report copies made by the network. They are not evidence of
-// a spurious retransmission, even if the sizes are equal.
+// RFC 3708 §3 A.4: D-SACKs of segments that were sent once report copies made by the network. Such D-SACKs are not
+// evidence of a spurious retransmission, even if the sizes are equal.
 #[test]
 fn network_duplicates_do_not_undo_recovery() {
     let mut script = recovering();

@@ -71,7 +71,7 @@ fn a_silly_window_waits_for_the_override() {
     );
 }
 
-// RFC 9293 §3.8.6.1 MUST-36, SHLD-29, SHLD-30: the first probe is one byte of new data after the RTO. Its
+// RFC 9293 §3.8.6.1 MUST-36, SHLD-29, SHLD-30: the first probe is one byte of new data after the RTO. The probe's
 // retransmissions follow at growing intervals.
 #[test]
 fn a_closed_window_is_probed() {

@@ -70,8 +70,8 @@ fn single_ack_grows_slow_start_by_bounded_amount() {
     assert_eq!(grown(false, 100), (18, 9));
 }
 
-// RFC 5681 §3.1, §3.2: a loss reduces the window to half of the bytes in flight. It then grows by one segment per round
-// trip.
+// RFC 5681 §3.1, §3.2: a loss reduces the window to half of the bytes in flight. The window then grows by one segment
+// per round trip.
 #[test]
 fn newreno_halves_and_adds_one_segment_per_round_trip() {
     let mut c = congestion(CongestionControl::NewReno);

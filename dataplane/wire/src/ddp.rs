@@ -142,7 +142,8 @@ mod field {
     pub(super) const MSN: usize = 10;
     pub(super) const MO: usize = 14;
 
-    // The numbers of a `PackedHeader`, with their lengths in bytes. Each is big-endian on the wire.
+    // The numbers of a `PackedHeader`, with their lengths in bytes. Each number is big-endian on
+    // the wire.
     //
     //  header   | head, 6                         | middle, 8 | tail, 4
     //  tagged   | control, RsvdULP (1), STag      | TO        | -

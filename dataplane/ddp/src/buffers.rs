@@ -161,7 +161,8 @@ impl BufferPool {
         self.capacity
     }
 
-    /// Returns the bytes reserved by unfinished messages. Each counts with its whole buffer.
+    /// Returns the bytes reserved by unfinished messages. Each message counts with its whole
+    /// buffer.
     pub fn in_use(&self) -> u64 {
         self.used.in_order + self.used.out_of_order
     }

@@ -53,7 +53,7 @@ pub enum ReceiveUse {
     Placed,
     /// The payload is delivered with the message and does not touch the receive's memory.
     Inline,
-    /// The message uses up no receive. It has no payload.
+    /// The message has no payload and uses up no receive.
     Ready,
     /// The message's receive is not known until earlier messages have arrived.
     Undecided,

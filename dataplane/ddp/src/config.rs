@@ -4,8 +4,8 @@ use wire::{DdpVersion, Qn};
 
 /// Queue of bare DDP's ordinary messages (docs/protocol.md).
 pub const MESSAGE_QUEUE: Qn = Qn(0);
-/// Queue of bare DDP's last message after an error (docs/protocol.md). It has the number of RDMAP's Terminate queue
-/// (RFC 5040 §4.2), so that the same tools can read both.
+/// Queue of bare DDP's last message after an error (docs/protocol.md). This queue has the number of RDMAP's Terminate
+/// queue (RFC 5040 §4.2), so that the same tools can read both.
 pub const ERROR_QUEUE: Qn = Qn(2);
 
 /// One queue of untagged receive buffers (RFC 5041 §5.1.2).
@@ -71,7 +71,7 @@ pub struct StreamConfig {
     pub max_ooo_records: usize,
     /// Maximum number of messages that are posted and not yet acknowledged.
     pub max_posts: usize,
-    /// True to report deliveries of tagged messages as [`Event::TaggedDelivered`](crate::Event). They are
+    /// True to report deliveries of tagged messages as [`Event::TaggedDelivered`](crate::Event). Deliveries are
     /// counted in any case. A ULP that ignores these events runs faster without them.
     pub tagged_events: bool,
     /// True if the ULP stores received data and confirms it by its close. The LLP then never closes by itself. An idle

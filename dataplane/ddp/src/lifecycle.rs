@@ -1,4 +1,4 @@
-//! Lifecycle of one stream in its endpoint. It is the same over every LLP.
+//! Lifecycle of one stream in its endpoint. The lifecycle is the same over every LLP.
 //!
 //! ```text
 //!  Connecting --LLP--> Startup --(Deciding)--(Readying)--> Established

@@ -327,8 +327,8 @@ mod tests {
         assert_eq!(table.get(Stag(7)).unwrap().stream, None);
     }
 
-    // RFC 5040 §5.3: only an STag bound to the stream alone can be invalidated. It stays invalid, and its number stays
-    // in use until it is removed.
+    // RFC 5040 §5.3: only an STag bound to the stream alone can be invalidated. The STag stays invalid, and its number
+    // stays in use until the STag is removed.
     #[test]
     fn invalidate_requires_stag_bound_to_the_stream() {
         let mut table = StagTable::new();

@@ -38,8 +38,8 @@ pub enum WorkRequest<M> {
     },
     /// RDMA Read from a buffer of the peer into a buffer of this end.
     ///
-    /// The sink STag must be in the worker's table, in the stream's protection domain. It needs no access right
-    /// for peers, because only the response to this Read may write to it.
+    /// The sink STag must be in the worker's table, in the stream's protection domain. The sink STag needs no access
+    /// right for peers, because only the response to this Read may write to it.
     Read {
         /// This end's STag.
         sink_stag: Stag,
@@ -147,8 +147,8 @@ pub enum Event {
         data: Vec<u8>,
         /// True if the peer requests an event at this end (Solicited Event).
         solicited: bool,
-        /// The STag that the peer has invalidated. It is invalid in this worker's table already; the control thread
-        /// must remove it from the tables of all workers.
+        /// The STag that the peer has invalidated. The STag is invalid in this worker's table already; the control
+        /// thread must remove it from the tables of all workers.
         invalidated: Option<Stag>,
     },
     /// A Send is in the memory of a [posted receive](crate::rdmap::Stream::post_receive), and everything before it has

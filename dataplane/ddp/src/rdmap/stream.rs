@@ -356,7 +356,8 @@ impl<M: RegionMemory> Stream<M> {
         self.terminate_reads(stag, None)
     }
 
-    /// Releases the peer's oldest held Read. Its response follows those of earlier requests.
+    /// Releases the peer's oldest held Read. The response to this Read follows the responses to
+    /// earlier requests.
     pub fn release_read(&mut self) {
         self.responses.release_held_read();
         self.post_next();

@@ -7,8 +7,8 @@
 //!
 //! A receive is consumed when its message is delivered. Its message occupies no pooled buffer of the worker.
 //!
-//! Streams that share a [`ReceiveSource`] have no receives in advance. Each message takes one when its first segment
-//! arrives, in order or not. Receives are used in the order of these arrivals, not of MSNs.
+//! Streams that share a [`ReceiveSource`] have no receives in advance. Each message takes one receive when its first
+//! segment arrives, in order or not. Receives are used in the order of these arrivals, not of MSNs.
 
 use core::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Received byte ranges of one message. They detect bytes that arrive twice and determine when the message is complete.
+//! Received byte ranges of one message. The ranges show which bytes arrive twice, and when the message is complete.
 //! Memory for many ranges is reserved in the worker's pool before it is used.
 
 use std::collections::BTreeMap;

@@ -89,7 +89,8 @@ pub(super) fn received(data: &[u8]) -> Event {
     Event::Received { data: data.to_vec(), solicited: false, invalidated: None }
 }
 
-// RFC 5040 §5.1, §5.2.1, §5.3: Writes, Reads and Sends may have no bytes. Their STags and TOs are then not checked.
+// RFC 5040 §5.1, §5.2.1, §5.3: Writes, Reads and Sends may have no bytes. The STags and TOs of such operations are not
+// checked.
 #[test]
 fn zero_length_operations_check_no_stag() {
     let mut pair = Pair::new(config());

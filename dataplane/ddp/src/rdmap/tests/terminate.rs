@@ -46,8 +46,8 @@ fn completions_precede_the_peers_terminate() {
     assert_eq!(a.events()[..3], [completed(1, Outcome::Read { len: 4 }), terminated, flushed]);
 }
 
-// RFC 5040 figures 9 and 10: the Terminate of a DDP error has the error's numbers. Except for a local error it has
-// segment length (M) and DDP header (D). It never has a Read Request (R).
+// RFC 5040 figures 9 and 10: the Terminate of a DDP error contains the error's numbers. Except for a local error, the
+// Terminate also contains the segment length (M) and the DDP header (D), but never a Read Request (R).
 #[test]
 fn every_ddp_error_has_its_terminate() {
     for code in DdpCode::ALL {
@@ -291,7 +291,7 @@ fn siw_terminates_are_parsed() {
     assert_eq!(terminate.ddp_header.as_slice(), tagged_header());
 }
 
-// RFC 5040 §4.8: the bits that siw uses as flags are reserved. They are ignored unless the peer is siw.
+// RFC 5040 §4.8: the bits that siw uses as flags are reserved. These bits are ignored unless the peer is siw.
 #[test]
 fn reserved_bits_of_a_terminate_are_ignored() {
     for (bytes, layer, error_type, code) in

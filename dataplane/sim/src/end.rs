@@ -66,8 +66,8 @@ pub trait End: Debug {
     fn region(&self) -> Vec<u8>;
     /// Returns true if no byte outside the region was written.
     fn is_guard_untouched(&self) -> bool;
-    /// Returns two byte counts: untagged buffers in use, and held data plus growth of receive windows. Both are zero
-    /// after the connection has ended.
+    /// Returns two byte counts: untagged buffers in use, and held data plus growth of receive windows. Both counts are
+    /// zero after the connection has ended.
     fn in_use(&self) -> (u64, u64);
 
     /// Returns true if no connection was opened, neither actively nor passively.

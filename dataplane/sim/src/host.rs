@@ -439,8 +439,8 @@ impl Host {
         outside.copied().all(|byte| byte == 0)
     }
 
-    /// Returns two byte counts: untagged buffers in use, and held data plus growth of receive windows. Both are zero
-    /// after the stream has ended.
+    /// Returns two byte counts: untagged buffers in use, and held data plus growth of receive windows. Both counts are
+    /// zero after the stream has ended.
     pub fn in_use(&self) -> (u64, u64) {
         (self.buffers.in_use(), self.hold.used() + self.hold.windows().used())
     }

@@ -23,8 +23,8 @@ use crate::host::{LAST_MESSAGE_COOKIE, QUEUE};
 use crate::packet::{IP_HEADER, Packet, Protocol};
 use ::dialogue::chunks;
 
-/// Number of buffers posted to each session's untagged queue. They must suffice for all messages in flight, because
-/// bare DDP has no credits.
+/// Number of buffers posted to each session's untagged queue. The buffers must suffice for all messages in flight,
+/// because bare DDP has no credits.
 const BUFFERS: u32 = 100_000;
 /// Length in bytes of the guard memory before the region and after it. Peers must not write the guard memory.
 const GUARD: usize = 4096;

@@ -225,8 +225,9 @@ fn loss(rng: &mut Rng) -> Loss {
     }
 }
 
-/// Returns one to four periods of total loss. Each starts after 1 s, the virtual time at which a simulation begins. The
-/// periods do not repeat: otherwise every retransmission at the maximum time-out could fall into such a period.
+/// Returns one to four periods of total loss. Each period starts after 1 s, the virtual time at which a simulation
+/// begins. The periods do not repeat: otherwise every retransmission at the maximum time-out could fall into such a
+/// period.
 fn black_holes(rng: &mut Rng) -> Vec<BlackHole> {
     let n = 1 + rng.next_below(4);
     let hole = |rng: &mut Rng| BlackHole {

@@ -57,7 +57,7 @@ pub struct BSide {
     pub what: Measure,
     /// Messages in flight.
     pub depth: u32,
-    /// The rig of the B slices. It differs from the cell's only in its endpoints or its source region.
+    /// The rig of the B slices. This rig differs from the cell's rig only in its endpoints or its source region.
     pub rig: RigConfig,
 }
 

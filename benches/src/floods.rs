@@ -136,7 +136,8 @@ struct GeneratorThread {
 }
 
 impl GeneratorThread {
-    /// Starts the generator on the rig's first core. It opens a stream if the flood needs one, then sends the flood.
+    /// Starts the generator on the rig's first core. The generator opens a stream if the flood needs one, then sends
+    /// the flood.
     fn start(flood: &Flood, queue: PortQueue, ends: LinkAddresses, eal: Eal) -> GeneratorThread {
         let over = Arc::new(AtomicBool::new(false));
         let begun = Arc::new(AtomicBool::new(false));

@@ -241,7 +241,8 @@ fn stream_shares(counts: &[Count], known: Option<&BTreeMap<String, u64>>) -> Vec
     let then = |name: &str| Some(*known?.get(name)? as f64 / units(name)?.1);
     let share = |each: &dyn Fn(&str) -> Option<f64>, flood: &str| {
         let mixed = each(&format!("share-{flood}"))?;
-        // The bursts of `share-flood-*` have a RST in place of the stream's segment. Its cost is subtracted.
+        // The bursts of `share-flood-*` have a RST in place of the stream's segment. The cost of the RST is
+        // subtracted.
         let reset = each("share-flood-rst")? / FRAMES_PER_SEGMENT;
         let flood = each(&format!("share-flood-{flood}"))? - reset;
         Some(each("share-alone")? / (mixed - flood))

@@ -180,7 +180,7 @@ struct SharedState {
     receiver: KernelChoice,
 }
 
-/// Task of one core. It returns when `stop` is set.
+/// Task of one core. The task returns when `stop` is set.
 type CoreTask = Box<dyn FnOnce(&SharedState) -> anyhow::Result<()> + Send>;
 
 /// Measures the hand-off. Returns the payload bytes per second that the second core receives, verifies and copies.

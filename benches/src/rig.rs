@@ -1,5 +1,5 @@
-//! A rig: two data planes for the end-to-end measurements, initiator and responder, in one process or in two. Each has
-//! one worker on its own core and the appliance's configuration ([`crate::end_config`]).
+//! A rig: two data planes for the end-to-end measurements, initiator and responder, in one process or in two. Each
+//! data plane has one worker on its own core and the appliance's configuration ([`crate::end_config`]).
 
 use std::net::SocketAddr;
 use std::sync::Arc;

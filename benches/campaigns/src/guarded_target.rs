@@ -66,8 +66,8 @@ pub(crate) const DAMAGED_SA: Sa = inbound("damaged", 0x2004);
 const SAS: [Sa; 6] = [RETURN_SA, STRONG_SA, WEAK_SA, WEAK_RETURN_SA, REPLAYED_SA, DAMAGED_SA];
 
 impl Sa {
-    /// Returns the keys for encryption and authentication. They differ between SAs, because they are derived from the
-    /// SPI.
+    /// Returns the keys for encryption and authentication. The keys of two SAs differ, because each key is derived
+    /// from the SA's SPI.
     fn keys(&self) -> (Vec<u8>, Vec<u8>) {
         let key = |len| vec![self.spi as u8; len];
         (key(self.algorithm.1.key_len()), key(self.algorithm.1.auth_key_len()))

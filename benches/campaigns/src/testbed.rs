@@ -190,8 +190,8 @@ pub(crate) fn region_stag(client: &Client, region: &str) -> Result<(u32, u64)> {
     Ok((stag, region.base_to.parse()?))
 }
 
-/// Configuration sections of both appliances. They disable huge pages, so that the resident set size shows growth of
-/// memory.
+/// Configuration sections of both appliances. The sections disable huge pages, so that the resident set size shows
+/// growth of memory.
 const COMMON: &str = "[memory]\nhugepages = \"never\"\n[workers]\ncount = 1\nidle = \"adaptive\"\n";
 
 fn target_config(place: &Environment<'_>, setting: TargetSetting) -> Result<String> {

@@ -38,8 +38,8 @@ pub struct Account {
     pub busy_ns: u64,
 }
 
-/// Worker counters of frame outcomes, in addition to the drop reasons. Each received frame counts once, in one of these
-/// or as a drop.
+/// Worker counters of frame outcomes, in addition to the drop reasons. Each received frame counts once, in one of
+/// these counters or as a drop.
 const FRAME_COUNTERS: [&str; 10] = [
     "segments",
     "sctp_packets",

@@ -52,8 +52,8 @@ impl Plan<'_> {
         Group { name, title, repetitions: 1, tasks: regions.chain(slots).collect() }
     }
 
-    /// Returns the cells of large regions. Each has one repetition, because the set-up of the region takes most of the
-    /// time.
+    /// Returns the cells of large regions. Each cell has one repetition, because the set-up of the region takes most
+    /// of the time.
     pub(super) fn large_regions(&self) -> Group {
         let (name, title) = ("large", "Large regions: registration, and writes at MTU 9000");
         let sizes: &[u64] = if self.options.quick { &[16, 256] } else { &[16, 256, 4096] };
@@ -134,7 +134,8 @@ impl Plan<'_> {
 
     pub(super) fn set_up(&self) -> Group {
         let (name, title) = ("set-up", "Streams opened and closed");
-        // `streams` is the maximum. It includes streams in TIME-WAIT, which accumulate during the measurement.
+        // `streams` is the maximum number of streams, including those in TIME-WAIT, which accumulate during the
+        // measurement.
         let rig = RigConfig { streams: 500_000, adaptive: [true; 2], ..self.default_rig() };
         let cell = self.cell(name, "set-up", Measure::SetUp, 64, rig);
         let tasks = vec![Task::Cell(Cell { depth: 128, ..cell })];

@@ -1,7 +1,7 @@
 //! Attacks by local programs on the appliance that serves them, and on its other programs: RFC 5042 §7.
 //!
-//! Up to two hostile programs run at a time. Each is a separate process that connects to a program at the peer's
-//! appliance. At the end, none of their objects, memory or file descriptors may remain at the appliance.
+//! Up to two hostile programs run at a time. Each program is a separate process that connects to a program at the
+//! peer's appliance. At the end, none of their objects, memory or file descriptors may remain at the appliance.
 
 use std::io::Read as _;
 use std::process::Child;

@@ -263,7 +263,7 @@ fn write_to_foreign_regions(context: &mut AttackContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sends short and long Terminates, some with reserved bits set. Each is followed by DATA without the U bit.
+/// Sends short and long Terminates, some with reserved bits set. Each Terminate is followed by DATA without the U bit.
 fn send_malformed_terminates(context: &mut AttackContext<'_>) -> Result<()> {
     // RFC 5040 §4.8: layer and error type, error code, then 16 bits: M, D and R are the three highest, the others
     // are reserved.

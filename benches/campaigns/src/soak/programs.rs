@@ -65,7 +65,8 @@ impl Worker {
     }
 }
 
-/// A program that waits for a line before each step. It is killed when the value is dropped.
+/// A program that waits for a line before each step. The program is killed when this value is
+/// dropped.
 struct Walk {
     child: Child,
     input: ChildStdin,

@@ -11,7 +11,7 @@ use serde::Serialize;
 const MEMORY_GROWTH: u64 = 24 << 20;
 /// Packet buffers that may be in mempool caches and descriptor rings, where they do not count as free.
 const CACHED_BUFFERS: u64 = 600;
-/// Maximum number of neighbour or path MTU entries, one per host of the test bed. They remain after the soak.
+/// Maximum number of neighbour or path MTU entries, one per host of the test bed. The entries remain after the soak.
 const HOST_ENTRIES: u64 = 8;
 
 /// Counts of local programs since the start, which the appliance lists among its gauges.

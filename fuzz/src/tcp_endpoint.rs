@@ -70,7 +70,7 @@ const SECRET: Stag = Stag(0xa00);
 const LEN: usize = 512;
 /// Range of the region in its memory.
 const REGION: std::ops::Range<usize> = 128..384;
-/// First three of every four bytes of hidden memory. They must never be sent.
+/// First three of every four bytes of hidden memory. These bytes must never be sent.
 const MARK: [u8; 3] = [0x5e, 0xc2, 0xe7];
 
 pub(crate) fn tcp_endpoint(data: &[u8]) {

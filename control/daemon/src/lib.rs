@@ -123,7 +123,7 @@ pub type FindOnMachine<'a> = &'a dyn Fn(&Document) -> Vec<MachineFinding>;
 
 /// Checks the files, and prints the result to `out`, one line each:
 ///
-/// 1. all errors of the files; with any, nothing else is printed;
+/// 1. all errors of the files; if there are any, nothing else is printed;
 /// 2. notes about links with one end;
 /// 3. with `machine`, errors and notes about the machine;
 /// 4. without errors, a summary of each file.

@@ -198,8 +198,8 @@ impl Core {
         self.env.poll_load()
     }
 
-    /// Returns the sources of further descriptors to poll: the netlink socket of the kernel's IPsec, and the attach
-    /// server.
+    /// Returns the netlink socket of the kernel's IPsec, if used, and the attach server. The control thread also polls
+    /// their descriptors.
     pub fn fds(&self) -> (Option<BorrowedFd<'_>>, &shm::Server) {
         (self.env.ipsec.fd(), &self.env.shm)
     }
@@ -209,8 +209,8 @@ impl Core {
         &mut self.env.shm
     }
 
-    /// Wakes local programs, and performs the next step of a drain if it is due. Called once per turn before commands
-    /// are taken.
+    /// Wakes local programs, and performs the next step of a drain if it is due. Called once per iteration of the
+    /// control thread's loop, before commands are taken.
     pub fn finish_turn(&mut self, now: Instant) {
         self.env.shm.signal();
         self.drain_step(now);

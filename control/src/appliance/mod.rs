@@ -7,7 +7,7 @@
 //!                         file writer, attach socket of local programs
 //! ```
 //!
-//! [`Core`] makes all decisions and never blocks; [`thread`] runs it. Its parts own their state:
+//! [`Core`] makes all decisions and never blocks; [`thread`] runs it. The parts of `Core` own their state:
 //!
 //! | part | owns |
 //! |---|---|

@@ -90,7 +90,8 @@ impl Process {
             let macs: Vec<_> = ports.iter().map(|port| port.info().mac).collect();
             // Called before system calls are restricted, because it opens sockets.
             let shared = host::create_taps(config, &macs)?;
-            // Called before system calls are restricted, because it connects, and changes modes and owners of files.
+            // Called before system calls are restricted, because the name service may connect to servers, and because
+            // modes and owners of files are changed.
             let sockets = Sockets::open(config)
                 .map_err(|error| format!("appliance {}: {error}", config.name))?;
             opened.push(OpenResources { ports, shared_interfaces: shared, sockets });
@@ -199,7 +200,7 @@ fn open_ports(config: &Config, ports: &PortFactory) -> Result<Vec<Port>, String>
 struct HostLimits {
     memory: Option<HostMemory>,
     map_limit: MapLimit,
-    /// Mappings of regions and jobs, at most the bound of `map_limit`.
+    /// Count of the mappings of regions and jobs, which `map_limit` bounds.
     maps: Maps,
 }
 
@@ -245,7 +246,7 @@ struct Sockets {
 impl Sockets {
     fn open(config: &Config) -> Result<Sockets, String> {
         let management = &config.management;
-        // User and group names are resolved here, because this may connect to directory services.
+        // Resolves user and group names, for which the name service may connect to servers.
         let access =
             Access::open(&management.access, &management.audit).map_err(|e| e.to_string())?;
         let api = api::BoundServer::new(&management.socket, &access).map_err(|e| e.to_string())?;

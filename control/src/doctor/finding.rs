@@ -1,4 +1,4 @@
-//! Results of the checks.
+//! Results of the checks: severity, observation, consequence and remedy.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! A simulated host for tests.
+//! A simulated host for tests: a directory tree like `/proc` and `/sys`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -11,7 +11,7 @@ use libc::c_int;
 static CLOSED_AT_START: AtomicU8 = AtomicU8::new(0);
 
 // SAFETY: the dynamic loader or the C library's start code calls each pointer in this section once, before `main`.
-// `record_closed` ignores the arguments that they pass, which the C calling convention permits.
+// `record_closed` has no parameters. The C calling convention permits the caller to pass arguments to it.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static RECORD_CLOSED_AT_START: extern "C" fn() = record_closed;

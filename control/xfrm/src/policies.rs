@@ -28,7 +28,7 @@ pub(crate) struct Policies {
     entries: HashMap<PolicyKey, PolicyEntry>,
     pub(crate) ages: AgeCounter,
     unselected: Unmatched,
-    /// Policies left out since the last dump began.
+    /// Number of policies left out since the last dump began, because the mirror was full.
     pub(crate) left_out: u64,
     /// True if policies were left out, so that the list is incomplete.
     overflow: bool,

@@ -108,7 +108,7 @@ pub(crate) struct Sas {
     /// True if an outbound SA needs another dump before it is used. The SA is known only from an update, which does not
     /// contain the kernel's last sent number.
     pub(crate) needs_dump: bool,
-    /// SAs left out since the last dump began.
+    /// Number of SAs left out since the last dump began, because the mirror was full.
     pub(crate) left_out: u64,
     requests: VecDeque<QueuedRequest>,
     /// Netlink sequence numbers of requests that await an acknowledgement.

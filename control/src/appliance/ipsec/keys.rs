@@ -1,4 +1,4 @@
-//! Reading of SA keys from files.
+//! Reads SA keys from files.
 
 use std::fs::File;
 use std::io::Read as _;

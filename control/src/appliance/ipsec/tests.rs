@@ -181,7 +181,8 @@ fn ipsec_is_ready_only_after_kernels_first_answer() {
     match start(&config) {
         Ok((given, mut ipsec)) => {
             let given = given.unwrap();
-            // Until then the workers drop all packets except IKE, neighbour discovery and multicast listener discovery.
+            // Until the kernel's policies arrive, the workers drop all packets except IKE, neighbour discovery and
+            // multicast listener discovery.
             assert_eq!(given.policies, Spd::from_checked(Vec::new(), Unmatched::DROP));
             assert!(!ipsec.is_ready());
             let (events, _) = ipsec.kernel_mut().unwrap().poll_changes();

@@ -1,4 +1,4 @@
-//! Atomic operations of API clients (RFC 7306).
+//! Atomic operations of API clients (RFC 7306). The answer is the previous value.
 
 use std::collections::HashMap;
 use std::time::Instant;

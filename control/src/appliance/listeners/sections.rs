@@ -1,4 +1,4 @@
-//! Listeners as sections of the configuration.
+//! Listeners as `[[listener]]` sections, for the running configuration and reloads.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Queues between the sessions and the control thread.
+//! Queues from the sessions' threads to the control thread: inputs, and keys of memory regions whose memory is free.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};

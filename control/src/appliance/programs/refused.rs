@@ -1,4 +1,4 @@
-//! Calls that a session's thread refused.
+//! Reports to the control thread about calls that a session's thread refused.
 
 use api::AttachedProcess;
 use verbs_session::message::{Refusal, RefusalKind};

@@ -1,4 +1,4 @@
-//! State that all sessions share.
+//! State that the threads of all sessions share.
 
 use std::sync::mpsc::Sender;
 

@@ -278,7 +278,8 @@ impl Regions {
         }
     }
 
-    /// Records a delivered tagged message: counters, file, local programs, event log.
+    /// Records a delivered tagged message: counts it, marks the bytes as dirty for the region's file, notifies local
+    /// programs, and logs it.
     pub(in crate::appliance) fn on_tagged(
         &mut self,
         env: &mut Env,

@@ -1,4 +1,4 @@
-//! Regions as sections of the configuration.
+//! Regions as `[[region]]` sections, for the running configuration and reloads.
 
 use config::RegionSection;
 use ddp::PdId;

@@ -1,4 +1,4 @@
-//! Results of a bench.
+//! Results of a bench: sums of the workers' reports, and a histogram of latencies.
 
 use std::time::Duration;
 

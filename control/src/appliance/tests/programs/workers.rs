@@ -1,4 +1,4 @@
-//! The scripted workers.
+//! Scripted workers: they apply the core's commands to tables of objects, and answer them.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -53,7 +53,7 @@ pub enum Message<F> {
     Icmp(Report),
     /// A report that a packet is too big. If a frame would exceed the path MTU once sealed, the owner of its flow
     /// receives the report. If an ICMP error quotes an ESP packet, all other workers receive the report, because the
-    /// owner of the SA is not known. A worker without a matching flow or SA ignores it.
+    /// owner of the SA is not known. A worker without a matching flow or SA ignores the report.
     PacketTooBig(Report),
 }
 

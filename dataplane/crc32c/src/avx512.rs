@@ -10,9 +10,9 @@
 //!          ^ the state is added to the first 4 bytes of the message
 //! ```
 //!
-//! Each step moves the four accumulators by 256 bytes. The first step takes 1 to 4 vectors, so that a multiple of four
-//! remains; unused accumulators begin as zero. At the end one multiplication moves each 128-bit lane to the position of
-//! the last, and the CRC instruction reduces the XOR of all lanes.
+//! Each step moves the four accumulators by 256 bytes. The first step takes 1 to 4 vectors, so that a multiple of
+//! four remains; unused accumulators begin as zero. At the end one multiplication moves each 128-bit lane to the
+//! position of the last lane, and the CRC instruction reduces the XOR of all lanes.
 
 mod inserting;
 

@@ -389,7 +389,7 @@ impl Drop for Handle {
 
 /// Alarm callback of a device that reconnects: checks the link and sets the next alarm.
 unsafe extern "C" fn on_alarm(argument: *mut c_void) {
-    // SAFETY: the argument is the handle that `watch` passed, which cancels the alarm before it is freed.
+    // SAFETY: the argument is the handle that `watch` passed. A handle cancels its alarm before it is freed.
     let handle = unsafe { &*argument.cast::<Handle>() };
     handle.reconnect();
     // SAFETY: as in `watch`. If the call fails, the link is not checked any more.

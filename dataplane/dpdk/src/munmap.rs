@@ -5,8 +5,8 @@
 //! before it unmaps the memory, so later bursts do not access it. Waiting for the bursts in progress is therefore
 //! enough.
 //!
-//! The driver calls `munmap` and offers no other hook for the wait. So this program defines `munmap` itself, and waits
-//! there. Its definition takes precedence over the C library's for all loaded libraries.
+//! The driver calls `munmap` and offers no other hook for the wait. So this program defines `munmap` itself, and
+//! waits there. This definition takes precedence over the C library's for all loaded libraries.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -97,7 +97,7 @@ mod tests {
     fn unmap(page: usize) {
         // SAFETY: the call has no arguments; it only looks up a symbol.
         let found = unsafe { sys::ddpd_munmap_of_drivers() };
-        // SAFETY: the symbol is the C library's function or the one above; both have this type.
+        // SAFETY: the symbol is the C library's function or the function above; both have this type.
         let munmap: unsafe extern "C" fn(*mut c_void, usize) -> c_int =
             unsafe { std::mem::transmute(found) };
         // SAFETY: the test owns the mapping and does not use it afterwards.

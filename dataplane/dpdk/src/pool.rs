@@ -1,5 +1,5 @@
-//! Handle of a DPDK mempool (`rte_mempool`). The handle does not own the pool. The owner is [`crate::Mempool`] and,
-//! after that is dropped, [`crate::Eal`], which frees the pool when all buffers have returned.
+//! Handle of a DPDK mempool (`rte_mempool`). The handle does not own the pool. The owner is [`crate::Mempool`]. After
+//! the `Mempool` is dropped, the owner is [`crate::Eal`], which frees the pool when all buffers have returned.
 
 use std::ptr::NonNull;
 

@@ -67,11 +67,11 @@ impl RxQueue {
     }
 
     /// Returns a descriptor that becomes readable when frames have arrived, if the queue has one. The caller may only
-    /// poll it: the driver reads and closes it.
+    /// poll the descriptor: the driver reads and closes it.
     ///
-    /// With a receive interrupt, the call returns `None` unless [`arm`](Self::arm) has enabled it. On a vhost-user
-    /// port, the call itself requests notifications from the frontend, until [`disarm`](Self::disarm); it returns
-    /// `None` while frames wait.
+    /// With a receive interrupt, the call returns `None` unless [`arm`](Self::arm) has enabled the interrupt. On a
+    /// vhost-user port, the call itself requests notifications from the frontend, until [`disarm`](Self::disarm); it
+    /// returns `None` while frames wait.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         if let Some(vhost) = self.device.vhost() {
             return vhost.arm(self.queue);

@@ -146,9 +146,9 @@ impl Vhost {
         let mut kick = queue_state.kick.try_lock().ok()?;
         let changes = self.changes.load(Ordering::Acquire);
         if kick.changes_seen != changes {
-            // SAFETY: the lock keeps the frontend valid. DPDK may close the descriptor after it has reported a change.
-            // If another file has the descriptor number by then, the duplicate refers to this file. It can only cause
-            // spurious wake-ups, until the worker sees the change.
+            // SAFETY: the lock keeps the frontend valid. DPDK may close the descriptor after it has reported a
+            // change. If another file has the descriptor number by then, the duplicate refers to this file. Such a
+            // duplicate can only cause spurious wake-ups, until the worker sees the change.
             let fd = frontend.and_then(|frontend| unsafe { duplicate(frontend.id, queue) });
             kick.replace(&queue_state.epoll, fd, changes);
         }

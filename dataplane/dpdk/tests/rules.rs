@@ -1,6 +1,6 @@
 //! Flow rules for SCTP packets: the requests to a device, and the reaction to a refusal. No virtual device of DPDK
 //! 22.11 accepts such rules. So this file defines its own `rte_flow_*` functions, which act as a hardware driver; the
-//! test in `rss.rs` uses the library's.
+//! test in `rss.rs` uses the library's functions.
 
 #![allow(unsafe_code, reason = "it reads what a driver is given")]
 

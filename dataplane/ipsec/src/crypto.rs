@@ -95,8 +95,8 @@ impl Algorithm {
         if self.is_cbc() { 16 } else { 4 }
     }
 
-    /// Returns the length of the encryption key in bytes. For AEADs and GMAC it includes the 4-byte salt after the key
-    /// (RFC 4106 §8.1), as in XFRM.
+    /// Returns the length of the encryption key in bytes. For AEADs and GMAC the length includes the 4-byte salt
+    /// after the key (RFC 4106 §8.1), as in XFRM.
     pub const fn key_len(self) -> usize {
         match self {
             Self::AesGcm128 | Self::AesGmac128 => 20,

@@ -293,7 +293,7 @@ impl Inbound {
     /// not count towards the SA's lifetime. Only a packet with a correct ICV advances the anti-replay window.
     ///
     /// # Errors
-    /// The reason why the packet is not opened. Its bytes behind the headers are undefined.
+    /// The reason why the packet is not opened. The packet's bytes behind the headers are undefined.
     pub fn open(
         &mut self,
         buffer: &mut [u8],

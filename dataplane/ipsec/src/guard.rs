@@ -113,8 +113,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Returns a guard without SAs. `owners`: for each protection, in the order of its number, the worker that owns its
-    /// SAs.
+    /// Returns a guard without SAs. `owners` are the workers that own the protections' SAs, in the order of the
+    /// protections' numbers.
     pub fn new(worker: u16, spd: Spd<Protection>, owners: impl IntoIterator<Item = u16>) -> Guard {
         Guard {
             worker,

@@ -30,7 +30,7 @@ const NON_ESP_MARKER: [u8; 4] = [0; 4];
 pub(crate) const KEEPALIVE: [u8; 1] = [0xff];
 /// Types of neighbour discovery: router and neighbour solicitations and advertisements, redirects (RFC 4861 §4).
 const ND_TYPES: RangeInclusive<u8> = 133..=137;
-/// Types of multicast listener discovery (RFC 2710 §3, RFC 3810 §5). Without its reports, switches with MLD snooping
+/// Types of multicast listener discovery (RFC 2710 §3, RFC 3810 §5). Without MLD reports, switches with MLD snooping
 /// would not forward neighbour discovery to us.
 const MLD_TYPES: [u8; 4] = [130, 131, 132, 143];
 

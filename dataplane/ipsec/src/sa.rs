@@ -159,8 +159,8 @@ impl Shape {
         self.overhead_before() + self.outer_len()
     }
 
-    /// Returns the length that a packet of `total` bytes has after sealing. Its first `header` bytes precede the part
-    /// that transport mode protects.
+    /// Returns the length that a packet of `total` bytes has after sealing. The packet's first `header` bytes precede
+    /// the part that transport mode protects.
     pub fn sealed_len(&self, total: usize, header: usize) -> usize {
         let icv = self.algorithm.icv_len();
         match self.mode {

@@ -59,7 +59,7 @@ fn check_header(header: &[u8]) -> Result<(), String> {
 /// Checks that frames can be written to `path`, which is created or truncated when the port opens.
 ///
 /// # Errors
-/// The reason why they cannot.
+/// The reason why no frames can be written.
 pub fn check_output(path: &Path) -> Result<(), String> {
     match fs::metadata(path) {
         Ok(meta) if !meta.is_file() => Err("it is no ordinary file".to_owned()),

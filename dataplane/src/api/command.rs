@@ -135,7 +135,7 @@ pub enum Command {
     Post {
         /// Stream that sends the message.
         stream: StreamId,
-        /// Message to send. The worker replaces its cookie by the ticket.
+        /// Message to send. The worker replaces the request's cookie by the ticket.
         message: Message<Memory>,
         /// Source region, if any. [`Command::RemoveStag`] waits until the message no longer uses the region.
         region: Option<Stag>,

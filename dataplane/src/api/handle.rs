@@ -200,8 +200,8 @@ impl Dataplane {
         self.wake.disarm();
     }
 
-    /// Sends [`Command::Stop`] to each worker, which resets its streams, and joins the threads. Calls `event` with each
-    /// event that arrives before all threads have ended.
+    /// Sends [`Command::Stop`] to each worker, and joins the threads. The workers reset their streams. Calls `event`
+    /// with each event that arrives before all threads have ended.
     pub fn stop(mut self, mut event: impl FnMut(WorkerId, Event)) {
         self.stop_all(&mut event);
     }
@@ -276,8 +276,8 @@ pub(crate) struct WorkerLink {
     pub(crate) exit: Arc<Exit>,
 }
 
-/// Creates both ends of the link between the control thread and a worker. Its rings have `commands` (at least 1) and
-/// `events` (at least 64) entries. `control` wakes the control thread.
+/// Creates both ends of the link between the control thread and a worker. The link's rings have `commands` (at least
+/// 1) and `events` (at least 64) entries. `control` wakes the control thread.
 pub(crate) fn worker_link(
     id: WorkerId,
     commands: usize,

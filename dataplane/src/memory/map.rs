@@ -369,7 +369,7 @@ impl Mapping {
 
     /// Advises for or against transparent hugepages. A kernel without such pages returns EINVAL, which is ignored.
     fn advise(&self, advice: Advice) {
-        // SAFETY: the range is this mapping; the advice changes how it is backed and no byte.
+        // SAFETY: the range is this mapping; the advice changes how the range is backed, and no byte.
         let advised = unsafe { rustix::mm::madvise(self.start.as_ptr().cast(), self.len, advice) };
         debug_assert!(matches!(advised, Ok(()) | Err(Errno::INVAL)), "{advised:?}");
     }

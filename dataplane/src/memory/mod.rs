@@ -57,7 +57,7 @@ pub enum Backing {
         /// Name, at most 249 bytes, no NUL.
         name: String,
     },
-    /// Private memory initialised from a file. Writing it back to the file is left to the caller.
+    /// Private memory initialised from a file. The caller writes the memory back to the file.
     Staged {
         /// The file. If it is shorter than the region, zeros fill the rest.
         path: PathBuf,

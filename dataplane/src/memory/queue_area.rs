@@ -106,7 +106,8 @@ impl QueueArea {
         Ok(SharedRing { queue, _area: self.clone() })
     }
 
-    /// Returns the worker's end of a completion queue of `capacity` entries at byte `offset`. Its memory must be zero.
+    /// Returns the worker's end of a completion queue of `capacity` entries at byte `offset`. The queue's memory must
+    /// be zero.
     ///
     /// # Errors
     /// The capacity is refused, or the queue is not within the area.

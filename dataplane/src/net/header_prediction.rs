@@ -1,6 +1,6 @@
-//! Header prediction for successive frames of one flow. The headers of a frame are compared with those of the previous
-//! frame, except for the fields that vary per packet. If they are equal, the previous parse result is also valid for
-//! this frame. Then only the length and IPv4's header checksum are checked.
+//! Header prediction for successive frames of one flow. The headers of a frame are compared with those of the
+//! previous frame, except for the fields that vary per packet. If the compared fields are equal, the previous parse
+//! result is also valid for this frame. Then only the length and IPv4's header checksum are checked.
 //!
 //! ```text
 //!  | Ethernet 14, or 18 with a tag | IPv4 20 or IPv6 40 | ports 4 | rest of the segment ...

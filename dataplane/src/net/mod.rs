@@ -2,9 +2,9 @@
 //! neighbour discovery, ICMP.
 //!
 //! [`demux::demux`] classifies a frame. TCP segments and SCTP packets are passed to the worker's flow tables, all
-//! others to [`Stack::handle_control`], which sends answers and returns a [`Notice`]. Each worker has its own caches
-//! and streams, so a notice may concern this worker or another. Frames to send are appended to an [`Outbox`]. Segments
-//! of streams are instead written in place after the headers of a [`path::Path`].
+//! other packets to [`Stack::handle_control`], which sends answers and returns a [`Notice`]. Each worker has its own
+//! caches and streams, so a notice may concern this worker or another. Frames to send are appended to an [`Outbox`].
+//! Segments of streams are instead written in place after the headers of a [`path::Path`].
 
 pub mod arp;
 pub mod demux;
@@ -79,7 +79,7 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Queues a frame for `port`. `write` appends its bytes to the buffer.
+    /// Queues a frame for `port`. `write` appends the frame's bytes to the buffer.
     pub fn push_frame(&mut self, port: usize, write: impl FnOnce(&mut Vec<u8>)) {
         let begin = self.bytes.len();
         write(&mut self.bytes);

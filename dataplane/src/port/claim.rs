@@ -2,10 +2,11 @@
 //! one interface would both answer. AF_XDP needs no claim: the kernel refuses a second socket on a queue of the
 //! interface.
 //!
-//! A claim is a packet socket (packet(7)) with a private protocol number, bound to the interface. The kernel lists it
-//! in `/proc/net/packet` for all processes of the network namespace, including processes of other users and containers.
-//! A claim ends with its process. Opening a claim requires `CAP_NET_RAW`, as the port does. Abstract socket names and
-//! lock files that several users can open are unsuitable, because an unprivileged user could hold them.
+//! A claim is a packet socket (packet(7)) with a private protocol number, bound to the interface. The kernel lists
+//! the claim in `/proc/net/packet` for all processes of the network namespace, including processes of other users and
+//! containers. A claim ends with its process. Opening a claim requires `CAP_NET_RAW`, as the port does. Abstract
+//! socket names and lock files that several users can open are unsuitable, because an unprivileged user could hold
+//! them.
 
 use std::fs;
 use std::io;

@@ -1,8 +1,8 @@
 //! Ports: the devices that receive and send frames, behind one interface. Used by `io`, which the workers call.
 //!
-//! [`PortFactory::open`] turns a [`PortConfig`] into a [`Port`] and several [`PortQueue`]s. The control thread owns the
-//! [`Port`]. Each worker owns one [`PortQueue`]. [`PortInfo`] lists the functions that the device offloads (checksums,
-//! RSS, segmentation). The layers above perform the others in software.
+//! [`PortFactory::open`] turns a [`PortConfig`] into a [`Port`] and several [`PortQueue`]s. The control thread owns
+//! the [`Port`]. Each worker owns one [`PortQueue`]. [`PortInfo`] lists the functions that the device offloads
+//! (checksums, RSS, segmentation). The layers above perform the other functions in software.
 //!
 //! ```text
 //!  control thread           worker 0          worker 1

@@ -15,8 +15,8 @@ pub(super) struct InboundSa {
     pub(super) id: SaId,
     pub(super) protection: Protection,
     pub(super) strength: Strength,
-    /// The SA, if this worker opens its packets. `None` if another worker owns it, or while this worker waits for the
-    /// SA's anti-replay window.
+    /// The SA, if this worker opens its packets. `None` if another worker owns the SA, or while this worker waits for
+    /// the SA's anti-replay window.
     pub(super) sa: Option<Box<Inbound>>,
     /// Key of the SA in [`ReplayWindows`], if this worker owns it.
     window_key: Option<WindowKey>,

@@ -52,8 +52,8 @@ impl Guard {
     }
 
     /// Returns the length of the longest packet of a flow, in bytes, that fits `mtu` and a reported path MTU after
-    /// sealing. Its first `header` bytes are the IP header. Returns `mtu` if the flow has no protection or no SA yet,
-    /// and `None` if the header alone does not fit.
+    /// sealing. The packet's first `header` bytes are the IP header. Returns `mtu` if the flow has no protection or
+    /// no SA yet, and `None` if the header alone does not fit.
     pub fn max_packet_len(
         &mut self,
         flow: &Flow,

@@ -18,8 +18,8 @@ use crate::sa::Parameters;
 /// Maximum number of windows kept for ended SAs; the oldest is dropped first.
 const MAX_WINDOWS: usize = 4096;
 
-/// Identifies a window by the SA's SPI and keys. Addresses and ports are left out: an update may change them (RFC 4555,
-/// RFC 3948 §3.1).
+/// Identifies a window by the SA's SPI and keys. Addresses and ports are not included: an update may change them (RFC
+/// 4555, RFC 3948 §3.1).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct WindowKey {
     spi: u32,

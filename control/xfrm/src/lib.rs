@@ -14,10 +14,11 @@
 //! `None`. All requests go to one socket, which belongs to the mirror for its lifetime.
 //!
 //! Not supported: AH, IPComp, BEET and IPTFS; XFRM interfaces, devices, marks and security labels; SAs offloaded to a
-//! network card. SAs with such a property are not used. Policies with such a property drop their packets if they can
-//! select packets of the data plane; otherwise they are left out (see [`Event::Refused`]). Policies for forwarded
-//! packets and for single sockets are ignored. Packets are checked against the selector of the policy, not against the
-//! selector of the SA. The kernel enforces lifetimes in seconds. Lifetimes of policies in packets or bytes are ignored.
+//! network card. SAs with such a property are not used. A policy with such a property drops the packets that it
+//! selects, or is left out if it can select no packet of the data plane (see [`Event::Refused`]). Policies for
+//! forwarded packets and for single sockets are ignored. Packets are checked against the selector of the policy, not
+//! against the selector of the SA. The kernel enforces lifetimes in seconds. Lifetimes of policies in packets or bytes
+//! are ignored.
 //!
 //! Keys are stored in the messages about SAs, in the mirror while the kernel has the SA, and in [`Event::AddSa`]. All
 //! copies are wiped when they are freed, and `Debug` does not print them.

@@ -24,7 +24,7 @@
 //! | `queues`, `shared_receives` | channels, completion queues and queue pairs; shared receive queues |
 //! | `connections`, `listening` | connections of queue pairs; listeners and requests |
 //! | `end` | end of a program |
-//! | `info` | the API's view |
+//! | `info` | descriptions of programs for the API |
 
 mod connections;
 mod end;

@@ -92,7 +92,7 @@ pub(in crate::appliance) struct PreparedQueue {
     pub(super) channel: Option<u32>,
     pub(super) capacity: u32,
     pub(super) offsets: Vec<u64>,
-    /// The producing end of each worker.
+    /// The producing ends of the CQ, one per worker.
     pub(super) producers: Vec<CompletionProducer>,
     pub(super) descriptor: OwnedFd,
     pub(super) hold: Hold,
@@ -165,7 +165,7 @@ impl Preparer {
     /// Checks a call and allocates its memory. Blocks, for seconds if a memory region is large.
     ///
     /// # Errors
-    /// The refusal for the program.
+    /// Returns the refusal to send to the program.
     pub(in crate::appliance) fn prepare(&mut self, call: Call) -> Result<Prepared, Refusal> {
         match (call, &self.arena) {
             (Call::Hello { oldest, newest, name }, None) => {

@@ -162,7 +162,7 @@ fn refused_post_waits_bounded_time_for_the_end() {
     }
 }
 
-/// Other users of streams: a client's message over bare DDP and RDMAP, and an atomic operation.
+/// The operations are a client's message over bare DDP and over RDMAP, and an atomic operation.
 #[test]
 fn clients_receive_peer_error_in_any_event_order() {
     for (kind, order) in (0..3).flat_map(|kind| ORDERS.into_iter().map(move |o| (kind, o))) {

@@ -277,7 +277,7 @@ fn stream_opened_for_one_atomic_is_closed_afterwards() {
     }
 }
 
-// RFC 7306 §8.2: a misaligned atomic operation ends the stream. Its client receives the reason.
+// RFC 7306 §8.2: a misaligned atomic operation ends the stream. The client of the operation receives the reason.
 #[test]
 fn peers_terminate_is_reported_for_refused_operation() {
     let mut bench = connected_bench(&[offer("counter", "rwa")]);

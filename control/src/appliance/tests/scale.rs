@@ -1,5 +1,5 @@
-//! The work of an operation does not grow with the number of objects. Its measure is the number of entries of object
-//! tables (regions, listeners, streams, notes) that the operation visits, not time.
+//! The work of an operation does not grow with the number of objects. The work is measured as the number of entries of
+//! object tables (regions, listeners, streams, notes) that the operation visits, not time.
 
 use dataplane::memory::Memory;
 

@@ -53,7 +53,8 @@ const LOCAL_ACCESS: MemoryAccess = MemoryAccess {
     remote_atomic: false,
 };
 
-/// A simulated program: its end of the socket, and the state of its session's thread, whose work the test does.
+/// A simulated program: its end of the socket, and the state of its session. The test does the work of the session's
+/// thread.
 struct Client {
     id: ProgramId,
     socket: SessionSocket,

@@ -135,7 +135,7 @@ pub enum Command {
     Post {
         /// Stream that sends the message.
         stream: StreamId,
-        /// Message to send. The worker replaces the request's cookie by the ticket.
+        /// Message to send. The worker replaces the message's cookie by the ticket.
         message: Message<Memory>,
         /// Source region, if any. [`Command::RemoveStag`] waits until the message no longer uses the region.
         region: Option<Stag>,
@@ -147,7 +147,7 @@ pub enum Command {
     PostRdmap {
         /// Stream that performs the operation; its ULP must be RDMAP.
         stream: StreamId,
-        /// Operation to perform. The worker replaces its cookie by the ticket.
+        /// Operation to perform. The worker replaces the request's cookie by the ticket.
         request: WorkRequest<Memory>,
         /// Source region, or sink region of a Read, if any. [`Command::RemoveStag`] waits until the operation no longer
         /// uses the region.

@@ -1,4 +1,4 @@
-//! Protection domains.
+//! Protection domains: creation, and removal at the appliance once all clones and objects are dropped.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl ProtectionDomain {
         &self.0.session
     }
 
-    /// Returns true if both are the same domain.
+    /// Returns true if `other` is a clone of this domain.
     pub(crate) fn is_same(&self, other: &ProtectionDomain) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

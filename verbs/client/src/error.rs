@@ -1,4 +1,4 @@
-//! Errors of the library.
+//! Errors that calls of this library return. `ffi` maps them to errno values for C callers.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ pub enum Error {
     ConnectFailed {
         /// True if the peer does not answer or cannot be reached.
         unreachable: bool,
-        /// True if the peer refused the connection: no listener has its address and port.
+        /// True if the peer refused the connection: it has no listener at the remote address and port.
         refused: bool,
         /// Reason, one sentence.
         message: String,

@@ -22,7 +22,7 @@ pub enum Event {
         /// Change of the connection, or failure of the QP.
         event: PairEvent,
     },
-    /// Few receives remain in a shared receive queue, or it has failed.
+    /// Few receives remain in a shared receive queue, or the queue has failed.
     SharedReceives {
         /// Number of the SRQ.
         queue: u32,

@@ -87,7 +87,7 @@ impl Link {
         })
     }
 
-    /// Sends a call and waits for its answer, which is returned with its descriptors.
+    /// Sends a call, waits for its answer, and returns the answer with its descriptors.
     pub(crate) fn call(&self, call: Call) -> Result<Answered, Error> {
         if self.is_forked() {
             return Err(Error::Forked);

@@ -69,7 +69,7 @@ pub fn read(remote: Remote, sinks: &[Sge]) -> Result<SendWork, Error> {
 /// Returns an atomic that replaces the peer's 8 bytes at `remote` with `swap` if they are equal to `compare`. The
 /// former value of the 8 bytes is stored at offset `at` of `result`.
 ///
-/// The peer's 8 bytes must be aligned to 8 bytes in its memory. Otherwise it ends the connection with Terminate 0/2/07:
+/// The peer's 8 bytes must be aligned to 8 bytes. Otherwise the peer ends the connection with Terminate 0/2/07:
 /// layer RDMAP, error type 2, code 7 (RFC 7306 §8.2).
 ///
 /// # Errors
@@ -88,7 +88,7 @@ pub fn compare_swap(
 /// Returns an atomic that adds `add` to the peer's 8 bytes at `remote`. The former value of the 8 bytes is stored at
 /// offset `at` of `result`.
 ///
-/// The peer's 8 bytes must be aligned to 8 bytes in its memory. Otherwise it ends the connection with Terminate 0/2/07:
+/// The peer's 8 bytes must be aligned to 8 bytes. Otherwise the peer ends the connection with Terminate 0/2/07:
 /// layer RDMAP, error type 2, code 7 (RFC 7306 §8.2).
 ///
 /// # Errors
@@ -108,8 +108,8 @@ pub fn immediate(data: [u8; 8]) -> SendWork {
     work(Operation::Immediate { data, solicited: false })
 }
 
-/// Returns an operation that invalidates `stag`, the STag of a [`MemoryWindow`](crate::MemoryWindow) of type 2 that is
-/// bound to this QP. It completes after all earlier operations.
+/// Returns an operation that invalidates `stag`, the STag of a [`MemoryWindow`](crate::MemoryWindow) of type 2 that was
+/// bound by the QP to which the operation is posted. The operation completes after all earlier operations of the QP.
 pub fn local_invalidate(stag: u32) -> SendWork {
     work(Operation::LocalInvalidate { stag })
 }

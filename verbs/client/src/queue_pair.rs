@@ -130,7 +130,7 @@ pub enum PairEvent {
     ConnectFailed {
         /// True if the peer does not answer or cannot be reached.
         unreachable: bool,
-        /// True if the peer refused the connection: no listener has its address and port.
+        /// True if the peer refused the connection: it has no listener at the remote address and port.
         refused: bool,
         /// Reason, one sentence.
         message: String,

@@ -109,7 +109,8 @@ impl PairQueues {
         (posted, result.and_then(|result| result))
     }
 
-    /// Calls `body` with the ring, under its lock. Publishes the descriptors that it has written, with one doorbell.
+    /// Calls `body` with the ring, under its lock. Publishes the descriptors that `body` has written, with one
+    /// doorbell.
     ///
     /// # Errors
     /// The connection has ended, or there is no ring. `body` is then not called.

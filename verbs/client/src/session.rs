@@ -170,7 +170,7 @@ impl Drop for Shared {
     }
 }
 
-/// Sends `Hello` and waits for `Welcome`, which is returned with its descriptors.
+/// Sends `Hello`, waits for `Welcome`, and returns it with its descriptors.
 fn greet(socket: &SessionSocket) -> Result<(Welcome, Vec<OwnedFd>), Error> {
     let ended = |error: SocketError| Error::Disconnected(error.to_string().into());
     let name = program_name();

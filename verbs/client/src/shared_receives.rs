@@ -1,4 +1,4 @@
-//! Shared receive queues.
+//! Shared receive queues: creation, posts, limits and events.
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
@@ -134,7 +134,7 @@ impl SharedReceiveQueue {
     }
 
     /// Requests one [`SharedReceivesEvent::Low`] when fewer than `limit` receives remain, possibly at once. A further
-    /// call replaces the request; 0 ends it.
+    /// call replaces the request. A `limit` of 0 only ends the request.
     ///
     /// # Errors
     /// The session has ended.

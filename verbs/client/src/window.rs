@@ -1,4 +1,4 @@
-//! Memory windows.
+//! Memory windows: allocation, and the operations that bind and unbind them.
 
 use std::ops::Range;
 

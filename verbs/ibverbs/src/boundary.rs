@@ -98,7 +98,7 @@ pub unsafe fn elements<'a, T>(first: *const T, count: c_int) -> Result<&'a [T]> 
     }
 }
 
-/// Returns a copy of pointers as a NULL-terminated array of `malloc`, which the program frees through this library.
+/// Returns a copy of pointers as a NULL-terminated array from `calloc`, which the program frees through this library.
 ///
 /// # Errors
 /// `ENOMEM`.

@@ -551,7 +551,8 @@ pub enum Event {
         pair: u32,
         /// True if the peer does not answer or cannot be reached.
         unreachable: bool,
-        /// True if the peer refused the connection or association of the LLP: no listener has its address and port.
+        /// True if the peer refused the connection or association of the LLP: it has no listener at the remote address
+        /// and port.
         #[serde(default)]
         refused: bool,
         /// Cause, one sentence.

@@ -1,4 +1,4 @@
-//! Check of the appliance's socket for programs: a session that is opened and closed again.
+//! Checks the appliance's socket for programs: opens a session and closes it again.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! The arena: the mapped memory that a session's buffers and regions are allocated from. Offsets and lengths are in
+//! The arena: the mapped memory from which a session's buffers and regions are allocated. Offsets and lengths are in
 //! bytes.
 
 use std::ops::Range;

@@ -13,11 +13,12 @@
 //! - While pages are copied, all other threads are stopped ([`threads`]), so that no write is lost.
 //! - Pages of the arena that the program has unmapped, and that no region holds, are freed later ([`mod@reclaim`]).
 //! - A forked child gets private copies ([`fork`]).
-//! - Shared mappings (`MAP_SHARED`) are refused: a replacement would separate them from the other processes.
-//! - The first page of a new range is a mapping of its own, which precedes the others by address and follows them in
-//!   the arena. `mremap` in `realloc` therefore cannot extend registered memory into arena pages of another range: it
-//!   fails, and `realloc` copies. A mapping that has shrunk to one page, and a range of one page, can be extended by
-//!   one page, which is unused in the arena. An extension by more pages is not prevented.
+//! - Shared mappings (`MAP_SHARED`) are refused: a replacement would no longer share the memory with other processes or
+//!   files.
+//! - The first page of a new range is a mapping of its own. It precedes the other pages of the range by address, and
+//!   follows them in the arena. `mremap` in `realloc` therefore cannot extend registered memory into arena pages of
+//!   another range: it fails, and `realloc` copies. A mapping that has shrunk to one page, and a range of one page, can
+//!   be extended by one page, which is unused in the arena. An extension by more pages is not prevented.
 #![allow(unsafe_code)]
 
 mod fork;
@@ -254,8 +255,8 @@ impl<'a> Plan<'a> {
         rights: ProtFlags,
         page: usize,
     ) -> Result<(), Error> {
-        // The first page is behind the others, with an unused page before and behind it: see the module's
-        // documentation.
+        // In the arena, the first page is behind the other pages, with an unused page before and behind it: see the
+        // module's documentation.
         let unused = rustix::param::page_size();
         let len = memory.end - memory.start;
         let first = page.min(len);

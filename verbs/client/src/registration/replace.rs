@@ -167,7 +167,7 @@ pub(super) unsafe fn on_other_stack(work: &mut dyn FnMut()) -> Result<(), Failur
         libc::clone(run, top, flags, (&raw mut work).cast())
     };
     let result = match result {
-        // SAFETY: the location of errno is that of this thread.
+        // SAFETY: the C library returns a valid pointer to the errno of the calling thread.
         ..0 => Err(failed(Errno::from_raw_os_error(unsafe { *libc::__errno_location() }))),
         _ => Ok(()),
     };

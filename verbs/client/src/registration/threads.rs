@@ -75,7 +75,7 @@ fn set_mask(mask: u64) -> u64 {
     old
 }
 
-/// All other threads are stopped until drop.
+/// Guard during which all other threads are stopped. Its drop releases them.
 #[derive(Debug)]
 pub(super) struct Stopped {
     any: bool,
@@ -98,7 +98,7 @@ pub(super) fn prepare() -> Result<(), Failure> {
     // From the highest number down, because programs choose from SIGRTMIN up.
     let signals = (libc::SIGRTMIN()..libc::SIGRTMAX()).rev();
     for signal in signals.filter(|signal| handler_of(*signal) == Some(libc::SIG_DFL)) {
-        // SAFETY: zero is a valid `sigaction`. Its fields are set below.
+        // SAFETY: all zero is a valid value of the structure. Its fields are set below.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = on_signal as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
@@ -189,7 +189,7 @@ fn send(thread: u32, signal: c_int) -> Result<(), Errno> {
     if result == 0 {
         return Ok(());
     }
-    // SAFETY: the location of errno is that of this thread.
+    // SAFETY: the C library returns a valid pointer to the errno of the calling thread.
     Err(Errno::from_raw_os_error(unsafe { *libc::__errno_location() }))
 }
 

@@ -1,4 +1,4 @@
-//! Completion channels and completion queues.
+//! Functions for completion channels and completion queues. [`super::post`] and [`super::poller`] have the polls.
 
 use std::ffi::{c_int, c_uint, c_void};
 

@@ -19,12 +19,12 @@ pub extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
 /// Opens a device.
 ///
 /// # Errors
-/// There is no session, or no descriptor.
+/// No session can be opened, or the process has no free file descriptor.
 pub fn open(device: &'static Device) -> Result<Arc<Context>> {
     Context::open(device, Functions { context: functions, pair: super::wr::functions })
 }
 
-/// Returns the context of a device that the connection manager uses. It is never closed.
+/// Returns the context of a device that the connection manager uses. The context is never closed.
 ///
 /// # Errors
 /// The errors of [`open`].

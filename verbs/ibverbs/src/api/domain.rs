@@ -1,4 +1,4 @@
-//! Protection domains.
+//! Functions for protection domains. Domains of other processes cannot be imported.
 
 use std::ffi::c_int;
 

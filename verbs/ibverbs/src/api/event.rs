@@ -1,4 +1,4 @@
-//! Asynchronous events.
+//! Functions that take and acknowledge the asynchronous events of a context.
 
 use std::ffi::c_int;
 
@@ -21,7 +21,7 @@ pub unsafe extern "C" fn ibv_get_async_event(
         let context = Context::from_ptr(context)?;
         let event = loop {
             let (kind, source) = context.events().take()?;
-            // An object that is destroyed at this moment has no events.
+            // The event is dropped if its object was destroyed meanwhile.
             if let Some(element) = element(&source) {
                 break ibv_async_event { element, event_type: kind };
             }
@@ -38,7 +38,8 @@ pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
     boundary::code(|| {
         // SAFETY: NULL or valid by the contract of C callers.
         let event = unsafe { boundary::borrow(event) }?;
-        // SAFETY: all fields of the union are pointers, or a port number in the first bytes of one.
+        // SAFETY: all members of the union are pointers, which are looked up and not followed, or a port number in the
+        // first bytes.
         let (pair, queue, shared) =
             unsafe { (event.element.qp, event.element.cq, event.element.srq) };
         match event.event_type {

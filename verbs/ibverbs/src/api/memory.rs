@@ -1,4 +1,5 @@
-//! Memory regions and memory windows.
+//! Functions for memory regions and memory windows. Not supported: an `iova` that differs from the address, DMA-BUF,
+//! device memory, and import from other processes.
 
 use std::ffi::{c_int, c_uint, c_void};
 

@@ -1,4 +1,4 @@
-//! Extended completion queues, with their pollers.
+//! Extended completion queues (`ibv_create_cq_ex`), and the functions by which programs poll them.
 
 use std::ffi::{c_int, c_uint};
 

@@ -128,7 +128,7 @@ unsafe fn finish<T>(posted: Result<()>, at: *mut T, bad: *mut *mut T) -> c_int {
 /// Writes a send request.
 ///
 /// # Safety
-/// The request is valid, and so is the memory of inline data.
+/// The request is valid, and its inline data is valid for reads.
 #[inline]
 unsafe fn write_request(
     writer: &mut SendWriter<'_>,
@@ -221,7 +221,7 @@ unsafe fn write_receives(writer: &mut ReceiveWriter<'_>, at: &mut *mut ibv_recv_
 /// Returns the payload of a request: SGEs, or a copy of inline data.
 ///
 /// # Safety
-/// The request is valid, and so is the memory of inline data.
+/// The request is valid, and its inline data is valid for reads.
 #[inline]
 unsafe fn payload(request: &ibv_send_wr) -> Result<Payload> {
     if request.send_flags & IBV_SEND_INLINE == 0 {
@@ -238,14 +238,15 @@ unsafe fn payload(request: &ibv_send_wr) -> Result<Payload> {
 /// Returns a copy of pieces of the program's memory as inline data.
 ///
 /// # Safety
-/// The pieces are valid memory.
+/// The pieces are valid for reads.
 pub(crate) unsafe fn inline(pieces: impl Iterator<Item = (u64, usize)>) -> Result<Payload> {
     let mut bytes = [0; MAX_INLINE as usize];
     let mut used = 0;
     for (address, length) in pieces.filter(|(_, length)| *length > 0) {
         let to = bytes[used..].get_mut(..length).ok_or(EINVAL)?;
         let from = std::ptr::with_exposed_provenance::<u8>(address as usize);
-        // SAFETY: valid memory as this function's `# Safety` section requires.
+        // SAFETY: `length` bytes at `from` are valid for reads, as this function's `# Safety` section requires, and
+        // `to` has as many.
         unsafe { to.as_mut_ptr().copy_from_nonoverlapping(from, length) };
         used += length;
     }

@@ -51,7 +51,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
             phys_port_cnt_ex: 1,
             ..ibv_device_attr_ex::default()
         };
-        // SAFETY: the caller's structure has `size` bytes.
+        // SAFETY: NULL, or a structure of `size` bytes, by the contract of C callers.
         unsafe { copy_start(&extended, attr, size) }
     })
 }
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn ibv_query_port(
 ) -> c_int {
     // The structure of old programs ends before `port_cap_flags2`.
     let size = std::mem::offset_of!(ibv_port_attr, port_cap_flags2);
-    // SAFETY: the caller's structure has at least `size` bytes.
+    // SAFETY: NULL, or a structure of at least `size` bytes, by the contract of C callers.
     unsafe { query_port_ex(context, port, attr, size) }
 }
 
@@ -97,7 +97,7 @@ pub(crate) unsafe extern "C" fn query_port_ex(
             link_layer: IBV_LINK_LAYER_ETHERNET as u8,
             ..ibv_port_attr::default()
         };
-        // SAFETY: the caller's structure has `size` bytes.
+        // SAFETY: NULL, or a structure of `size` bytes, by the contract of C callers.
         unsafe { copy_start(&attributes, attr, size) }
     })
 }
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
         }
         let gids = context.device().gids();
         let gid = gids.get(index as usize).ok_or(libc::ENODATA)?;
-        // SAFETY: the caller's structure has `size` bytes.
+        // SAFETY: NULL, or a structure of `size` bytes, by the contract of C callers.
         unsafe { copy_start(&gid_entry(*gid, index), entry, size) }
     })
 }
@@ -255,7 +255,8 @@ fn device_attributes(context: &Context) -> ibv_device_attr {
         max_qp_rd_atom: limits.depths.ird.into(),
         max_res_rd_atom: int(u32::from(limits.depths.ird).saturating_mul(limits.queue_pairs)),
         max_qp_init_rd_atom: limits.depths.ord.into(),
-        // Atomics of all QPs of the appliance are atomic to each other, but not to the program.
+        // Atomics of all QPs of the appliance are atomic with respect to each other, but not to accesses of the
+        // program.
         atomic_cap: IBV_ATOMIC_HCA,
         max_mw: int(limits.memory_regions),
         max_srq: int(limits.queue_pairs),

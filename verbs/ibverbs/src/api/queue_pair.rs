@@ -1,4 +1,4 @@
-//! Queue pairs.
+//! Functions that create, change, query and destroy queue pairs. [`super::post`] and [`super::wr`] have the posts.
 
 use std::ffi::c_int;
 

@@ -1,4 +1,4 @@
-//! Shared receive queues.
+//! Functions for shared receive queues. [`super::post`] has the posts.
 
 use std::ffi::c_int;
 

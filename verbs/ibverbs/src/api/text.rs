@@ -97,7 +97,7 @@ pub extern "C" fn ibv_wc_status_str(status: ibv_wc_status) -> *const c_char {
     name.as_ptr()
 }
 
-/// Rates: constant, multiple of 2.5 Gbit/s or 0 if it is none, and Mbit/s.
+/// Rates: the constant, the multiple of 2.5 Gbit/s (0: not a multiple), and the rate in Mbit/s.
 const RATES: &[(ibv_rate, c_int, c_int)] = &[
     (IBV_RATE_2_5_GBPS, 1, 2_500),
     (IBV_RATE_5_GBPS, 2, 5_000),

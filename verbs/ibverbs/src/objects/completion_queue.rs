@@ -1,4 +1,4 @@
-//! Completion queues.
+//! Completion queues: the native CQ with its C structure, polls, and events.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;

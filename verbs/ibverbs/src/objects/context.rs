@@ -13,7 +13,7 @@ use crate::objects::instance::Instance;
 use crate::registry::{Object, Users};
 use verbs_client::lock::lock;
 
-/// An opened device. The program's pointer is that of `ibv_context`, the last field of `verbs_context`.
+/// An opened device. The program's pointer is the address of `ibv_context`, the last field of `verbs_context`.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Context {

@@ -45,14 +45,14 @@ impl Counts {
         (outstanding.cast_signed()).saturating_add_unsigned(requests) <= most.cast_signed()
     }
 
-    /// Counts signalled requests, which were posted under the lock of the send queue.
+    /// Counts posted signalled requests. Called under the lock of the send queue.
     #[inline]
     pub(crate) fn add_posted(&self, pair: u32, requests: u32) {
         let posted = &self.of(pair).posted;
         posted.store(posted.load(Ordering::Relaxed).wrapping_add(requests), Ordering::Relaxed);
     }
 
-    /// Counts a completion of a request, which was polled under the lock of the CQ.
+    /// Counts a polled completion of a request. Called under the lock of the CQ.
     #[inline]
     pub(crate) fn add_polled(&self, pair: u32) {
         let polled = &self.of(pair).polled;

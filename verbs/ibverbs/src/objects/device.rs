@@ -88,7 +88,7 @@ impl Device {
         self.c.get().cast()
     }
 
-    /// Returns the name: that of the interface.
+    /// Returns the name of the device, which is the name of the interface.
     pub fn name(&self) -> String {
         lock(&self.info).name.clone()
     }

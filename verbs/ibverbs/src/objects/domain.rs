@@ -1,4 +1,4 @@
-//! Protection domains.
+//! Protection domains: the native PD with its C structure, `ibv_pd`.
 
 use std::sync::Arc;
 

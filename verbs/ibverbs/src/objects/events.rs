@@ -95,7 +95,7 @@ impl AsFd for Events {
     }
 }
 
-/// Returns true if both are the same object.
+/// Returns true if `a` and `b` are the same object.
 fn is_same(a: &Source, b: &Source) -> bool {
     match (a, b) {
         (None, None) => true,

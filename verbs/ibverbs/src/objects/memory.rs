@@ -1,4 +1,4 @@
-//! Memory regions.
+//! Memory regions: the native region with its C structure, `ibv_mr`, and the conversion of access rights.
 
 use std::ffi::{c_uint, c_void};
 use std::ptr::NonNull;

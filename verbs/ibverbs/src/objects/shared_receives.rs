@@ -1,4 +1,4 @@
-//! Shared receive queues.
+//! Shared receive queues: the native SRQ with its C structure, its limit and its asynchronous events.
 
 use std::sync::{Arc, Mutex};
 

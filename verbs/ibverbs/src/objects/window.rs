@@ -1,4 +1,4 @@
-//! Memory windows.
+//! Memory windows: the native window with its C structure, `ibv_mw`, whose rkey changes with each bind.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Devices.
+//! `rdma_get_devices` and `rdma_free_devices`.
 
 use std::ffi::c_int;
 

@@ -1,4 +1,4 @@
-//! Event channels and events.
+//! Functions for event channels, and functions that take, acknowledge and name events.
 
 use std::ffi::{CStr, c_char, c_int};
 

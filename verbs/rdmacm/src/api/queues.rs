@@ -1,4 +1,4 @@
-//! QPs and SRQs of ids.
+//! Functions that create and destroy the QP and the SRQ of an id.
 
 use std::ffi::c_int;
 

@@ -1,4 +1,4 @@
-//! Events of ids.
+//! Events of ids (`rdma_cm_event`), before and after the program takes them.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! [`Startup`] is the Startup Phase of either role. It negotiates the [`Params`] of a [`Sender`] and a [`Receiver`].
-//! All three are independent of TCP: they process bytes at 64-bit stream offsets. They also work above a kernel socket,
-//! which delivers bytes in order only.
+//! All three are independent of TCP: they process bytes at 64-bit stream offsets. All three also work above a kernel
+//! socket, which delivers bytes in order only.
 //!
 //! Not included: IPsec (RFC 5044 §9.4), a layer below TCP.
 

@@ -96,7 +96,7 @@ impl SynCookies {
     }
 
     /// Answers `syn`, a segment with SYN and neither ACK nor RST, with a SYN-ACK. Returns false if the batch is full.
-    /// The SYN-ACK is never retransmitted. It is never longer than a SYN with all options.
+    /// The SYN-ACK is never retransmitted, and never longer than a SYN with all options.
     pub fn answer(
         &self,
         config: &Config,

@@ -422,8 +422,8 @@ impl Receiver {
     }
 
     /// Returns true if an out-of-order `range` can be stored. From `max_ranges` stored ranges on, `range` must touch
-    /// one of them. If the upper layer takes only a part of such a `range`, one range more may result. The absolute
-    /// limit is therefore twice `max_ranges`.
+    /// one of these ranges. If the upper layer takes only a part of such a `range`, one range more may result. The
+    /// absolute limit is therefore twice `max_ranges`.
     fn can_store_range(&self, range: Range, max_ranges: usize) -> bool {
         let n = self.out_of_order.ranges.len();
         n < max_ranges || (n < 2 * max_ranges && self.out_of_order.ranges.touches(range))

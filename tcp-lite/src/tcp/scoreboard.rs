@@ -315,7 +315,8 @@ impl Scoreboard {
         }
     }
 
-    /// Marks the oldest segment lost, even if it was retransmitted (RFC 6582 §3.2). Has no effect if it is SACKed.
+    /// Marks the oldest segment lost, even if it was retransmitted (RFC 6582 §3.2). Has no effect if the segment is
+    /// SACKed.
     pub(crate) fn mark_head_lost(&mut self) {
         if !self.is_empty() && !self.head_sacked() {
             self.mark(0, |r| r.marks = (r.marks | LOST) & !RETRANSMITTED);

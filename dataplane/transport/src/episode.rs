@@ -133,8 +133,8 @@ impl Episode {
         self.resend_needed |= may_be_needed && delivery.is_measured();
     }
 
-    /// Processes a report that `range` has arrived a second time. Returns true if it was retransmitted in this episode
-    /// and not reported before.
+    /// Processes a report that `range` has arrived a second time. Returns true if the range was retransmitted in this
+    /// episode and not reported before.
     pub fn on_d_sack(&mut self, range: Range) -> bool {
         let credited = self.awaiting_dsack.remove(range, MAX_AWAITING_DSACK);
         self.uncredited_dsack |= !credited;

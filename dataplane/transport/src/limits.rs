@@ -117,8 +117,8 @@ const TICK_SHIFT: u32 = 20;
 pub struct LimitInfo {
     /// The limit that applies now.
     pub limit: Limit,
-    /// Time under each limit, in the order of [`Limit::ALL`]. The entry of [`Limit::Application`] is always zero: it is
-    /// not measured.
+    /// Time under each limit, in the order of [`Limit::ALL`]. The entry of [`Limit::Application`] is always zero: this
+    /// time is not measured.
     pub times: [Nanos; Limit::ALL.len()],
     /// Rate at which the peer acknowledged data, bytes per second. Measured over at least 10 ms under limits other than
     /// [`Limit::Application`]; `None` before the first measurement or below 1 KiB per second.

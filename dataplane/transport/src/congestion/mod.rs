@@ -389,7 +389,7 @@ impl Congestion {
         self.on_app_limited();
     }
 
-    /// Reduces the window after an RTO in which at most `used` bytes of it were in flight (RFC 2861 §3.2). The new
+    /// Reduces the window after an RTO during which at most `used` bytes were in flight (RFC 2861 §3.2). The new
     /// window is halfway between the old window and `used`. A `used` below `initial_segments` segments is raised to
     /// that size.
     pub fn reduce_unused_cwnd(&mut self, used: u64, initial_segments: u32) {

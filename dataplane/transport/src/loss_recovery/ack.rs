@@ -417,7 +417,7 @@ impl LossRecovery {
 fn judge_timeout(episode: &Episode, phase: Phase, board: &impl Scoreboard, ack: &Ack) -> Verdict {
     let Phase::Loss { point } = phase else { return Verdict::Wait };
     // Without SACK, an acknowledgement that covers a retransmission may also cover later segments that arrived before
-    // the time-out. It is then not evidence that the time-out was spurious.
+    // the time-out. Such an acknowledgement is not evidence that the time-out was spurious.
     let sure = ack.sack || !ack.delivery.ambiguous;
     let seen = AckEvidence {
         advanced: ack.advanced,

@@ -87,7 +87,7 @@ impl LossRecovery {
         let flight = board.flight();
         state.tlp.reset();
         if let (Phase::Reducing { .. }, Some(episode)) = (state.phase, &mut self.episode) {
-            // The state saved here includes the reduction by ECN, which an undo therefore keeps (RFC 3168 §6.1.2).
+            // The saved state includes the reduction by ECN, which an undo therefore keeps (RFC 3168 §6.1.2).
             episode.prior = self.cc.save();
             self.cc.on_loss_after_marks(flight);
         } else {

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A selects the peer-to-peer model. B, C and D offer or select the ready-to-receive message: a zero-length Send (B),
-//! RDMA Write (C) or RDMA Read (D). They are used only if A is set.
+//! RDMA Write (C) or RDMA Read (D). B, C and D are used only if A is set.
 
 use crate::be;
 

@@ -27,8 +27,8 @@ const MAX_SHORT: usize = 64;
 /// Maximum size of all spare [`LONG`] buffers, bytes.
 const MAX_LONG_BYTES: usize = 4 << 20;
 /// Capacity in bytes above which a buffer is long. Long buffers are reused for long messages only: a short message must
-/// not keep a long buffer in use. They are reused because fresh pages for a long message would cost more than the copy
-/// of its bytes.
+/// not keep a long buffer in use. Long buffers are reused because fresh pages for a long message would cost more than
+/// the copy of its bytes.
 const LONG: usize = 64 * 1024;
 
 /// The peer of an LLP connection. Streams with the same `PeerId` share the limits of one peer: on streams, half-open

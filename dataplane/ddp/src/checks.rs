@@ -93,7 +93,7 @@ pub trait UlpChecks: Debug {
     fn advance(&mut self, header: &TaggedRepr, len: u32) -> Result<(), Reject<Self::Code>>;
 
     /// Raises the bound on separate received ranges of the tagged message in progress by `STEP_RANGES`. The caller has
-    /// reserved `STEP_BYTES` bytes of the worker's pool for them (see `receive::ranges`).
+    /// reserved `STEP_BYTES` bytes of the worker's pool for these ranges (see `receive::ranges`).
     fn grow_ranges(&mut self);
 
     /// Notifies the ULP that an untagged message is delivered. `header`: header of its last segment; `control`: first
@@ -111,8 +111,8 @@ pub trait UlpChecks: Debug {
     /// `len`: payload bytes of the segment. Called at arrival, and again before the message is delivered.
     fn receive_use(&self, header: &UntaggedRepr, len: u32) -> ReceiveUse;
 
-    /// Notifies the ULP of an error that it found itself, once all segments before this error have arrived. Called at
-    /// most once.
+    /// Notifies the ULP of an error that the ULP itself found, once all segments before this error have arrived.
+    /// Called at most once.
     fn on_error_reached(&mut self, error: UlpError<Self::Code>);
 }
 

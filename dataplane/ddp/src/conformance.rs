@@ -53,8 +53,8 @@ pub trait Pair: Sized {
     const PLACES_OUT_OF_ORDER: bool;
 
     /// Returns a pair whose ends may both send. Each has a region of at least 256 KiB of zeros that the other may
-    /// write, from TO 0 on. Each has a message queue of at least 32 buffers of at least 4096 bytes, which are reposted.
-    /// An end whose peer closes stays open until it is closed.
+    /// write, from TO 0 on. Each end has a message queue of at least 32 buffers of at least 4096 bytes, which are
+    /// reposted. An end whose peer closes stays open until it is closed.
     fn new() -> Self;
     /// Returns the STag of both regions.
     fn stag(&self) -> Stag;

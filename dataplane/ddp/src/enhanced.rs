@@ -1,6 +1,6 @@
 //! Negotiation of an enhanced start-up, for any lower layer (RFC 6581 §9). The ends agree on their IRD and ORD: the
-//! maximum numbers of outstanding RDMA Reads that an end accepts and issues. They also agree on the ready-to-receive
-//! message, with which the initiator permits the responder to send first.
+//! maximum numbers of outstanding RDMA Reads that an end accepts and issues. The ends also agree on the
+//! ready-to-receive message, with which the initiator permits the responder to send first.
 //!
 //! ```text
 //!  initiator          IRD, ORD, A=1, B C D: messages it can send           responder
@@ -224,8 +224,8 @@ pub fn accept_reply(
     Ok(Agreement { depths: Depths { ird: local.ird, ord }, peer: Depths::from(*reply), readiness })
 }
 
-/// Limits a depth of this end to the matching depth of the peer. Returns the depth in effect here and the depth to
-/// send.
+/// Limits a depth of this end to the matching depth of the peer. Returns the depth in effect at this end and the depth
+/// to send.
 fn limit_depth(local: u16, peer: u16) -> (u16, u16) {
     if peer == NO_LIMIT { (local, NO_LIMIT) } else { (local.min(peer), local.min(peer)) }
 }

@@ -5,8 +5,8 @@
 //! The crate works over every LLP that implements the interface.
 //!
 //! A [`Stream`] is one DDP stream. Its LLP passes received ULPDUs to [`Stream::sink`], and takes ULPDUs for
-//! transmission from the stream, which is a [`llp::UlpduSource`]. Its ULP posts messages and polls events. After every
-//! call from the LLP, [`Stream::poll_event`] must be called until it returns `None`.
+//! transmission from the stream, which is a [`llp::UlpduSource`]. The stream's ULP posts messages and polls events.
+//! After every call from the LLP, [`Stream::poll_event`] must be called until it returns `None`.
 #![forbid(unsafe_code)]
 
 pub mod advert;

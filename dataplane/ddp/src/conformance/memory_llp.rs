@@ -1,5 +1,5 @@
 //! A minimal LLP that meets RFC 5041 §3. Its units have a number and a CRC, and each is retransmitted until it is
-//! acknowledged. It serves as the example of an LLP that uses the interface and passes the suite.
+//! acknowledged. This LLP serves as the example of an LLP that uses the interface and passes the suite.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -174,8 +174,8 @@ impl Checks {
         if len == 0 {
             return Ok(());
         }
-        // Any outstanding Read may match here. `advance` requires a match with the oldest, and runs before placement
-        // if the segment is in order.
+        // A match with any outstanding Read suffices for this check. `advance` requires a match with the oldest, and
+        // runs before placement if the segment is in order.
         let fits = |read: &OutstandingRead| read.offset_of(header, len).is_some();
         if self.reads.iter().any(fits) { Ok(()) } else { Err(oldest.unmatched_error(header, len)) }
     }

@@ -87,8 +87,8 @@ impl<M: RegionMemory> Responses<M> {
         self.sent.len()
     }
 
-    /// Takes the next response to hand to DDP. `None` if there is none, if it is held, or if `max_sent` responses are
-    /// unacknowledged.
+    /// Takes the next response to hand to DDP. `None` if there is none, if the next response is held, or if `max_sent`
+    /// responses are unacknowledged.
     pub(crate) fn issue(&mut self) -> Option<Response<M>> {
         if self.sent.len() >= self.max_sent {
             return None;

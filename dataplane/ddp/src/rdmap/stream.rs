@@ -54,7 +54,7 @@ pub struct Stream<M> {
     siw: bool,
     /// True if the message that DDP is sending is a response.
     current_is_response: bool,
-    /// True if the last message sent was an operation: if a response waits, it is sent next.
+    /// True if the last message sent was an operation: a waiting response is then sent next.
     response_next: bool,
     /// True if the wait of the next operation is already counted in [`Counters::ord_waits`].
     ord_wait_counted: bool,

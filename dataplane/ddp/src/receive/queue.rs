@@ -376,7 +376,7 @@ impl Queue {
     }
 
     /// Raises the bound on separate ranges of the next message by `STEP_RANGES`. The caller has reserved
-    /// [`STEP_BYTES`](super::ranges::STEP_BYTES) for them.
+    /// [`STEP_BYTES`](super::ranges::STEP_BYTES) for these ranges.
     pub(super) fn grow_ranges(&mut self) {
         if let Some(front) = self.assemblies.front_mut() {
             front.ranges.grow();

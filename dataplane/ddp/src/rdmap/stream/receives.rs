@@ -66,7 +66,7 @@ impl<M: RegionMemory> Stream<M> {
     }
 
     /// Flushes all posted receives: first those of delivered messages that cannot be reported any more, then the
-    /// others, whose memory is released here.
+    /// others. Releases the memory of the others.
     pub(super) fn flush_receives(&mut self) {
         let delivered = self.ddp.checks_mut().drain_delivered().map(|receive| receive.cookie);
         self.events.extend(delivered.map(|cookie| Event::ReceiveFlushed { cookie }));

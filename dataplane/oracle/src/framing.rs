@@ -86,7 +86,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Consumes a marker if one is due here.
+    /// Consumes a marker if one is due at the current position.
     fn marker(&mut self) -> Option<()> {
         let here = self.position + self.at;
         if self.markers && here.is_multiple_of(MARKER_SPACING) {

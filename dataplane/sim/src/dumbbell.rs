@@ -185,7 +185,7 @@ impl Flow {
     fn work(&mut self, now: Instant, tx: &mut Batch) {
         if self.start.is_some_and(|at| at <= now) {
             self.start = None;
-            // Fails only if the private data is too long; here it is empty.
+            // Fails only if the private data is too long, and this client's is empty.
             let connected = self.client.connect(now);
             debug_assert!(connected.is_ok());
         }

@@ -1,5 +1,5 @@
 //! Peer programs, which users might choose instead of `ddpd`: kernel TCP with iperf3, UCX over TCP, kernel sockets with
-//! CRC and copy. Each runs in its own processes. testpmd measures the capacity of a port.
+//! CRC and copy. Each program runs in its own processes. testpmd measures the capacity of a port.
 
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};

@@ -59,8 +59,8 @@ impl Task {
     }
 }
 
-/// Tasks that are compared. Each repetition runs all of them consecutively, so that disturbances of the machine affect
-/// them alike.
+/// Tasks that are compared. Each repetition runs all of these tasks consecutively, so that disturbances of the machine
+/// affect all tasks alike.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Group {
     /// Name of the group, as in the option `--only`.

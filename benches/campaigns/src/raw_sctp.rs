@@ -210,7 +210,7 @@ impl RawSctp {
         }
     }
 
-    /// Initiates a session. Returns true if it is accepted.
+    /// Initiates a session. Returns true if the target accepts the session.
     pub(crate) fn open_session(
         &mut self,
         context: &mut AttackContext<'_>,

@@ -7,7 +7,7 @@ use api::Stats;
 use load::testbed::Appliance;
 
 /// Worker counters of frame outcomes, in addition to the drop reasons (docs/api.md, stats). Each received frame counts
-/// once, in one of these or as a drop.
+/// once, in one of these counters or as a drop.
 const TERMINAL_COUNTERS: [&str; 12] = [
     "segments",
     "sctp_packets",

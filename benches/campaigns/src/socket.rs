@@ -102,7 +102,7 @@ impl Attacker {
     }
 
     /// Returns the MPA Reply, header and private data. Returns `None` if the stream ends, the time-out passes or more
-    /// than [`MAX_UNPARSED`] bytes arrive before it is complete.
+    /// than [`MAX_UNPARSED`] bytes arrive before the reply is complete.
     pub(crate) fn read_reply(&mut self) -> Result<Option<Vec<u8>>> {
         let until = Instant::now() + self.timeout;
         loop {
@@ -120,7 +120,7 @@ impl Attacker {
     }
 
     /// Returns the target's next segment. Returns `None` if the stream ends, `until` passes or more than
-    /// [`MAX_UNPARSED`] bytes arrive before it is complete.
+    /// [`MAX_UNPARSED`] bytes arrive before the segment is complete.
     pub(crate) fn next_segment(&mut self, until: Instant) -> Result<Option<Vec<u8>>> {
         loop {
             if let Some(len) = self.received.first_chunk::<LENGTH_LEN>() {

@@ -133,8 +133,8 @@ impl Worker {
         Ok(bytes.len() as u64)
     }
 
-    /// Checks that the peer's region begins with `bytes`. A restarted peer has lost acknowledged bytes, so a difference
-    /// here is not marked as `DIFFERS`.
+    /// Checks that the peer's region begins with `bytes`. A restarted peer has lost acknowledged bytes, so this
+    /// function does not mark a difference as `DIFFERS`.
     fn compare_at_peer(&self, region: &str, bytes: &[u8]) -> Result<u64> {
         ensure!(
             region_begins_with(&self.peer, region, bytes)?,

@@ -1,7 +1,7 @@
 //! State that all parts of the control thread share: the set-up, outputs (commands to workers, memory requests, log
 //! events, files, local programs), and tickets that the workers have not answered.
 //!
-//! Every function of a part receives [`Env`]. `Env` depends on no part: the continuation of a ticket or memory request
+//! Each part receives [`Env`] with its calls. `Env` depends on no part: the continuation of a ticket or memory request
 //! is a value ([`Continuation`], [`Loading`]) that [`super::core::Core`] passes to the responsible part.
 
 use std::collections::{HashMap, VecDeque};

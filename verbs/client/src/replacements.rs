@@ -50,7 +50,7 @@ impl Replacements {
     }
 
     /// Returns true if at least 16 MiB, and at least a quarter of the bytes that the last reclaim kept, were allocated
-    /// since then. The count starts again after true.
+    /// since then. A result of true starts the count again.
     pub(crate) fn is_reclaim_due(&mut self) -> bool {
         let is_due = self.recent >= RECLAIM.max(self.kept / 4);
         if is_due {

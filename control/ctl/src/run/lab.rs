@@ -62,7 +62,7 @@ const MAX_SILENCES: u32 = 30;
 /// User ID that stands for all users that a user namespace does not map (user_namespaces(7)). The appliance gives no
 /// rights to this ID.
 const OVERFLOW_UID: u32 = 65534;
-/// Interval at which the serving process checks for live programs, and interval of all other retries.
+/// Intervals: `INTERVAL` of the serving process's checks for live programs, `RETRY` of all other retries.
 const INTERVAL: Duration = Duration::from_millis(100);
 const RETRY: Duration = Duration::from_millis(10);
 
@@ -134,7 +134,7 @@ fn directory() -> Result<PathBuf, Failure> {
         let hint = "run the program as another user".to_owned();
         return Err(Failure::new(Exit::Failed, message).with_hint(Some(hint)));
     }
-    // After su the variable may name a directory of the previous user, which is ignored.
+    // After su, `XDG_RUNTIME_DIR` may name a directory of the previous user, which is ignored.
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| {
         path.is_absolute()
             && path.metadata().is_ok_and(|found| found.is_dir() && found.uid() == uid)

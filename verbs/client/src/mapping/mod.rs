@@ -1,5 +1,5 @@
-//! Mapped memory: the arena, and the areas of queues and doorbells. Other `unsafe` code of the Rust interface is in the
-//! modules `registration` and `signals`, and in two functions of `region`.
+//! Mapped memory: the arena, and the areas of queues and doorbells. The `unsafe` code of the Rust interface is in this
+//! module, in `registration` and `signals`, and in two functions of `region`.
 //!
 //! The memory files come from the appliance and are checked. A file that can shrink is refused, because an access
 //! beyond its end would raise SIGBUS. Other processes access the same bytes at any time. References into a mapping are

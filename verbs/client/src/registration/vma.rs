@@ -116,8 +116,8 @@ impl Maps {
             query_addr: address as u64,
             ..ProcmapQuery::default()
         };
-        // SAFETY: the opcode is the one of `PROCMAP_QUERY`, which reads and writes a `struct procmap_query`. Its
-        // addresses of buffers for the name and the build ID are 0, so that the kernel stores nothing else.
+        // SAFETY: the opcode is the one of `PROCMAP_QUERY`, which reads and writes a `struct procmap_query`. The
+        // structure's addresses of buffers for the name and the build ID are 0, so the kernel stores nothing else.
         let result = unsafe {
             rustix::ioctl::ioctl(self.0.as_fd(), Updater::<QUERY, ProcmapQuery>::new(&mut query))
         };

@@ -135,7 +135,7 @@ impl Target<SharedReceivesEvent> for SharedReceiveQueue {
     fn handle(self: Arc<Self>, event: SharedReceivesEvent) {
         let kind = match event {
             SharedReceivesEvent::Low => {
-                // The event ends the program's request for it.
+                // The event ends the program's request.
                 lock(&self.attributes).srq_limit = 0;
                 IBV_EVENT_SRQ_LIMIT_REACHED
             }

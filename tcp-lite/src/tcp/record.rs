@@ -1,8 +1,9 @@
 //! Flight recorder of a connection: see [`transport::recorder`].
 //!
-//! Not recorded: the handshake of an accepted connection, because the peer's address may be forged; events that the
-//! owner of the connection reports anyway; FINs of a connection without other events, so that an orderly close
-//! allocates no memory.
+//! Not recorded:
+//! - The handshake of an accepted connection, because the peer's address may be forged.
+//! - Events that the owner of the connection reports anyway.
+//! - FINs of a connection without other events, so that an orderly close allocates no memory.
 
 use base::Instant;
 use transport::recorder::{Kind, Record};

@@ -136,8 +136,8 @@ proptest! {
         prop_assert_eq!(bench.handed_up(&arrival.stream), all_fpdus(&arrival.stream));
     }
 
-    /// With markers, and segments that begin with FPDUs, only FPDUs before the first marker of their segment are held
-    /// while the previous segment is missing.
+    /// Segments have markers and begin with FPDUs. If the previous segment is missing, only the FPDUs before a
+    /// segment's first marker are held.
     #[test]
     fn aligned_marked_sender_holds_only_unlocatable_bytes(arrival in aligned_arrivals()) {
         prop_assume!(arrival.stream.markers);

@@ -79,8 +79,8 @@ pub struct StreamConfig {
     /// with a local error. For RDMAP's zero-length Reads see
     /// [`rdmap::Config::hold_confirmations`](crate::rdmap::Config::hold_confirmations).
     pub hold_confirmations: bool,
-    /// True if the LLP keeps copies of sent bytes even from memory that is declared [stable](crate::RegionMemory), for
-    /// sources whose owner may change them nevertheless.
+    /// True if the LLP keeps copies of sent bytes even if their memory is declared [stable](crate::RegionMemory): the
+    /// owner of the memory may change the bytes nevertheless.
     pub copy_sources: bool,
 }
 
@@ -114,8 +114,8 @@ pub enum ReceiveMode {
         max_receives: u32,
     },
     /// The memory of receives that the stream takes from a
-    /// [source](crate::rdmap::Stream::set_receive_source) shared with other streams, each when the first segment of its
-    /// message arrives. `recv_buffers` and `recv_size` are not used.
+    /// [source](crate::rdmap::Stream::set_receive_source) shared with other streams. The stream takes each receive
+    /// when the first segment of the receive's message arrives. `recv_buffers` and `recv_size` are not used.
     Shared {
         /// Maximum number of receives taken and not used up, and of messages that may arrive out of order.
         max_receives: u32,

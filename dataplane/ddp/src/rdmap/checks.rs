@@ -283,8 +283,9 @@ impl UlpChecks for Checks {
     }
 
     /// Returns whether the message uses up a receive, and where its payload goes. Immediate Data uses up a receive, but
-    /// is not placed into it (RFC 7306 §6.3). While the ready-to-receive message is awaited, the receives of all
-    /// messages but the first are undecided, because the first message may use up none.
+    /// is not placed into it (RFC 7306 §6.3). While the stream awaits the ready-to-receive message, the receives of all
+    /// messages after the first are undecided: the first message may be the ready-to-receive message, which uses up no
+    /// receive.
     fn receive_use(&self, header: &UntaggedRepr, len: u32) -> ReceiveUse {
         if self.is_ready_message(header, len) {
             return ReceiveUse::Ready;
@@ -314,8 +315,8 @@ impl OutstandingRead {
         (header.stag == self.stag && end <= self.len.into()).then_some(at as u32)
     }
 
-    /// Returns the error for a response segment outside the requested bytes: DDP's error for an invalid STag or for
-    /// bounds, because the sink buffer of the Read is the only memory that the response may write.
+    /// Returns the error for a response segment outside the requested bytes. The sink buffer of the Read is the only
+    /// memory that the response may write. The error is therefore DDP's error for an invalid STag or for bounds.
     fn unmatched_error(&self, header: &TaggedRepr, len: u32) -> Reject {
         if header.stag != self.stag {
             let (seen, expected) = (header.stag.0.into(), self.stag.0.into());

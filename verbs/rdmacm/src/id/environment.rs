@@ -13,7 +13,7 @@ const PEER_VARIABLE: &str = "DDPD_PEER";
 /// Returns the lower layer protocol of connects and listeners.
 ///
 /// # Errors
-/// `EINVAL`: the variable has another value.
+/// `EINVAL`: the variable has an unknown value.
 pub(super) fn transport() -> Result<Transport> {
     match std::env::var(TRANSPORT_VARIABLE).as_deref() {
         Err(_) | Ok("" | "tcp") => Ok(Transport::Tcp),
@@ -29,7 +29,7 @@ pub(super) fn transport() -> Result<Transport> {
 /// Returns the kind of the peers of connects.
 ///
 /// # Errors
-/// `EINVAL`: the variable has another value.
+/// `EINVAL`: the variable has an unknown value.
 pub(super) fn peer_kind() -> Result<PeerKind> {
     let kinds =
         [PeerKind::Standard, PeerKind::Siw, PeerKind::Cxgb4, PeerKind::Irdma, PeerKind::SmbDirect];

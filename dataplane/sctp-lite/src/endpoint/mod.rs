@@ -580,8 +580,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.events.push_back(Event::Down { reason: session_reason });
     }
 
-    /// Starts, stops or processes the timer of an association without sessions. When it expires, the association is
-    /// shut down (RFC 5041 §3 (10)).
+    /// Starts, stops or processes the timer of an association without sessions. When the timer expires, the association
+    /// is shut down (RFC 5041 §3 (10)).
     fn check_empty(&mut self) {
         self.was_used |= self.upper.live_count() > 0;
         if self.upper.live_count() > 0 || self.association.state() != sctp::State::Established {

@@ -335,8 +335,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Fails the session if its DDP stream has found an error of the peer or received an RDMAP Terminate. Aborts it if
-    /// the stream has failed without an error to report.
+    /// Fails the session if its DDP stream has found an error of the peer or received an RDMAP Terminate. Aborts the
+    /// session if the stream has failed without an error to report.
     fn check_errors(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         if !self.lifecycle.is_receiving() {
             return;

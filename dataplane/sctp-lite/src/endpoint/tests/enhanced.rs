@@ -26,7 +26,8 @@ fn depths(host: &Host, session: SessionId) -> Option<Depths> {
     params.agreed.map(|agreed| agreed.depths)
 }
 
-/// The enhanced Initiate has IRD and ORD before the private data, and the Accept answers them.
+/// Enhanced Initiate and enhanced Accept have the sender's IRD and ORD before the private data. Both ends then agree on
+/// the read depths.
 #[test]
 fn active_enhanced_initiate_gets_enhanced_accept() {
     let mut host = host(true, rdmap(8, 16));

@@ -40,7 +40,7 @@ fn active_session_runs_from_initiate_to_both_terminates() {
     );
     host.shutdown(session);
     assert_eq!(host.sent_controls(), [(0, 2, Function::Terminate, vec![])]);
-    // The other direction continues until its own Terminate.
+    // The peer's direction continues until the peer's Terminate.
     assert_eq!(host.receive_write(0, 2, 200, b"more"), MessageOutcome::Accepted);
     host.acknowledge_all();
     assert_eq!(host.reason(session), None);

@@ -22,7 +22,7 @@ pub(in crate::endpoint) struct UpperCall<'a, 'c, M: RegionMemory> {
     /// True if the CRC32c of a message is computed while the message is copied into the packet: see
     /// [`TxBatch::needs_checksum`](crate::seam::TxBatch::needs_checksum).
     computes_crc: bool,
-    /// Cached result of `has_data`; SCTP calls it several times per packet.
+    /// Cached result of `has_data`, which SCTP calls several times per packet.
     has_data: Cell<Option<bool>>,
 }
 

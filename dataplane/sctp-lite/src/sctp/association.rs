@@ -80,7 +80,7 @@ pub enum CloseReason {
 pub enum Event {
     /// The association is ESTABLISHED.
     Up {
-        /// Number of stream pairs. Stream identifiers below it are valid in both directions.
+        /// Number of stream pairs. Stream identifiers below this number are valid in both directions.
         streams: u16,
     },
     /// The peer restarted and has lost all earlier state. Unacknowledged messages are dropped without notifying their

@@ -1,6 +1,6 @@
 //! Fast path of received packets: a single DATA chunk with a whole message and the next TSN, with no gap before it.
-//! Most packets of a busy data sink take this path. The comparisons here imply that every check of the slow path
-//! passes. Only the state that such a packet changes is updated. All other packets take the slow path, in `input`.
+//! Most packets of a busy data sink take this path. The comparisons in this module imply that every check of the slow
+//! path passes. Only the state that such a packet changes is updated. All other packets take the slow path, in `input`.
 
 use base::Instant;
 use wire::sctp::{Data, Packet};

@@ -187,8 +187,8 @@ fn first_chunk<'a>(packet: &Packet<'a>) -> Result<Chunk<'a>, DropReason> {
     raw.and_then(Chunk::parse).map_err(|_| DropReason::BadChunk)
 }
 
-/// Returns true if a packet that begins with an INIT is valid. Its tag is zero, it has no other chunk (RFC 9260 §8.5.1
-/// A, §3), and both ports are nonzero.
+/// Returns true if a packet that begins with an INIT is valid: the tag is zero, the INIT is the only chunk (RFC 9260
+/// §8.5.1 A, §3), and both ports are nonzero.
 pub(super) fn is_init_alone(packet: &Packet<'_>) -> bool {
     let ports = packet.ports();
     packet.tag() == Tag::NONE

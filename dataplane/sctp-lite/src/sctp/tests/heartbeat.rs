@@ -96,8 +96,8 @@ fn unanswered_heartbeats_make_the_peer_unreachable() {
     assert!(rig.association.is_done());
 }
 
-// RFC 9260 §8.3, §6.3.3 E2: the time-out doubles with each unanswered HEARTBEAT, up to RTO.Max. §3.3.5: each has its
-// own nonce.
+// RFC 9260 §8.3, §6.3.3 E2: the time-out doubles with each unanswered HEARTBEAT, up to RTO.Max. §3.3.5: each HEARTBEAT
+// has its own nonce.
 #[test]
 fn an_unanswered_heartbeat_doubles_the_time_for_the_next() {
     let mut rig = Rig::established();

@@ -267,8 +267,8 @@ fn init_packet_is_not_verified() {
         let seen = accepted(bytes);
         assert_eq!((seen.verified, seen.result.is_ok()), (true, *used));
     }
-    // An ABORT that reflects the peer's tag is not verified: the peer may have lost its state. Nevertheless, it ends
-    // the association.
+    // An ABORT that reflects the peer's tag is not verified: the peer may have lost its state. Nevertheless, the ABORT
+    // ends the association.
     assert!(!accepted(&packet(PEER_TAG, |b| b.abort(true, &[]).expect("room"))).verified);
 }
 

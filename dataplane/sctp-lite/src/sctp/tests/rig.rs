@@ -46,7 +46,7 @@ pub(super) fn secrets() -> Arc<Secrets> {
     Arc::new(Secrets::new([7; 16]))
 }
 
-/// Returns the bytes of a test message: its number, then bytes derived from it.
+/// Returns the bytes of a test message: its number (`tag`), then bytes derived from the number.
 pub(super) fn bytes(tag: u64, len: usize) -> Vec<u8> {
     let first = tag.to_be_bytes();
     (0..len).map(|i| first.get(i).copied().unwrap_or((tag as usize * 31 + i) as u8)).collect()

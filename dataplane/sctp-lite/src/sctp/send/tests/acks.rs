@@ -65,7 +65,8 @@ fn unsorted_or_overlapping_blocks_are_applied() {
     assert_eq!(side.source.acknowledged, 8);
 }
 
-// RFC 8899 §4.3: SACKed chunks indicate that the oldest chunk is too long for the path only if they are shorter.
+// RFC 8899 §4.3: only SACKed chunks that are shorter than the oldest chunk indicate that the oldest is too long for the
+// path.
 #[test]
 fn only_shorter_arrivals_suggest_a_black_hole() {
     for (second, evident) in [(1000, true), (1436, false)] {

@@ -247,7 +247,7 @@ fn overdue_tail_is_probed() {
     side.sack(7, &[]);
     assert_eq!(side.sender.stats().tail_losses_repaired, 1);
     assert!(side.sender.cwnd() < before);
-    // If new data is available, it is the probe.
+    // If new data is available, the probe sends the new data.
     let mut side = side_with_rtt(5);
     let window = side.sender.cwnd();
     side.source.push(1, 100);
@@ -347,7 +347,7 @@ fn only_probe_duplicate_proves_probe_needless() {
     assert_eq!(repaired(&[4, 5, 3]), 0);
 }
 
-// RFC 5682: acknowledgements of the original chunks after a time-out prove it spurious.
+// RFC 5682: acknowledgements of the original chunks after a time-out prove that the time-out was spurious.
 #[test]
 fn a_spurious_timeout_is_undone() {
     let mut side = side_with_rtt(10);

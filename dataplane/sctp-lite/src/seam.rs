@@ -112,8 +112,8 @@ pub trait MessageSource {
     /// Writes an unacknowledged message again, with the same bytes. `out` has the message's length.
     fn rewrite(&mut self, message: MessageRef, out: &mut [u8]);
 
-    /// Reports that the cumulative TSN has passed this message, so that the peer cannot renege on it. Called in the
-    /// order of [`next`](Self::next).
+    /// Reports that the cumulative TSN has passed this message: the peer can no longer renege on it. Called in the
+    /// order in which [`next`](Self::next) wrote the messages.
     fn on_acknowledged(&mut self, message: MessageRef);
 
     /// Reports a new limit for the length of a message that fits a packet, bytes.

@@ -52,7 +52,7 @@ pub enum SessionError {
     AfterTerminate {
         /// DDP-SSN of the Terminate.
         terminate: u16,
-        /// DDP-SSN of the message after it.
+        /// DDP-SSN of the message after the Terminate.
         seen: u16,
     },
     /// A DDP segment longer than this end accepts (RFC 5043 §9).

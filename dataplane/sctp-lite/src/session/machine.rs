@@ -228,7 +228,7 @@ impl Session {
     }
 
     /// Discards received segments from now on, and ends this end's direction after the source's data. The error report
-    /// is part of this data. Returns false if this direction has ended already, so that the error cannot be reported.
+    /// is part of this data. Returns false if this direction has ended already: the error then cannot be reported.
     pub fn close_after_error(&mut self) -> bool {
         self.phase = Phase::Ended;
         self.close();
@@ -236,7 +236,7 @@ impl Session {
         !self.ends_in_order
     }
 
-    /// Sets the DDP segment that reports an error. It is sent last, before the Terminate of
+    /// Sets the DDP segment that reports an error. This segment is the last one before the Terminate of
     /// [`terminate_now`](Self::terminate_now).
     pub fn queue_final_segment(&mut self, segment: Box<[u8]>) {
         if !self.is_terminated() {
@@ -249,8 +249,8 @@ impl Session {
         self.terminate_state == TerminateState::Sent
     }
 
-    /// Ends the session: the Terminate is the next message, or follows the awaited Accept. Returns false if nothing
-    /// was sent, so that the peer cannot know of the session.
+    /// Ends the session: the Terminate is the next message, or follows the awaited Accept. Returns false if the
+    /// Initiate was never sent: the peer then has no knowledge of the session, and no Terminate is sent.
     pub fn terminate_now(&mut self) -> bool {
         match (self.phase, &self.opening) {
             // No Initiate was sent, so no Terminate is needed.
@@ -409,8 +409,8 @@ impl Session {
         self.order.next() > 1
     }
 
-    /// Returns the number of messages accepted from the peer plus the number acknowledged by it. The number grows while
-    /// the peer responds.
+    /// Returns the number of messages accepted from the peer plus the number of messages that the peer has
+    /// acknowledged. The sum grows while the peer responds.
     pub fn progress(&self) -> u64 {
         self.stats.segments + self.stats.controls + self.sender.acknowledged_count()
     }

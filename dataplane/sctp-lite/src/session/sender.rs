@@ -101,7 +101,8 @@ impl Sender {
         self.kept.set_limit(bytes);
     }
 
-    /// Sets whether the CRC32c of segments is computed. It is not needed if a device inserts the packet's checksum.
+    /// Sets whether the CRC32c of segments is computed. The CRC32c is not needed if a device inserts the packet's
+    /// checksum.
     #[inline]
     pub fn set_crc(&mut self, enabled: bool) {
         self.computes_crc = enabled;
@@ -304,8 +305,8 @@ fn write(ssn: DdpSsn, outgoing: &Outgoing, source: &impl UlpduSource, out: &mut 
     source.read_payload(outgoing.token, 0, write_headers(ssn, outgoing, out));
 }
 
-/// Does the same as `write`. Returns the CRC32c of the bytes; `None` if the copy of a payload of this length does not
-/// compute it.
+/// Does the same as `write`. Returns the CRC32c of the bytes written; `None` if for this length copying and computing
+/// in one pass is not supported or not faster ([`Digest::is_one_pass`]).
 #[inline]
 fn write_digested(
     ssn: DdpSsn,
@@ -336,7 +337,7 @@ fn write_headers<'a>(ssn: DdpSsn, outgoing: &Outgoing, out: &'a mut [u8]) -> &'a
 }
 
 /// Returns the MULPDU, bytes, for packets with messages of at most `max_message` bytes and `control_room` bytes for
-/// control chunks (RFC 5043 §9). It is at least 516 bytes, if they fit `max_message`, and at most 65,000 bytes.
+/// control chunks (RFC 5043 §9). The MULPDU is at most 65,000 bytes, and at least 516 if `max_message` permits.
 pub fn mulpdu(max_message: usize, control_room: usize) -> usize {
     let max_segment = max_message.saturating_sub(SEGMENT_HEADER_LEN);
     // The 16-bit length field of a DATA chunk limits the length of a ULPDU.

@@ -64,7 +64,7 @@ fn spoofed_syns_do_not_block_the_spoofed_client() {
     plan.limits.half_open_per_peer = 4;
     let mut net = Net::new(&[Plan::new(1), plan]);
     net.hosts[1].listen(PORT);
-    // The host with the forged address must not receive the SYN-ACKs: it would reset them.
+    // The host with the forged address must not receive the SYN-ACKs, because it would answer them with resets.
     net.is_lost = Box::new(|from, frame| from == 1 && frame.len() > 47 && frame[47] == 0x12);
     for port in 0..4 {
         net.hosts[1].deliver(forged_segment((1, 100 + port), PORT, Flags::SYN));

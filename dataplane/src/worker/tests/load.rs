@@ -277,7 +277,7 @@ fn open_loop_counts_latency_from_due_time_across_a_stall() {
     );
     let latency = report.latency.expect("round trips");
     assert_eq!(latency.len(), 300);
-    // A hundred of them have waited for 0 to 10 ms, evenly distributed.
+    // A hundred messages have waited for 0 to 10 ms, evenly distributed.
     let late = latency.count_between(1_000_000, 20_000_000);
     assert!((80..=95).contains(&late), "{late} of 300 came late");
     assert!(latency.value_at_quantile(0.5) < 200_000, "{}", latency.value_at_quantile(0.5));

@@ -559,7 +559,7 @@ fn connect_beyond_the_association_limit_fails() {
 }
 
 // RFC 9260 §10 (ICMP3, ICMP6, ICMP8): "port unreachable" has no effect, "protocol unreachable" ends the association.
-// Both must quote the verification tag.
+// Both messages must quote the verification tag.
 #[test]
 fn icmp_protocol_unreachable_ends_sctp_streams() {
     let mut net = pair();

@@ -157,8 +157,8 @@ fn a_blind_packet_does_not_move_the_udp_port() {
     }
 }
 
-// RFC 6951 §5.4: after its NAT mapping has expired, a peer sends from another UDP port. Once a packet from there is
-// verified, all further packets go to that port.
+// RFC 6951 §5.4: after its NAT mapping has expired, a peer sends from another UDP port. Once a packet from the new port
+// is verified, all further packets to the peer go to that port.
 #[test]
 fn the_peers_own_packet_moves_the_udp_port() {
     let (mut net, here, _) = open_in_udp();
@@ -175,7 +175,7 @@ fn the_peers_own_packet_moves_the_udp_port() {
     }
 }
 
-/// Opens a stream from host 0 over a separate association, and closes it from there.
+/// Opens a stream from host 0 over a separate association, and closes the stream at host 0.
 fn open_and_close(net: &mut Net) {
     let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), config());
     net.hosts[0].command(0, |_| Command::Close { stream: here, abort: false });

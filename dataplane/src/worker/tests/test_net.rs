@@ -17,7 +17,8 @@ use crate::worker::Core;
 /// Function that returns true if a frame is lost, given the sender's index and the frame.
 type LossFn = Box<dyn FnMut(usize, &[u8]) -> bool>;
 
-/// Hosts on a wire. A frame reaches all hosts except the sender. Each accepts it by its destination address.
+/// Hosts on a wire. A frame reaches all hosts except the sender. Each host accepts or drops the frame by the frame's
+/// destination address.
 pub(super) struct Net {
     pub(super) hosts: Vec<Host>,
     pub(super) now: Instant,

@@ -106,9 +106,9 @@ fn add_sa<F: Frame>(
     }
 }
 
-/// Returns true if policies allow passing a received frame to the host's kernel. The frame must be an IP packet whose
-/// flow [`Core::admit`] has looked up, or of a protocol that is exempt from policies. The kernel has its own parser,
-/// which must not find a different packet in the frame.
+/// Returns true if policies allow passing a received frame to the host's kernel. The frame must contain an IP packet
+/// whose flow [`Core::admit`] has looked up, or belong to a protocol that is exempt from policies. The kernel has its
+/// own parser, which must not find a different packet in the frame.
 #[cold]
 pub(super) fn is_classified(frame: &[u8]) -> bool {
     let Ok(link) = Link::read(frame) else { return false };

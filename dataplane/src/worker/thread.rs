@@ -144,8 +144,8 @@ pub(crate) fn start<Io: PortIo + Send + 'static>(
         };
         let (thread, ready) = spawn_worker(worker.clone(), parts, clock, alone, register.clone())?;
         handle.attach(thread);
-        // If the thread panicked before it was ready, it has dropped the sender without a result. Its handle reports
-        // the panic.
+        // If the thread panicked before it was ready, it has dropped the sender without a result. The worker's handle
+        // reports the panic.
         ready.recv().unwrap_or(Ok(()))?;
     }
     Ok(dataplane)

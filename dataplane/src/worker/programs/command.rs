@@ -163,7 +163,8 @@ impl<Io: PortIo> Core<Io> {
     /// Changes a program's memory windows.
     ///
     /// # Errors
-    /// The program or the window does not exist, the window exists already, or it cannot be bound as requested.
+    /// The program or the window does not exist, the window to add exists already, or the window cannot be bound as
+    /// requested.
     pub(in crate::worker) fn change_window(
         &mut self,
         program: ProgramId,

@@ -42,7 +42,7 @@ pub(super) struct QueuePair {
     pub(super) receives: ReceiveQueue,
     /// Status with which the oldest Read or atomic is flushed, if the peer's Terminate quotes its request.
     pub(super) refused_request: Option<Status>,
-    /// Status with which the oldest receive is flushed, if the stream's error concerns the message for it.
+    /// Status with which the oldest receive is flushed, if the stream's error concerns the message for that receive.
     pub(super) refused_receive: Option<Status>,
 }
 
@@ -220,8 +220,8 @@ impl QueuePair {
         self.complete_sends(completions)
     }
 
-    /// Adds a post. Either its RDMAP operations were posted to the stream, or it was performed or has failed without
-    /// any. Returns the number of posts completed without an error.
+    /// Adds a post whose RDMAP operations were posted to the stream, or a post that was performed or has failed without
+    /// RDMAP operations. Returns the number of posts completed without an error.
     pub(super) fn push_send(
         &mut self,
         posted: PostedSend,
@@ -232,8 +232,8 @@ impl QueuePair {
         self.complete_sends(completions)
     }
 
-    /// Ends the newest post, the bind of a type 1 window, if it has this number. Returns the number of posts completed
-    /// without an error; `None` for another number.
+    /// Ends the newest post if it is the bind of a type 1 window with number `sequence`. Returns the number of posts
+    /// completed without an error; `None` for another number.
     pub(super) fn finish_bind(
         &mut self,
         sequence: u32,
@@ -272,8 +272,8 @@ impl QueuePair {
         performed
     }
 
-    /// Adds a receive to the queue. `failed`: status of a receive that was not posted to the stream. It completes with
-    /// this status once it is the oldest.
+    /// Adds a receive to the queue. `failed`: status of a receive that was not posted to the stream. Such a receive
+    /// completes with this status once it is the oldest.
     pub(super) fn push_receive(
         &mut self,
         wr_id: u64,

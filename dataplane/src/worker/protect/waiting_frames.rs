@@ -1,5 +1,5 @@
-//! Frames that wait for an SA. TCP and SCTP retransmit lost packets, so at most [`MAX_FRAMES`] frames are kept, each
-//! for at most [`MAX_WAIT`].
+//! Frames that wait for an SA: at most [`MAX_FRAMES`], each for at most [`MAX_WAIT`]. Further frames are dropped, and
+//! TCP and SCTP retransmit them.
 
 use std::collections::VecDeque;
 use std::time::Duration;

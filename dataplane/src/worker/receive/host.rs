@@ -59,8 +59,8 @@ impl HostPorts {
         self.ports.iter().flatten().any(|port| port.next_len().is_some())
     }
 
-    /// Wakes the thread that serves the kernel if it has new frames, and adds the numbers of lost frames to the
-    /// counters. Called at the end of each turn.
+    /// Wakes the thread that serves the kernel if this turn has passed frames to the kernel, and adds the numbers of
+    /// lost frames to the counters. Called at the end of each turn.
     #[inline]
     pub(in crate::worker) fn end_turn(&mut self, counters: &Counters) {
         for port in self.ports.iter_mut().flatten() {

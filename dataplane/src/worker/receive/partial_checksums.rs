@@ -63,7 +63,8 @@ pub(in crate::worker) fn has_partial_sctp_checksum(packet: &[u8]) -> bool {
     packet.get(8..12) == Some(&[0; 4])
 }
 
-/// Returns the sender of a frame if it has left the frame's UDP checksum to a device. Called if a checksum is wrong.
+/// Returns the sender of a frame, if the sender has left the frame's UDP checksum to a device. Called if a checksum is
+/// wrong.
 pub(in crate::worker) fn partial_udp_checksum_source(frame: &[u8]) -> Option<IpAddr> {
     let packet = frame.get(link::find_ip(frame)?..)?;
     let upper = ip::upper_layer(packet).filter(|upper| upper.protocol == UDP)?;

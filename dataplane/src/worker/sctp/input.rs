@@ -53,7 +53,7 @@ impl<Io: PortIo> Core<Io> {
     /// Appends a demultiplexed packet to the arrivals, or forwards it to the worker that owns its association. The
     /// ports and the local address alone determine the owner. A peer thus reaches its association from each of its
     /// addresses. A device may steer by the same rule ([`RssTable::sctp_rules`](crate::port::RssTable::sctp_rules)),
-    /// but its hash is not used here.
+    /// but this function does not use the device's hash.
     pub(in crate::worker) fn classify_sctp(
         &mut self,
         port: usize,

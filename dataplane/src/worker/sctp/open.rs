@@ -84,10 +84,10 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// Opens a stream over SCTP. The stream becomes a session of an existing association to the peer with the same
-    /// configuration and room. If there is none, the worker opens a new association. An existing association may end
-    /// before the peer answers, because the peer is closing it or has failed. The stream is then opened over another
-    /// association.
+    /// Opens a stream over SCTP. If an existing association to the peer has the same configuration, and room for a
+    /// session, the stream becomes a session of this association. Otherwise the worker opens a new association. An
+    /// existing association may end before the peer answers, because the peer is closing it or has failed. The stream
+    /// is then opened over another association.
     pub(in crate::worker) fn connect_over_sctp(
         &mut self,
         connect: Connect,

@@ -520,7 +520,7 @@ impl<Io: PortIo> Env<Io> {
 
     /// Ends a stream for the control thread. If a connect is pending, the event that `connect_failed` returns is
     /// reported. Pending posts that use regions are reported as flushed. Returns true if the stream was announced or
-    /// established, so that the caller must report its end.
+    /// established: the caller must then report its end.
     pub(in crate::worker) fn end_stream(
         &mut self,
         conn: &mut Conn,

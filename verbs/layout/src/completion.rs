@@ -131,8 +131,8 @@ impl<'a> Producer<'a> {
         Ok(())
     }
 
-    /// Checks the arm word after completions were pushed. Returns true if the caller must signal the program's event
-    /// channel. The program's request is then cleared.
+    /// Checks the arm word after completions were pushed. Returns true if the caller must signal the CQ's completion
+    /// channel. The program's request for a notification is then cleared.
     pub fn must_signal(&mut self) -> bool {
         // Orders the stores of generations before the load of the arm word: see the module's documentation.
         fence(Ordering::SeqCst);

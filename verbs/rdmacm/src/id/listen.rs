@@ -186,7 +186,7 @@ impl Id {
     }
 
     /// Creates the id of a connection request and queues its event. Rejects the request if the id does not listen, its
-    /// backlog is full, or its device is not one of the program's. A request that arrives between `rdma_bind_addr` and
+    /// backlog is full, or the program may not use the device. A request that arrives between `rdma_bind_addr` and
     /// `rdma_listen` waits for `rdma_listen`: the appliance listens from the bind on.
     pub(super) fn incoming(self: &Arc<Self>, request: ConnectionRequest) {
         let mut state = self.lock();

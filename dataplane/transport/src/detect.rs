@@ -16,7 +16,8 @@ use crate::delivery::Transmission;
 use crate::rack::LossCriterion;
 use crate::seq::ExtSeq;
 
-/// Maximum records examined beyond the first record that is not due yet, to set the timer.
+/// Maximum number of records examined beyond the first record that is not due yet, to set the
+/// timer.
 const MAX_LOOKAHEAD: usize = 64;
 
 /// The known state of a record.

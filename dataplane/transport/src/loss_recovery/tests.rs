@@ -167,7 +167,7 @@ fn the_first_retransmission_of_sctp_ignores_the_window() {
     assert!(!state.resend_ignores_cwnd());
 }
 
-// RFC 5682 §3.1 step 3b: an acknowledgement of data sent once, before the time-out, proves it spurious.
+// RFC 5682 §3.1 step 3b: an acknowledgement of data sent once, before the time-out, proves the time-out spurious.
 #[test]
 fn a_spurious_timeout_is_undone() {
     let (mut recovery, mut state, mut board) = sent::<false>();
@@ -205,7 +205,8 @@ fn loss_after_marks_does_not_reduce_again() {
     assert_eq!(recovery.cc().ssthresh(), 5 * SMSS);
 }
 
-// RFC 8985 §6.2 step 4, §7.4.2; RFC 3708 §3 A: a retransmission explains a D-SACK if the data has arrived.
+// RFC 8985 §6.2 step 4, §7.4.2; RFC 3708 §3 A: a D-SACK is explained by a retransmission or a probe of the reported
+// range, if the range has arrived.
 #[test]
 fn d_sack_is_explained_by_resend_or_probe() {
     let (mut recovery, mut state, mut board) = sent::<false>();

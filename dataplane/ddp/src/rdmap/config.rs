@@ -33,8 +33,8 @@ pub struct Config {
     /// True to accept and send RFC 7306's atomics. Otherwise posts of atomics are refused, and received atomics have an
     /// unexpected opcode.
     pub atomics: bool,
-    /// True to accept and send RFC 7306's Immediate Data. Otherwise posts of it are refused, and received Immediate
-    /// Data has an unexpected opcode.
+    /// True to accept and send RFC 7306's Immediate Data. Otherwise the stream refuses to post Immediate Data, and
+    /// received Immediate Data has an unexpected opcode.
     pub immediate: bool,
     /// True if the initiator may begin with a zero-length Send as its ready-to-receive message (RFC 6581 §9.2). For
     /// this message one more buffer is posted. The message is reported as

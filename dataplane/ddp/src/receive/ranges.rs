@@ -18,7 +18,7 @@ pub(crate) const STEP_BYTES: u32 = STEP_RANGES * RANGE_BYTES;
 pub(crate) enum Ranges {
     /// At most one range, from the first value to the second; empty if they are equal.
     One(u32, u32),
-    /// Several ranges, at present or earlier.
+    /// Several ranges now, or at an earlier time.
     Many(Box<RangeMap>),
 }
 

@@ -53,7 +53,7 @@ pub struct Conversation {
     cookie: Vec<u8>,
     /// Heartbeat information of the stack's last HEARTBEAT, then of the script's last HEARTBEAT.
     heartbeats: [Vec<u8>; 2],
-    /// Tag of the script's last packet. A reply with the T bit reflects it (RFC 9260 §8.5.1).
+    /// Tag of the script's last packet. A reply with the T bit reflects this tag (RFC 9260 §8.5.1).
     last_tag: u32,
 }
 

@@ -66,7 +66,7 @@ pub fn parallel_map<T: Sync, R: Send>(
 }
 
 /// Returns the differing lines: lines of `before` with `-`, lines of `now` with `+`; `None` if there are none. The
-/// last comment line of `now`, which names the columns, precedes them.
+/// last comment line of `now`, which names the columns, precedes the differing lines.
 fn difference(before: &str, now: &str) -> Option<String> {
     if before == now {
         return None;

@@ -1,5 +1,5 @@
-//! Two processes connected by a memif exchange frames at MTU 1500, 9000 and 65,280. If one is killed, also during a
-//! burst, the other detects it and serves the next peer. Both roles, server and client, are tested.
+//! Two processes connected by a memif exchange frames at MTU 1500, 9000 and 65,280. If one process is killed, even
+//! during a burst, the other process detects this and serves the next peer. Both roles, server and client, are tested.
 //!
 //! `DDPD_MEMIF_KILLS`: number of clients killed during bursts (default 8). A quarter as many servers are killed,
 //! because a client may wait 5 s after each kill of a server.

@@ -66,9 +66,9 @@ pub(crate) fn target_config(place: &Environment<'_>, streams: u32) -> String {
 /// Returns a configuration file without services. Its last section is the interface, to which the caller appends the
 /// addresses.
 ///
-/// The time-outs exceed every outage that the faults cause. An association ends after 8 retransmissions that double
-/// from 20 ms, about 10 s; a connection ends after 5 s. A loss burst ends after a number of frames. On a quiet cable
-/// only retransmissions are sent, so a burst may last for more than a second.
+/// The time-outs exceed every outage that the faults cause. An association ends after 8 retransmissions, whose
+/// time-outs double from 20 ms, about 10 s in total. A connection ends after 5 s. A loss burst ends after a number of
+/// frames. On a quiet cable only retransmissions are sent, so a burst may last for more than a second.
 fn appliance_config(name: &str, device: &str, directory: &Path, streams: u32) -> String {
     format!(
         "name = \"{name}\"\n[memory]\nhugepages = \"never\"\n[workers]\ncount = 1\nidle = \"adaptive\"\n\

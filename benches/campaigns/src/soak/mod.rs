@@ -98,8 +98,8 @@ const OUTAGE_LIMIT: Duration = Duration::from_secs(5);
 /// State shared by all threads.
 struct Shared {
     stop: AtomicBool,
-    /// Number of kills and completed restarts of the peer, so odd while the peer is down. A stream's failure is excused
-    /// if the number changed during the stream.
+    /// Number of kills and completed restarts of the peer. The number is odd while the peer is down. A stream's
+    /// failure is excused if the number changed during the stream.
     peer_epoch: AtomicU64,
     tallies: Mutex<BTreeMap<Kind, Tally>>,
     violations: Mutex<Vec<String>>,

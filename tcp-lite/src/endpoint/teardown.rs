@@ -39,7 +39,7 @@ impl<M: RegionMemory> Endpoint<M> {
                 let Some(full) = self.upper.full_mut() else { return };
                 self.lifecycle.pending.peer_close = full.receiver.is_blocked();
                 if self.lifecycle.pending.peer_close {
-                    // MPA still holds data before the FIN, which DDP has refused.
+                    // MPA still holds data before the FIN, because DDP has refused the data.
                     return;
                 }
                 // RFC 5044 §8, code 1: the peer closed inside an FPDU.

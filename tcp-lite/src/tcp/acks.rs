@@ -186,7 +186,8 @@ impl Sender {
         ((below || inside) && recent).then_some(first)
     }
 
-    /// Processes a D-SACK: the peer received `range` twice. Returns the retransmission that explains it, if any.
+    /// Processes a D-SACK: the peer received `range` twice. Returns the retransmission that explains the D-SACK, if
+    /// any.
     fn on_d_sack(&mut self, range: Range, stats: &mut Counters) -> DsackOrigin {
         stats.cold_stats().loss.d_sacks_in += 1;
         let arrived = range.end <= self.una || self.outstanding.board.has_sacked(range);

@@ -228,7 +228,8 @@ impl Connection {
         self.stats.add(again, |s| &mut s.recv.bytes_duplicate);
         self.recv.note_duplicate(start, start.plus(seg.payload.len() as u64));
         if seg.flags.has(Flags::SYN) {
-            // RFC 5961 §4, RFC 9293 §3.10.7.4: a SYN outside the window is only challenged, also in SYN-RECEIVED.
+            // RFC 5961 §4, RFC 9293 §3.10.7.4: a SYN outside the window is answered only with a challenge ACK, even in
+            // SYN-RECEIVED.
             self.send_challenge(now);
             return DropReason::UnexpectedSyn;
         }

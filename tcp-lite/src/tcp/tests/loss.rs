@@ -295,7 +295,8 @@ fn an_unused_window_does_not_grow() {
     );
 }
 
-// RFC 5681 §4.1: the restart follows an idle period longer than the RTO.
+// RFC 5681 §4.1: after an idle period longer than the RTO, the congestion window is at most the
+// initial window.
 #[test]
 fn idle_restart_returns_to_initial_window() {
     let mut script = with_ten_segments(reno_config(), "");

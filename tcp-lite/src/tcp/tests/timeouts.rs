@@ -187,7 +187,7 @@ fn keepalive() -> Config {
     Config { keepalive: Some(keepalive), ..config() }
 }
 
-// RFC 9293 §3.8.4 MUST-26, SHLD-12: the probe has no data and sequence number SND.NXT - 1.
+// RFC 9293 §3.8.4 MUST-26, SHLD-12: the probe has sequence number SND.NXT - 1 and no data.
 #[test]
 fn an_idle_connection_is_probed() {
     established(

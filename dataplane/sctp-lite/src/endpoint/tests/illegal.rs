@@ -1,4 +1,4 @@
-//! Violations of the legal sequences (RFC 5043 §6.1): the session is terminated, counted and its error reported.
+//! Violations of the legal sequences (RFC 5043 §6.1): the session is terminated, and its error is counted and reported.
 
 use super::host::*;
 use crate::endpoint::*;

@@ -17,7 +17,8 @@ impl<M: RegionMemory> Upper<M> {
         cx: &mut Context<'_, M>,
     ) -> Option<MessageOutcome> {
         let stream = received.stream;
-        // Changes of sessions are processed in order, so this session must not overtake others.
+        // Changes of sessions are processed in order of arrival, so this session must not overtake sessions with
+        // changes.
         if !self.dirty.slots.is_empty()
             || self.dirty.fast_path_slot.is_some_and(|passed| passed != stream)
         {

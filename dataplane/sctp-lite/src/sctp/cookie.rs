@@ -200,7 +200,8 @@ mod tests {
         assert_eq!((late.terms, late.staleness_micros()), (terms(), Some(2)));
     }
 
-    // RFC 9260 §5.1.5 steps 2 and 3: a cookie is valid only for its ends, its tag and its secret.
+    // RFC 9260 §5.1.5 steps 2 and 3: a cookie is valid only with the addresses, ports, tag and secret for which it was
+    // issued.
     #[test]
     fn cookie_for_other_ends_tag_or_secret_is_refused() {
         let now = Instant::from_millis(5);

@@ -48,7 +48,7 @@ impl Association {
 
     /// Sends the pending reply, and the last packet of a closed association (an ABORT or SHUTDOWN COMPLETE), each in a
     /// separate packet. Returns false if `tx` has no room. A packet above the maximum reply length is dropped, so that
-    /// it does not block others.
+    /// it does not block other packets.
     fn send_single_chunk_packets(&mut self, now: Instant, tx: &mut impl TxBatch) -> bool {
         if self.send_reply(now, tx) == SendOutcome::NoRoom {
             return false;

@@ -16,7 +16,7 @@ use crate::seam::MessageSource;
 /// Maximum duplicate TSNs processed per SACK.
 const MAX_DUPLICATES: usize = 32;
 
-/// Consecutive SACKs that withdraw an earlier report before the peer counts as reneging.
+/// Number of consecutive SACKs that withdraw an earlier report, after which the peer counts as reneging.
 const RENEGING_SACKS: u8 = 3;
 
 /// Effect of a SACK or a SHUTDOWN.
@@ -191,8 +191,8 @@ impl Sender {
     }
 
     /// Detects reneging (RFC 9260 §6.2.1 D iii): a SACK omits TSNs that an earlier SACK reported. Only TSNs below the
-    /// highest block count, because higher blocks may be omitted for lack of room. A single such SACK may also be
-    /// reordered. After [`RENEGING_SACKS`] in a row, only the reports of the last SACK are used.
+    /// highest block count, because higher blocks may be omitted for lack of room. A single such SACK may also be an
+    /// earlier SACK that arrives late. After [`RENEGING_SACKS`] in a row, only the reports of the last SACK are used.
     fn watch_reneging(
         &mut self,
         una: ExtSeq,

@@ -251,7 +251,7 @@ impl Board {
         self.loss_edge = self.una;
     }
 
-    /// Marks every record that is not SACKed as lost.
+    /// Marks as lost every record that is not SACKed.
     pub(super) fn mark_all_lost(&mut self) {
         self.mark_lost_if(|_| true);
         self.resent_by_time.clear();

@@ -25,7 +25,7 @@ proptest! {
         let mut rig = Rig::in_state(STATES[state]);
         for chunks in packets {
             let tag = [rig.association.local_tag(), PEER_TAG, Tag::NONE][tag as usize];
-            // The drop reason is irrelevant here.
+            // This test does not check the drop reason.
             let _ = rig.input_tagged(tag, |b| {
                 for (kind, flags, value) in &chunks {
                     b.push_chunk(*kind, *flags, value).expect("room");

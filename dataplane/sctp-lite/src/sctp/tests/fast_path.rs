@@ -1,4 +1,4 @@
-//! Tests that predicted packets take the fast path, and that it has the same effect as the slow path.
+//! Tests that predicted packets take the fast path, and that the fast path has the same effect as the slow path.
 
 use core::time::Duration;
 use std::sync::Arc;

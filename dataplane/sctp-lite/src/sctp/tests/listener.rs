@@ -186,8 +186,8 @@ fn unknown_init_parameters_are_reported_by_high_bits() {
     assert!(reported(&many) <= 32);
 }
 
-/// An INIT of usrsctp with the adaptation indication. It offers ECN, partial reliability, authentication and address
-/// reconfiguration, all of them unsupported here.
+/// An INIT of usrsctp with the adaptation indication. This INIT offers ECN, partial reliability, authentication and
+/// address reconfiguration, none of which the listener supports.
 const USRSCTP_INIT: &[u8] = &[
     0x17, 0x70, 0x12, 0xb7, 0x00, 0x00, 0x00, 0x00, 0xec, 0x76, 0x8a, 0xb3, 0x01, 0x00, 0x00, 0x6a,
     0xcf, 0x0b, 0x10, 0xeb, 0x00, 0x02, 0x00, 0x00, 0x00, 0x10, 0x00, 0x10, 0xa6, 0xb7, 0xdf, 0xf2,

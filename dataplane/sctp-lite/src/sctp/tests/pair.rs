@@ -233,7 +233,7 @@ fn lossy_path_completes_setup_and_shutdown() {
         net.poll_host(closer);
         net.run_until("both CLOSED", |net| net.states_are(State::Closed));
         for host in &net.hosts {
-            // The last reply may be lost; then an ABORT or a time-out ends the other side.
+            // If the last reply is lost, an ABORT or a time-out ends the association that waits for this reply.
             assert!(matches!(host.events.last(), Some(Event::Closed(_))), "{:?}", host.events);
         }
         assert_eq!(net.hosts[closer].events.last(), Some(&Event::Closed(CloseReason::Shutdown)));

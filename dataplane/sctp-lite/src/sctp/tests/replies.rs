@@ -1,5 +1,5 @@
 //! Replies that a peer, or an attacker in its name, elicits from an association. Any received packet elicits only
-//! replies that fit a packet. A reply that cannot be sent does not block others, and is dropped eventually.
+//! replies that fit a packet. A reply that cannot be sent does not block other packets, and is dropped eventually.
 
 use core::time::Duration;
 

@@ -129,7 +129,7 @@ pub struct Session {
     peer_final: Option<u64>,
     sender: Sender,
     max_segment: usize,
-    /// DDP segment that reports an error, to be sent last before this end's Terminate.
+    /// DDP segment that reports an error, to be sent as the last segment, before this end's Terminate.
     final_segment: Option<Box<[u8]>>,
     /// True if this end's direction ends, or has ended, gracefully.
     ends_in_order: bool,

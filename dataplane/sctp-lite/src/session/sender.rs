@@ -305,8 +305,8 @@ fn write(ssn: DdpSsn, outgoing: &Outgoing, source: &impl UlpduSource, out: &mut 
     source.read_payload(outgoing.token, 0, write_headers(ssn, outgoing, out));
 }
 
-/// Does the same as `write`. Returns the CRC32c of the bytes written; `None` if for this length copying and computing
-/// in one pass is not supported or not faster ([`Digest::is_one_pass`]).
+/// Does the same as `write`. Returns the CRC32c of the bytes written; `None` if this CPU does not copy and digest a
+/// payload of this length in one pass ([`Digest::is_one_pass`]).
 #[inline]
 fn write_digested(
     ssn: DdpSsn,

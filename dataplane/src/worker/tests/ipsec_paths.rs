@@ -99,7 +99,7 @@ fn nat_keepalives_are_sent_on_idle_sas() {
             assert_eq!(net.hosts[host].count("nat_keepalives_in"), sent);
             assert_eq!(net.hosts[host].count("drops"), 0);
         }
-        // Frames of the stream keep the NAT mapping, like keepalives.
+        // Frames of the stream keep the NAT mapping alive, as keepalives do.
         write(&mut net, stream, 20, 50_000);
     }
 }

@@ -513,7 +513,8 @@ impl RawPeer {
 }
 
 // RFC 5042 §6.4.3, RFC 9260 §6.2: fragments of all associations together stay within `hold_bytes` of the worker, in
-// order or out of order. Refused fragments are retransmitted, and their message completes once others are freed.
+// order or out of order. Refused fragments are retransmitted, and their message completes once other fragments are
+// freed.
 #[test]
 fn held_fragments_of_all_associations_stay_within_budget() {
     const BUDGET: u64 = 512 << 10;

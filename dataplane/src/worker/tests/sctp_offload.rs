@@ -1,5 +1,5 @@
 //! SCTP checksums by the device (RFC 9260 §6.8). The worker requests checksums that the device can compute, and trusts
-//! the device's verdict on checksums that the device verifies. Software computes and verifies all others.
+//! the device's verdict on checksums that the device verifies. Software computes and verifies all other checksums.
 
 use std::net::SocketAddr;
 

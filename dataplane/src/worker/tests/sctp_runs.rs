@@ -38,7 +38,7 @@ enum Change {
     Tag,
 }
 
-/// A host with two peers: two streams over one peer's association, and one over the other's.
+/// A host with two peers. Two streams of the first peer share an association; the second peer has one stream.
 struct ThreeHosts {
     net: Net,
     streams: [(usize, StreamId); 3],

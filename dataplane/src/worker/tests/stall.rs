@@ -139,7 +139,7 @@ fn path_is_the_limit_while_time_outs_are_in_progress() {
 fn connect_timeout_names_the_awaited_step() {
     let sctp = EndpointConfig::Sctp(Arc::new(config()));
     let tcp = || over_tcp(Duration::from_secs(120));
-    // Number of the peer's packets that arrive.
+    // The number in each case: packets of the peer that arrive.
     let cases = [
         (tcp(), 0, ConnectStage::SynAck),
         (tcp(), 1, ConnectStage::MpaReply),

@@ -17,9 +17,9 @@ use crate::api::{Transport, WindowId, WindowKind};
 
 const PART: u64 = 256 << 10;
 const SLOT: u64 = 4096;
-/// Window of each program on its part for Writes of the peer.
+/// Window of each program. It covers the part of the region into which the peer writes.
 const TARGET: WindowId = WindowId(0x51);
-/// Window of each program that its operations bind and invalidate.
+/// Window of each program, which the program's operations bind and invalidate.
 const CHANGED: WindowId = WindowId(0x52);
 const OPERATIONS: u64 = PART / SLOT;
 

@@ -97,7 +97,7 @@ fn pairs_take_shared_receives_in_the_order_of_arrivals() {
         assert_eq!(programs.completion(0).status, Status::Success);
         assert_eq!(programs.b.read(u64::from(n) * 100, 10), data);
     }
-    // Immediate Data takes a receive, too, and does not touch its memory.
+    // Immediate Data takes a receive, too, and does not change the receive's memory.
     programs.b.receive(30, &[(0, 8)]);
     programs.a.post(8, Operation::Immediate { data: *b"8 bytes!", solicited: true });
     let carried = Carried::Immediate(*b"8 bytes!");

@@ -297,7 +297,7 @@ fn type_1_window_is_bound_by_all_workers_before_later_requests() {
     let expected = [sent(1, Opcode::BindWindow, 0), sent(2, Opcode::Send, 0)];
     assert_eq!(programs.completions(0, 2), expected);
     assert_eq!(programs.completion(1), received(9, 1, false, Carried::Nothing));
-    // A further binding replaces the first, and a binding of 0 bytes ends it.
+    // A further binding replaces the first binding. A binding of 0 bytes leaves the window unbound.
     let entry = |programs: &Programs, key| {
         let tables = &programs.net.hosts[0].cores[0].env.tables;
         tables.stag(WINDOW.stag(key)).map(|entry| (entry.base_to.0, entry.len))

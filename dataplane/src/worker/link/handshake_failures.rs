@@ -14,7 +14,7 @@ use crate::api::{HandshakeCount, HandshakeFailure, ListenerId};
 /// Maximum number of reports of one worker per [`PERIOD`].
 const MAX_REPORTS: u32 = 32;
 /// Maximum number of reports for one kind of failure per [`PERIOD`], so that a flood of one kind leaves room for
-/// others.
+/// reports of other kinds.
 const MAX_REPORTS_PER_KIND: u32 = 8;
 const PERIOD: Duration = Duration::from_secs(1);
 /// Maximum number of pairs of listener and failure that are counted separately. Beyond this number, failures of new

@@ -1,5 +1,5 @@
 //! Removals that take several turns: of programs with their QPs and windows, and of memory regions from posted
-//! receives. A program with many QPs thus does not delay the others.
+//! receives. The removal of a program with many QPs thus does not delay other programs.
 
 use ddp::PdId;
 

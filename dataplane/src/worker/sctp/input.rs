@@ -375,7 +375,7 @@ impl<Io: PortIo> Core<Io> {
 /// Work that remains after an association has processed a packet.
 #[derive(Clone, Copy, Debug)]
 struct FollowUp {
-    /// True if the packet is not proven to be from the peer. Its answer is sent to its source address.
+    /// True if the packet is not proven to be from the peer. The answer is sent to the packet's source address.
     unverified: bool,
     /// True if the association may have events to report.
     has_events: bool,

@@ -35,7 +35,8 @@ fn other_adaptation_ends_the_association() {
     }
 }
 
-/// The peer's host has no listener and refuses. In the second case the path drops all packets, and the open times out.
+/// In the first case the peer's host has no listener and refuses. In the second case the path drops all packets, and
+/// the open times out.
 #[test]
 fn connect_without_listener_is_refused_or_times_out() {
     let mut net =
@@ -99,7 +100,7 @@ fn both_ends_open_sessions() {
     let mut net = Net::established(&Setup::default());
     let now = net.now;
     let (of_b, of_a) = (net.b.open(now, b"b"), net.a.open(now, b"a"));
-    // The two ends search for free streams from opposite sides.
+    // One end takes the free stream with the lowest identifier, the other end that with the highest.
     assert_eq!((of_b.stream, of_a.stream), (15, 1));
     net.run_for(SECOND);
     let streams = |node: &mut Node| node.ep().sessions().map(|id| id.stream).collect::<Vec<_>>();

@@ -173,7 +173,7 @@ fn last_packet_without_room_times_out() {
         assert!(took <= Duration::from_secs(5), "{took:?}");
         assert!(rig.association.is_done());
         assert_eq!((rig.sent_packets().len(), stats(&rig).unsent), (0, 1));
-        // With room in time, the last packet is sent and no timer remains.
+        // If the batch has room before the time-out, the last packet is sent and no timer remains.
         let mut rig = Rig::established();
         end(&mut rig);
         rig.event();

@@ -26,7 +26,7 @@ use crate::worker::flows::conn::Stage;
 use crate::worker::flows::lower_layer::LowerLayer;
 use crate::worker::flows::schedule::CarrierKind;
 
-/// Time without the required protection after which a carrier ends. The restart of an IKE daemon takes less.
+/// Time without the required protection after which a carrier ends. The restart of an IKE daemon takes less time.
 const UNPROTECTED_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of slots checked per turn in a round, and of carriers ended per turn.
 const MAX_SLOTS_PER_TURN: usize = 64;

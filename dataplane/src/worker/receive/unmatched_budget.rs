@@ -1,9 +1,10 @@
 //! Budget for the examination of unmatched frames.
 //!
-//! SYNs, returned cookies, SCTP packets without an association and frames for the host's kernel delay the streams.
-//! While full bursts show that more frames wait, only few of these frames are therefore examined. However, a peer that
-//! opens many streams at once sends hundreds of SYNs together, and a dropped SYN is retransmitted only after a second.
-//! Further frames are therefore examined at a limited rate, which a flood soon exhausts.
+//! Unmatched frames (SYNs, returned cookies, SCTP packets without an association, frames for the host's kernel) delay
+//! the streams. While bursts are full, further frames probably wait, and only few unmatched frames of each burst are
+//! examined. However, a peer that opens many streams at once sends hundreds of SYNs together, and a dropped SYN is
+//! retransmitted only after a second. Further unmatched frames are therefore examined at a limited rate, which a flood
+//! soon exhausts.
 
 use base::Instant;
 

@@ -247,8 +247,8 @@ impl<M: RegionMemory> Upper<M> {
         SessionId { stream, serial: self.serial }
     }
 
-    /// Returns a free pair of streams. The two ends search from opposite sides, so that they rarely choose the same
-    /// pair.
+    /// Returns a free pair of streams. The end that opened the association searches from the lowest identifier, the
+    /// other end from the highest, so that the two ends rarely choose the same pair.
     fn free_stream(&self) -> Option<u16> {
         let is_free = |stream: &u16| {
             let slot = self.slots.get(usize::from(*stream));

@@ -37,7 +37,7 @@ pub(super) fn man(directory: &Path) -> Result<(), Failure> {
         (Args::command(), "1", sections::ddpctl()),
         (daemon::Args::command(), "8", sections::ddpd()),
     ] {
-        // The sections of the man page replace the text after the help.
+        // In the man page, the sections below replace clap's after-help text.
         let mut command = command.disable_help_subcommand(true).after_help(None::<&str>);
         command.build();
         write_pages(&command, section, directory).map_err(failed)?;
@@ -66,7 +66,7 @@ fn write_pages(command: &clap::Command, section: &str, directory: &Path) -> std:
         .get_subcommands()
         .filter(|subcommand| !subcommand.is_hide_set())
         .try_for_each(|subcommand| write_pages(subcommand, section, directory))?;
-    // The pages of all subcommands have the same section number, which the references between pages contain.
+    // All subcommand pages have the same section number, because references between pages contain it.
     let release = concat!("ddpd ", env!("CARGO_PKG_VERSION"));
     let page = clap_mangen::Man::new(command.clone()).section(section).source(release);
     page.generate_to(directory).map(drop)

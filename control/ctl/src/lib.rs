@@ -88,7 +88,7 @@ pub fn run(
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     // An invalid command line may still request errors in JSON.
     let json = arguments.iter().take_while(|word| *word != "--").any(|word| word == "--json");
-    // Not a command of `Args`, so that help and completions do not list it.
+    // `LAB_PROCESS` is not a command of `Args`, so that help and completions do not list it.
     if arguments.get(1).is_some_and(|command| command == run::LAB_PROCESS) {
         return match run::lab_process(&arguments[1..]) {
             Ok(()) => Exit::Success,

@@ -4,7 +4,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Creates a directory with empty files in the place of the libraries.
+/// Creates a directory with empty files in place of the libraries.
 fn libraries() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     for name in ["libibverbs.so.1", "librdmacm.so.1"] {

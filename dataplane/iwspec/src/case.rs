@@ -39,7 +39,7 @@ pub enum Level {
     /// SHOULD, SHOULD NOT, RECOMMENDED.
     #[serde(rename = "SHOULD")]
     Should,
-    /// MAY, OPTIONAL. The device must accept it when the tester uses the permission.
+    /// MAY, OPTIONAL. The device must accept a tester that uses the permission.
     #[serde(rename = "MAY")]
     May,
 }
@@ -101,7 +101,8 @@ impl Transport {
         }
     }
 
-    /// Returns the only transport of a layer: TCP for `mpa`, SCTP for `sctp`; `None` for layers of both transports.
+    /// Returns the transport that the case `id` requires: TCP for `mpa/…`, SCTP for `sctp/…`; `None` for layers that
+    /// run over both.
     fn of(id: &str) -> Option<Transport> {
         match id.split('/').next() {
             Some("mpa") => Some(Transport::Tcp),
@@ -150,7 +151,7 @@ pub enum Action {
     Cut(Vec<usize>),
     /// Order of the segments of the next flush, on the raw port.
     Order(Order),
-    /// Sends the segments that `order` holds.
+    /// Sends the segments that a previous `order` line has held back.
     Release,
     /// Sends the bytes of the last flush again, in segments of these sizes.
     Repeat(Vec<usize>),
@@ -193,7 +194,7 @@ impl Action {
 /// Order of segments.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Order {
-    /// The segments with these indices, from 0, in this order. The others are held.
+    /// The segments with these indices, from 0, in this order. The other segments are held until `release`.
     Indices(Vec<usize>),
     /// All segments, the last first.
     Reverse,

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::case::{Case, File, Unseen, parse};
 
-/// Case files built into the program. A new file must be added to this list.
+/// Case files built into the program. A new file must be added to the list in `FILES`.
 macro_rules! files {
     ($($name:literal,)*) => {
         &[$(($name, include_str!(concat!("../cases/", $name, ".case")))),*]

@@ -90,7 +90,7 @@ struct Framing {
     marker_count: u64,
     marker_reserved: u64,
     pad: u64,
-    /// `None` if the segments are not known.
+    /// True if all FPDUs so far were aligned: see [`Boundaries::take`]. `None` if the segments are not known.
     aligned: Option<bool>,
 }
 
@@ -106,8 +106,8 @@ impl Decoder {
         self.push(bytes);
     }
 
-    /// Removes the bytes of a frame. Also returns true if the frame is aligned: see [`Boundaries::take`]. `None` if the
-    /// segments are not known.
+    /// Removes and returns the bytes of a frame. The flag is true if the frame is aligned (see [`Boundaries::take`]),
+    /// and `None` if the segments are not known.
     fn take(&mut self, length: usize) -> (Vec<u8>, Option<bool>) {
         let aligned = self.boundaries.as_mut().map(|boundaries| boundaries.take(length));
         (self.bytes.drain(..length).collect(), aligned)

@@ -40,8 +40,8 @@ impl Service {
     /// Returns the maximum number of concurrent connections.
     pub fn parallel(self, role: Role) -> usize {
         match (self, role) {
-            // The two connections of perftest belong together. Servers of rping on siw stop accepting after
-            // simultaneous connections.
+            // A perftest server serves one client, with a pair of connections. An rping server on siw stops accepting
+            // after simultaneous connections. An initiator opens one connection at a time.
             (Service::Perftest | Service::Rping, _) | (_, Role::Initiator) => 1,
             (_, Role::Responder) => 8,
         }
@@ -60,8 +60,8 @@ pub struct Setup {
     /// Lane of this case among the concurrent cases: index, and number of lanes. Each lane uses its own part of the
     /// device's memory.
     pub lane: (u64, u64),
-    /// MPA revision, 1 or 2, of start-ups for which the case sets none; 0 if the device accepts only the Start Key of the
-    /// first draft. Cases of later specifications then do not apply.
+    /// MPA revision, 1 or 2, of start-ups for which the case sets no revision; 0 if the device accepts only the Start
+    /// Key of the first draft. Cases of later specifications then do not apply.
     pub revision: u64,
     /// Operations that the device permits; [`crate::startup::probe`] determines them.
     pub permits: Permits,
@@ -105,7 +105,7 @@ pub struct Timing {
     pub step: Duration,
     /// Factor on all times; greater than 1 when a case is repeated.
     pub scale: u32,
-    /// Limit for a program on the device to be started again, for programs that serve one client.
+    /// Maximum time until a program that serves only one client has been started again on the device.
     pub restart: Duration,
     /// Limit for a whole case.
     pub case: Duration,

@@ -1,4 +1,4 @@
-//! Frames that a case sends, from the arguments of its `send` lines.
+//! Builds the frames that a case sends from the arguments of its `send` lines.
 
 use dialogue::streams::parse_hex;
 use oracle::segment::{ReadRequest, Terminate};

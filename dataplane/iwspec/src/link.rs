@@ -107,7 +107,7 @@ pub enum Target {
     Connect(SocketAddr),
     /// The device connects to this listener.
     Listen(Mutex<TcpListener>),
-    /// The device accepts connections of the raw port at this address.
+    /// The device accepts connections from the raw port at this address.
     Raw(Raw, SocketAddr),
     /// The device connects to this TCP port of the raw port.
     RawListen(Raw, u16),
@@ -125,7 +125,7 @@ pub enum Target {
         /// SCTP port of the tester.
         port: u16,
     },
-    /// The device accepts SCTP associations of the raw port at this IP address and SCTP port.
+    /// The device accepts SCTP associations from the raw port at this IP address and SCTP port.
     RawSctp(Raw, SocketAddr),
     /// The device opens SCTP associations to this SCTP port of the raw port.
     RawSctpListen(Raw, u16),
@@ -163,7 +163,7 @@ impl Target {
         self.role() == Role::Initiator && !matches!(self, Target::Listen(_))
     }
 
-    /// Returns true for the raw port, on which the test builds each TCP segment itself.
+    /// Returns true for TCP on the raw port: the test builds each segment itself.
     pub fn is_raw(&self) -> bool {
         matches!(self, Target::Raw(..) | Target::RawListen(..))
     }
@@ -269,12 +269,13 @@ impl Link {
         }
     }
 
-    /// Appends bytes to the stream of the raw port without sending them. Returns their position.
+    /// Reserves the next `length` bytes of the stream on the raw port, which [`Self::send_segment`] sends later.
+    /// Returns the position of the first.
     pub fn reserve(&mut self, length: usize) -> u64 {
         self.raw().map_or(0, |stream| stream.reserve(length))
     }
 
-    /// Drops the next segments of the device that have payload, on the raw port.
+    /// Drops the next `segments` segments of the device that have payload, on the raw port.
     pub fn lose(&mut self, segments: usize) {
         if let Some(stream) = self.raw() {
             stream.lose(segments);
@@ -288,7 +289,7 @@ impl Link {
         }
     }
 
-    /// Sends a segment of the raw port.
+    /// Sends `bytes` as a segment at `position` of the stream, on the raw port.
     pub fn send_segment(&mut self, position: u64, bytes: &[u8]) {
         if let Some(stream) = self.raw() {
             stream.send(position, bytes);
@@ -512,7 +513,7 @@ fn connect_raw(
 ) -> Result<RawStream, String> {
     loop {
         match RawStream::connect(raw, device, settings, deadline) {
-            // As in `connect`.
+            // Retries: a server of a single connection may be restarting.
             Err(_) if Instant::now() + RETRY < deadline => std::thread::sleep(RETRY),
             result => return result,
         }

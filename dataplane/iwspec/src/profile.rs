@@ -35,7 +35,7 @@ pub struct Deviation {
     pub intermittent: bool,
 }
 
-/// Profiles of the package, relative to the directory of the program.
+/// Directory of the packaged profiles, relative to the directory of the program.
 const PACKAGED: &str = "../share/iwspec/profiles";
 
 impl Profile {
@@ -89,7 +89,8 @@ impl Profile {
     }
 }
 
-/// Returns `name` if it is a path or a file, otherwise the path that the package of `program` has for this name.
+/// Returns `name` if it is a path or a file, otherwise the path of the packaged profile `name`, relative to the file
+/// `program`.
 fn locate(name: &Path, program: &Path) -> PathBuf {
     if name.components().count() > 1 || name.is_file() {
         return name.into();
@@ -108,7 +109,7 @@ mod tests {
         let packaged = Path::new("/usr/bin/../share/iwspec/profiles/siw.toml");
         assert_eq!(locate(Path::new("siw"), program), packaged);
         assert_eq!(locate(Path::new("./siw"), program), Path::new("./siw"));
-        // A file of the current directory, which is that of the crate.
+        // Tests run in the crate's directory, so this file exists.
         assert_eq!(locate(Path::new("Cargo.toml"), program), Path::new("Cargo.toml"));
     }
 

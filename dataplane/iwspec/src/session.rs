@@ -145,8 +145,8 @@ impl<'a> Session<'a> {
             return self.open_association(arguments);
         }
         if self.setup.service == Service::Perftest && self.role() == Role::Responder {
-            // The server ends with its connections, and serves one client. The next server answers on a new control
-            // connection, and then waits for the second connection.
+            // A perftest server serves one client, and ends when the client's connections close. The next server
+            // answers on a new control connection, and then waits for the data connection.
             self.companion = None;
             self.link.close();
             self.companion = Some(Box::new(startup::perftest_control(self.setup)?));
@@ -160,7 +160,7 @@ impl<'a> Session<'a> {
     /// [`Stop::Inconclusive`]: there is no connection.
     pub fn connect(&mut self) -> Result<(), Stop> {
         if self.role() == Role::Initiator {
-            // A device with one connection at a time opens the next one only after the end of this one.
+            // An initiator with one connection at a time opens the next one only after the previous one has closed.
             self.link.close();
         }
         self.output = Stream::new(false, true);
@@ -258,8 +258,8 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Ends the case. A device that waits for the ready-to-receive message receives it first: siw's kernel stops if a
-    /// connection ends without it.
+    /// Ends the case. A device that waits for the ready-to-receive message receives it first: the kernel of a siw
+    /// device stops if a connection ends without this message.
     pub fn end(&mut self) {
         if self.owes_ready {
             let offered = |name: &str| self.variables.get(name) == Some(&1);
@@ -358,7 +358,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Sends the bytes of the last flush again, in segments of other sizes. They contain the held segments.
+    /// Sends the bytes of the last flush again, those of held segments included, in segments of other sizes.
     pub fn repeat(&mut self, sizes: &[usize]) {
         self.flush();
         let (start, bytes) = self.last.clone();

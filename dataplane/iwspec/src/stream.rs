@@ -42,7 +42,7 @@ impl Stream {
     /// Returns the addresses of this end and of the peer.
     ///
     /// # Errors
-    /// The socket has none.
+    /// The socket is not connected.
     pub fn addresses(&self) -> std::io::Result<(SocketAddr, SocketAddr)> {
         match self {
             Stream::Kernel(stream) => Ok((stream.local_addr()?, stream.peer_addr()?)),

@@ -27,7 +27,7 @@ const MAX_LATENESS_OF_SILENCE: Duration = Duration::from_millis(100);
 const REPETITION: u32 = 3;
 /// Maximum number of repetitions of a case whose repetition has no verdict.
 const MAX_REPETITIONS: usize = 3;
-/// Limit for all repetitions. Later cases without a certain verdict are inconclusive.
+/// Time limit for all repetitions together. Later cases without a certain verdict are inconclusive.
 const REPETITIONS: Duration = Duration::from_secs(120);
 
 /// Result of a case, for reports.
@@ -104,7 +104,8 @@ pub fn run(
             let outcome = outcome.unwrap_or_else(|| timed(case, setup, &clock));
             let begin = Instant::now();
             let deviation = profile.explanation(&case.id);
-            // A repetition would not show more about an intermittent deviation.
+            // A failure that the profile explains as intermittent is final: a pass on repetition would not change the
+            // report.
             let outcome = match outcome.verdict {
                 Verdict::Fail(_) if deviation.is_some_and(|d| d.intermittent) => outcome,
                 _ => finish(case, setup, outcome, &clock, repeated < REPETITIONS),
@@ -193,7 +194,7 @@ fn finish(
     }
     let repeat = || setup.with_scale(REPETITION, |setup| timed(case, setup, clock));
     let mut again = repeat();
-    // A host that was busy once may have time the next time.
+    // An inconclusive repetition is repeated, because this host may be less busy then.
     for _ in 1..MAX_REPETITIONS {
         if !matches!(again.verdict, Verdict::Inconclusive(_)) {
             break;

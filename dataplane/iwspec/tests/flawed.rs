@@ -91,7 +91,7 @@ fn variants() -> Vec<(Path, Role, Config)> {
 
 /// Executes a case against a new peer.
 fn verdict(case: &Case, path: Path, role: Role, config: &Config) -> Verdict {
-    // Other cases are the same on the raw port, which is slower.
+    // Cases that do not control segments run over kernel TCP only: the raw port is slower and would show the same.
     let needs_segments = case.needs.iter().any(|need| need.capability == SEGMENTS);
     if case.transport.is_some_and(|t| t != path.transport())
         || needs_segments != (path == Path::Raw)

@@ -32,7 +32,7 @@ const MAX_PRIVATE_DATA: usize = 512;
 /// Reason why a connection ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum End {
-    /// The tester has closed, or the peer was stopped.
+    /// The tester has closed the connection, or the peer was stopped.
     Closed,
     /// The tester violated a protocol, so the peer closes the connection.
     Error,
@@ -212,7 +212,7 @@ impl<'a> Connection<'a> {
         self.flush()
     }
 
-    /// Performs the start-up of the first draft: this side sends its Start Key first.
+    /// Performs the start-up of the first draft as initiator, which sends its Start Key first.
     fn initiate_draft(&mut self) -> Result<(), End> {
         let (markers, crc) = (u8::from(self.config.markers), u8::from(self.config.crc));
         self.send(Kind::StartKey, &format!("rev=0 markers={markers} crc={crc}"));
@@ -406,7 +406,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Applies the flaws of its kind to a frame, and appends the frame to the output.
+    /// Builds a frame from its arguments in `text`, applies the flaws for `kind`, and appends the frame to the output.
     pub(super) fn send(&mut self, kind: Kind, text: &str) {
         let Ok(arguments) = Arguments::parse(text.split_whitespace()) else { return };
         let Some(arguments) = self.config.flaws.apply(kind, arguments) else { return };
@@ -449,8 +449,8 @@ impl<'a> Connection<'a> {
     }
 }
 
-/// Returns the flags of a Reply (RFC 6581 §9.2): the flags of the Request, or all flags if it sets A alone. 0 without
-/// A. `ab` and `cd` have two flags each.
+/// Returns the flags of a Reply (RFC 6581 §9.2): the flags of the Request, or all flags if the Request sets A alone; 0
+/// if the Request does not set A. `ab` and `cd` contain two flags of the Request each.
 fn reply_flags(ab: u16, cd: u16) -> u16 {
     match (ab << 2 | cd) & 0xf {
         flags if flags & 8 == 0 => 0,

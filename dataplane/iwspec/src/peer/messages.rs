@@ -293,7 +293,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Answers a control message. The seventh answer announces the peer's buffer.
+    /// Answers a control message of perftest with the same bytes. The seventh answer announces the peer's buffer.
     fn perftest(&mut self, message: &[u8]) {
         self.queues.rounds += 1;
         let mut answer = message.to_vec();
@@ -305,7 +305,7 @@ impl Connection<'_> {
         self.hold(Kind::Send, format!("data=hex:{digits}"));
     }
 
-    /// Answers with the same bytes, in segments of at most [`MULPDU`] bytes.
+    /// Answers a Send with the same bytes, in segments of at most [`MULPDU`] bytes.
     fn echo(&mut self, message: &[u8]) {
         let chunks: Vec<&[u8]> =
             if message.is_empty() { vec![&[]] } else { message.chunks(MULPDU).collect() };

@@ -1,7 +1,7 @@
 //! A small RDMAP peer for tests: a responder or initiator that is correct, or has the given flaws ([`flaws`]).
 //!
-//! The peer and the tester share only the codec. The peer omits everything that no case needs, such as performance and
-//! several streams that share memory.
+//! The peer and the tester share only the codec. Not included, because no case needs it: high throughput, and isolation
+//! of concurrent connections, which share one memory.
 
 mod atomics;
 mod connection;
@@ -117,7 +117,7 @@ pub fn serve_raw(config: Config, raw: Raw, port: u16) -> Peer {
         let memory = Mutex::new(initial_memory());
         let settings = settings(&config);
         while !stopped.load(Ordering::Relaxed) {
-            // Without a connection in this time, the flag is tested again.
+            // The limit lets the loop test the stop flag while no connection arrives.
             let deadline = Instant::now() + Duration::from_millis(50);
             if let Ok(stream) = RawStream::accept(&raw, port, settings, deadline) {
                 let stream = Some(Stream::Raw(Box::new(stream)));
@@ -142,7 +142,7 @@ pub fn initiate_raw(config: Config, raw: Raw, address: SocketAddr) -> Peer {
     })
 }
 
-/// Returns the settings of TCP with the flaws of the peer.
+/// Returns the TCP settings that contain the peer's TCP flaws.
 fn settings(config: &Config) -> Settings {
     let flaws = &config.flaws;
     Settings {

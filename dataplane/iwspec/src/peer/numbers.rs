@@ -54,7 +54,7 @@ pub(super) mod rdmap {
     pub(crate) const CATASTROPHIC: TerminateError = (0, 2, 7);
 }
 
-/// Errors of MPA (RFC 5044 §8, RFC 6581 §8) and of the adaptation of SCTP.
+/// Errors of MPA (RFC 5044 §8, RFC 6581 §8) and of the SCTP adaptation of DDP (RFC 5043).
 pub(super) mod llp {
     use super::TerminateError;
 

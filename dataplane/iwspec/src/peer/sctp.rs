@@ -28,7 +28,7 @@ const MAX_ASSOCIATIONS: usize = 256;
 /// Maximum length of private data (RFC 5043 §5.2.3), bytes.
 const MAX_PRIVATE_DATA: usize = 512;
 
-/// Starts a responder of SCTP in UDP at `address`. It has a listener at each SCTP port.
+/// Starts a responder of SCTP in UDP at `address`. The responder accepts associations at every SCTP port.
 ///
 /// # Errors
 /// The address cannot be bound.
@@ -45,7 +45,7 @@ pub fn initiate(config: Config, address: SocketAddr, port: u16) -> Peer {
     start(address, move |stopped| {
         let memory = Mutex::new(initial_memory());
         while !stopped.load(Ordering::Relaxed) {
-            // A socket that cannot be opened is opened again after a pause.
+            // Without a socket, retries after a pause.
             if associate(&config, address, port, &stopped, &memory).is_none() {
                 std::thread::sleep(TICK);
             }
@@ -334,7 +334,7 @@ impl<'a> Associated<'a> {
     }
 }
 
-/// Returns true for an Initiate of either form with DDP-SSN 0.
+/// Returns true for a plain or enhanced Initiate with DDP-SSN 0.
 fn begins_session(chunk: &Chunk) -> bool {
     chunk.ppid == CONTROL
         && chunk.ssn() == Some(0)

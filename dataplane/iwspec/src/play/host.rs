@@ -17,7 +17,8 @@ pub struct Host {
     /// Services of the host, in order of preference.
     #[serde(default, rename = "service")]
     pub services: Vec<Service>,
-    /// Reason why the host may behave differently, by dialogue (`directory/name`). Such dialogues are still played.
+    /// Reason why the host may deviate from the script, by dialogue (`directory/name`). Such dialogues are still
+    /// played.
     #[serde(default)]
     pub differs: BTreeMap<String, String>,
     /// Reason why a dialogue is not played, by dialogue (`directory/name`).
@@ -204,7 +205,8 @@ fn required_settings(script: &Script) -> Vec<(&str, String)> {
         .filter(|s| !script_only_keys.contains(&s.key.as_str()) && !s.key.contains('.'))
         .map(|s| (s.key.as_str(), s.value.clone()))
         .collect();
-    // On the same link, the MSS of an IPv6 host is 20 bytes smaller, so a script that expects an MSS requires IPv4.
+    // The MSS values in scripts are for IPv4. Over IPv6 the host's MSS is 20 bytes smaller, so a script that expects an
+    // MSS requires IPv4 unless it sets `ip`.
     let says_mss = |action: &Action| match action {
         Action::Expect(line) => line.args.has("mss"),
         _ => false,

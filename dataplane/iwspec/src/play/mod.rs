@@ -76,7 +76,8 @@ impl Session {
         tolerance: Tolerance,
     ) -> Result<(PlaySummary, String), PlayError> {
         self.own_port = self.own_port.checked_add(1).unwrap_or(FIRST_PORT);
-        // A random initial sequence number or tag differs from that of a connection in TIME-WAIT or of an earlier run.
+        // The initial sequence number or tag is random, so that the host does not mistake the packets for those of a
+        // connection in TIME-WAIT or of an earlier run.
         let number = random().map_or(self.own_port.into(), |n| n & 0x3fff_ffff);
         let ports = (self.own_port, to);
         if is_sctp(&script) {

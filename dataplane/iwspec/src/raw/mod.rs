@@ -191,8 +191,8 @@ impl Host {
         Ok(None)
     }
 
-    /// Returns the next packet of the device; `None` if none arrives before `until`, or once the next hop is resolved.
-    /// Answers ARP requests and neighbour solicitations.
+    /// Returns the next packet of the device; `None` if a frame resolves the next hop, or if none arrives before
+    /// `until`. Answers ARP requests and neighbour solicitations.
     ///
     /// # Errors
     /// The port fails.

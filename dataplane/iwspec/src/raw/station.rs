@@ -150,7 +150,7 @@ impl Station {
         is_for_tester.then_some((source, ethernet.src_addr()))
     }
 
-    /// Returns the frame of an ICMP report that `packet` of the host, an IP packet, is longer than `mtu` (RFC 1191 §4,
+    /// Returns the frame of an ICMP report that the host's IP packet `packet` is longer than `mtu` bytes (RFC 1191 §4,
     /// RFC 4443 §3.2); `None` before the next hop's hardware address is resolved.
     pub fn packet_too_big(&self, packet: &[u8], mtu: u16) -> Option<Vec<u8>> {
         let quoted = &packet[..packet.len().min(QUOTED)];
@@ -384,7 +384,8 @@ pub fn ip_packet(
     Some(bytes)
 }
 
-/// Returns the MSS for a path with this MTU, of the family of `address` and without options, bytes.
+/// Returns the MSS in bytes for a path with this MTU: the MTU minus the IP header of the family of `address` and the
+/// TCP header, both without options.
 pub fn mss_of(mtu: u16, address: IpAddr) -> u16 {
     let ip = if address.is_ipv4() { IPV4 } else { IPV6 };
     mtu.saturating_sub((ip + TCP) as u16)

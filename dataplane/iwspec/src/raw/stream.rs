@@ -129,7 +129,8 @@ impl RawStream {
         self.tcp.emss()
     }
 
-    /// Appends `length` bytes to the stream without sending them. Returns their position.
+    /// Reserves the next `length` bytes of the stream, which [`Self::send`] sends later. Returns the position of the
+    /// first.
     pub fn reserve(&mut self, length: usize) -> u64 {
         let position = self.end;
         self.end += length as u64;

@@ -18,7 +18,7 @@ pub struct Subject {
     pub service: String,
     /// Role of the device: responder or initiator.
     pub role: String,
-    /// Name in the profile; empty without a profile.
+    /// Name of the device in the profile; empty without a profile.
     pub profile: String,
 }
 

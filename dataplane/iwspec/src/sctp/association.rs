@@ -11,7 +11,7 @@ use super::core::{Batch, Core, Ended, config, protocol_time};
 use super::packet::{self, Greeting};
 use super::{Chunk, DDP, PACKET};
 
-/// Maximum number of packets kept for the transcript between two steps.
+/// Maximum number of packets kept for the transcript between two calls of [`Association::take_log`].
 const MAX_LOG: usize = 4096;
 
 /// Direction of a logged packet.
@@ -132,7 +132,8 @@ impl Association {
             let (local, remote) = carrier.addresses()?;
             let ends =
                 Ends { local: SocketAddr::new(local, own), remote: SocketAddr::new(remote, peer) };
-            // The listener refuses other adaptations, which `greeting` shows to the case.
+            // The listener accepts only the adaptation indication of DDP, so another one is replaced. `greeting`
+            // contains the device's.
             let mut bytes = received.sctp;
             packet::set_adaptation(&mut bytes, Some(DDP));
             let Ok(parsed) = wire::sctp::Packet::new(&bytes) else { continue };

@@ -16,7 +16,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct Carrier {
     below: Below,
-    /// True while any host may be the device: the sender of the last packet.
+    /// True until [`Self::fix_device`]: packets of any host are accepted, and the sender of the last one is the device.
     open: bool,
 }
 
@@ -78,12 +78,12 @@ impl Carrier {
         Ok(Carrier { below: Below::Raw(Box::new(host)), open: true })
     }
 
-    /// Fixes the device: the sender of the last packet.
+    /// Fixes the sender of the last packet as the device. Later packets of other hosts are ignored.
     pub fn fix_device(&mut self) {
         self.open = false;
     }
 
-    /// Returns the addresses of the UDP socket and of the device's; `None` on the raw port.
+    /// Returns the addresses of the tester's and of the device's UDP socket; `None` on the raw port.
     pub fn udp_addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
         match &self.below {
             Below::Udp { socket, device } => Some((socket.local_addr().ok()?, *device)),
@@ -113,7 +113,7 @@ impl Carrier {
     pub fn send(&mut self, sctp: Vec<u8>) -> Result<Vec<u8>, String> {
         match &mut self.below {
             Below::Udp { socket, device } => {
-                // A connected socket takes the address of its peer only.
+                // The result is ignored. A connected socket already has this address.
                 let _ = socket.send_to(&sctp, *device);
                 Ok(sctp)
             }
@@ -124,7 +124,8 @@ impl Carrier {
         }
     }
 
-    /// Returns the next packet of the device; `None` if none arrives before `until`, and sometimes earlier.
+    /// Returns the next packet of the device. Returns `None` at `until`, and earlier after an error of the UDP socket
+    /// or a packet that is ignored.
     ///
     /// # Errors
     /// The raw port has failed.

@@ -56,7 +56,7 @@ pub fn config(streams: u16) -> Arc<Config> {
     })
 }
 
-/// Returns the current time for the protocol code, which starts at 1 s.
+/// Returns the current time for the protocol code: 1 s plus the time since `begin`.
 pub(crate) fn protocol_time(begin: Instant) -> base::Instant {
     base::Instant::from_nanos(1_000_000_000 + begin.elapsed().as_nanos() as u64)
 }

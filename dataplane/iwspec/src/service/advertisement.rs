@@ -6,7 +6,7 @@ use crate::session::{Session, Stop};
 const WRITE: u8 = 1;
 const READ: u8 = 2;
 const ATOMIC: u8 = 4;
-/// Name of the region that the peer may invalidate.
+/// Name of the region whose STag the tester may invalidate.
 const OWN: &[u8] = b"own";
 
 /// Sets the facts `write`, `read`, `both`, `source`, `inbox` and `atomic` from the first region of each kind. Sets

@@ -16,7 +16,7 @@ use crate::session::{Failure, Session, Stop};
 use crate::value::{Arguments, Variables};
 
 impl Service {
-    /// Sets the facts that the private data of the device's start frame states.
+    /// Sets the facts that the private data of the device's start frame contain.
     ///
     /// # Errors
     /// [`Stop::Inconclusive`]: the private data are malformed.
@@ -53,7 +53,7 @@ impl Service {
         let has = match name {
             "alive" => session.setup().permits.empty_reads,
             SEGMENTS => session.setup().target.is_raw(),
-            // Other programs may advertise only a part of a registered region, as `ddpctl ping` does.
+            // Programs other than these two may advertise only a part of a registered region.
             "exact" | "shared" => matches!(self, Service::Region | Service::Peer),
             "send" => matches!(self, Service::Sink | Service::Echo | Service::Peer),
             "echo" => matches!(self, Service::Echo | Service::Peer),

@@ -84,7 +84,8 @@ impl Session<'_> {
         }
         if let Some(g) = greeting {
             self.set("peer.adaptation", u64::from(g.adaptation.unwrap_or(0)));
-            // RFC 9260 §5.1.1: each direction uses the smaller of both numbers.
+            // RFC 9260 §5.1.1: each direction uses the smaller of the sender's outbound and the receiver's inbound
+            // streams.
             self.set("peer.outbound", u64::from(g.outbound).min(streams));
             self.set("peer.inbound", u64::from(g.inbound).min(streams));
         }

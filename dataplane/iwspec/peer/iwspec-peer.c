@@ -7,11 +7,11 @@
  *   cc -O2 -o iwspec-peer iwspec-peer.c -lrdmacm -libverbs -lpthread
  *
  * Each connection has RECEIVES posted receives of RECEIVE bytes, answers each Send with a Send of the same bytes, and posts the
- * receive again. It has the regions of the table below, each registered for this connection, so that the peer can invalidate
- * one. Their bytes stay from one connection to the next.
+ * receive again. It registers the regions of the table below for itself, so that the peer can invalidate an STag. The regions
+ * keep their bytes from one connection to the next.
  *
  * The private data are the advertisement of docs/protocol.md §2, followed by RECEIVE and RECEIVES (32 bits each, big endian).
- * The client first sends an RDMA Write of no bytes, because a responder must not send before.
+ * The client first sends an RDMA Write of no bytes, because a responder must not send before the initiator's first FPDU.
  */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -133,7 +133,7 @@ static int greet(struct conn *c)
 	return ibv_post_send(c->id->qp, &w, &failed);
 }
 
-/* Creates the queue pair with its memory and receives. `close_conn` releases what a failure leaves. */
+/* Creates the queue pair with its memory and receives. After a failure, `close_conn` frees the objects created so far. */
 static int open_conn(struct conn *c)
 {
 	struct ibv_qp_init_attr a = { .qp_type = IBV_QPT_RC, .cap = { .max_send_wr = 2 * RECEIVES, .max_recv_wr = RECEIVES,
@@ -154,7 +154,7 @@ static void close_conn(struct conn *c)
 {
 	if (c->id && c->id->qp) rdma_destroy_qp(c->id);
 	for (size_t i = 0; i < REGIONS; i++)
-		/* An invalidated region is deregistered all the same. */
+		/* Also deregisters a region whose STag is invalidated. */
 		if (c->mrs[i]) ibv_dereg_mr(c->mrs[i]);
 	if (c->buffer_mr) ibv_dereg_mr(c->buffer_mr);
 	if (c->cq) ibv_destroy_cq(c->cq);
@@ -209,7 +209,7 @@ static int complete(struct conn *c)
 		if (w.status) return -1;
 		if (w.wr_id >= RECEIVES) continue;
 		memcpy(c->buffer + (RECEIVES + w.wr_id) * RECEIVE, c->buffer + w.wr_id * RECEIVE, w.byte_len);
-		/* The receive first: the peer may send again once it has the answer. */
+		/* Posts the receive before the answer, after which the peer may send again. */
 		if (post_receive(c, w.wr_id) || post_send(c, w.wr_id, w.byte_len)) return -1;
 	}
 	return n;
@@ -242,7 +242,7 @@ static void serve_conn(struct conn *c)
 			if (ibv_get_cq_event(c->completions, &cq, &context)) break;
 			ibv_ack_cq_events(cq, 1);
 			if (ibv_req_notify_cq(cq, 0)) break;
-			/* Errors of the stream end it by an event. */
+			/* Ignores errors: an error of the stream causes a disconnect event, which ends the loop. */
 			complete(c);
 		}
 		if (!fds[0].revents) continue;

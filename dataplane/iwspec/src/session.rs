@@ -55,7 +55,7 @@ pub struct Session<'a> {
     cut: Vec<usize>,
     /// Order of the segments of the next flush, on the raw port.
     order: Option<Order>,
-    /// Segments that the last flush did not send.
+    /// Segments that `order` holds back, with their positions in the stream.
     held: Vec<(u64, Vec<u8>)>,
     /// Position and bytes of the last flush.
     last: (u64, Vec<u8>),
@@ -286,7 +286,8 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Enters Full Operation with the markers and CRC that both start frames request (RFC 5044 §7.1.1).
+    /// Enters Full Operation (RFC 5044 §7.1.1). CRCs are in use if either start frame requests them. Each end sends
+    /// markers if the other end requests them.
     fn operate(&mut self) {
         let fact = |name: &str| self.variables.get(name).copied().unwrap_or(0) != 0;
         let crc = fact("own.crc") || fact("peer.crc");
@@ -371,7 +372,7 @@ impl<'a> Session<'a> {
     /// Receives the next message or event within `within`, or within the default time. Returns `None` on time-out.
     ///
     /// # Errors
-    /// [`Stop::Fail`]: the device's stream cannot be decoded.
+    /// [`Stop::Fail`]: the device's stream cannot be decoded. [`Stop::Inconclusive`]: the raw port has failed.
     pub fn receive(&mut self, within: Option<Duration>) -> Result<Option<Message>, Stop> {
         self.flush();
         let deadline = self.deadline(within.unwrap_or(self.setup.timing.step));
@@ -458,7 +459,8 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// [`Stop::Fail`]: no message arrives in time, no alternative matches, or the device's stream cannot be decoded.
-    /// [`Stop::NotApplicable`]: a condition of an alternative cannot be computed.
+    /// [`Stop::NotApplicable`]: a condition of an alternative cannot be computed, or the device speaks only the first
+    /// draft. [`Stop::Inconclusive`]: the raw port has failed.
     pub fn expect(&mut self, alternatives: &[Expected]) -> Result<Message, Stop> {
         self.set("bad.length", self.bad_length());
         if let Some(quiet) = alternatives.iter().find(|e| e.kind == Kind::Quiet) {

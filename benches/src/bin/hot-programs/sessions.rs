@@ -31,7 +31,7 @@ pub(crate) const DEPTHS: Depths = Depths { ird: 16, ord: 16 };
 
 const ARENA: u64 = 1 << 20;
 const FIRST: u64 = session::HEADER_WORDS as u64 * 8;
-/// Maximum work for a program in a turn: the default of `[programs]`.
+/// Maximum number of the program's doorbells and posted sends per turn: the default of `programs.budget`.
 const BUDGET: u32 = 128;
 
 /// Serves a session until the program closes it.

@@ -216,8 +216,8 @@ fn write_all(mut output: AuditOutput, lines: &Receiver<String>) {
 /// the end.
 fn write_within_quota(mut output: AuditOutput, lines: &Receiver<String>, quota: &Mutex<LineQuota>) {
     loop {
-        // `None` means that no call has been omitted or recorded lately. The next call without effect always has a
-        // line, which ends the wait.
+        // `None`: no bucket is in use, so no report is pending. The next call without effect then gets a line, which
+        // ends the wait.
         let due = lock_quota(quota).report_due();
         let received = match due {
             None => lines.recv().map_err(|_| RecvTimeoutError::Disconnected),

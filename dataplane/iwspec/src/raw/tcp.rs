@@ -238,8 +238,8 @@ impl Tcp {
         self.transmit();
     }
 
-    /// Resets the connection. The peer accepts a RST only at its RCV.NXT (RFC 5961 §3.2). Two RSTs are therefore sent:
-    /// one after the acknowledged bytes, one after all sent bytes.
+    /// Resets the connection. The peer accepts a RST only at its RCV.NXT (RFC 5961 §3.2), which is unknown while data
+    /// is in flight. Sends one RST after the acknowledged bytes, and one after all sent bytes if these differ.
     pub fn reset(&mut self) {
         self.state = State::Closed;
         self.timer = None;

@@ -237,8 +237,8 @@ impl StreamPair {
         anyhow::bail!("the stream is not opened")
     }
 
-    /// Runs a turn of the initiator, then passes its frames to the responder, all uncounted. Returns the number of full
-    /// frames that arrived.
+    /// Runs a turn of the initiator, then passes its frames to the responder. No instructions are counted. Returns the
+    /// number of full frames that the responder received.
     fn exchange(&mut self) -> usize {
         self.run_initiator();
         let frames: Vec<_> = self.pending.drain(..).collect();
@@ -252,7 +252,7 @@ impl StreamPair {
         full
     }
 
-    /// Runs a turn of the initiator, one microsecond later.
+    /// Advances the time by one microsecond, runs a turn of the initiator, and appends its frames to `pending`.
     fn run_initiator(&mut self) {
         self.responder.now += Duration::from_micros(1);
         if let Some(port) = self.initiator.port(0) {

@@ -163,7 +163,7 @@ pub enum Action {
     Wait(Duration),
     /// Receives the next message, which must match an alternative.
     Expect(Vec<Expected>),
-    /// Checks that the device answers an RDMA Read of no bytes, or a Send if it runs an echo service.
+    /// Checks that the device answers an RDMA Read of no bytes.
     Alive,
     /// Half-closes the connection: sends FIN, or a Terminate of the session over SCTP.
     Finish,

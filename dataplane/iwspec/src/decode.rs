@@ -128,7 +128,7 @@ impl Decoder {
         !self.bytes.is_empty() || !self.partial.is_empty()
     }
 
-    /// Enters Full Operation: the following bytes are FPDUs.
+    /// Enters Full Operation: the following bytes are FPDUs, with markers if `markers`. CRCs are verified if `crc`.
     pub fn operate(&mut self, markers: bool, crc: bool) {
         self.operation = Some(Operation { deframer: Deframer::new(markers), crc });
     }

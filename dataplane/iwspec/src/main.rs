@@ -249,7 +249,7 @@ fn test(cli: &Cli, catalogue: &Catalogue, profile: &Profile) -> Result<ExitCode,
         permits: Permits::default(),
     };
     setup.timing.settle = Duration::from_millis(cli.settle);
-    // Some devices permit no Reads without the enhanced data of revision 2.
+    // Tries revision 2 first, because some devices permit no Reads without its enhanced data.
     setup.revision = 2;
     if suite::control(&setup).is_err() {
         setup.revision = 1;

@@ -202,8 +202,9 @@ impl<'a> Session<'a> {
     /// Appends a frame to the output.
     ///
     /// # Errors
-    /// [`Stop::NotApplicable`]: a fact that the frame needs is unknown, or the message is longer than an SCTP packet.
-    /// [`Stop::Inconclusive`]: an argument cannot be computed.
+    /// [`Stop::NotApplicable`]: the frame cannot be built, for example because it needs an unknown fact, or it is
+    /// longer than an SCTP packet. [`Stop::Inconclusive`]: an argument that the session itself evaluates, such as
+    /// `markers` or `ppid`, cannot be computed.
     pub fn send(&mut self, kind: Kind, arguments: &Arguments) -> Result<(), Stop> {
         if self.is_over_sctp() {
             return self.send_message(kind, arguments);

@@ -99,7 +99,7 @@ fn connect(session: &mut Session<'_>, arguments: &Arguments) -> Result<(), Stop>
     }
 }
 
-/// Opens an association, and a session on stream 0 (RFC 5043 §6.2).
+/// Opens or accepts an association, and then a session on stream 0 (RFC 5043 §6.2).
 fn start_session(session: &mut Session<'_>, arguments: &Arguments) -> Result<(), Stop> {
     if let Some(a) =
         arguments.0.iter().find(|a| matches!(a.key.as_str(), "mss" | "draft" | "markers"))

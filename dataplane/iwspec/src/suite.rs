@@ -120,7 +120,8 @@ pub fn run(
     })
 }
 
-/// Executes the cases that can share the device's memory, `jobs` at a time. Skips cases that need exact bounds.
+/// Executes the cases that can share the device's memory, `jobs` at a time. Omits cases that have a result, and leaves
+/// cases that need exact bounds to the caller.
 fn several(
     cases: &[Case],
     setup: &Setup,

@@ -32,9 +32,10 @@ const MAX_PRIVATE_DATA: usize = 512;
 /// Reason why a connection ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum End {
-    /// The tester has closed the connection, or the peer was stopped.
+    /// The tester has closed or reset the connection, or the connection has failed.
     Closed,
-    /// The tester violated a protocol, so the peer closes the connection.
+    /// The tester violated a protocol, a time limit has passed, or the peer was stopped. The peer closes the
+    /// connection.
     Error,
 }
 
@@ -351,7 +352,8 @@ impl<'a> Connection<'a> {
         self.config.flaws.behaves(word)
     }
 
-    /// Reports `error` if `wrong`, unless a flaw disables the check.
+    /// If `wrong`, sends a Terminate with `error`, and returns [`End::Error`]. A responder sends no Terminate before
+    /// the first FPDU. Flaws can disable the check or change the reaction.
     pub(super) fn check(
         &mut self,
         check: &str,

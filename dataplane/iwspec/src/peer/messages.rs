@@ -12,7 +12,7 @@ use crate::device::Service;
 use crate::message::Kind;
 use crate::stream::Stream;
 
-/// Maximum payload of an untagged segment, bytes. Longer messages have several segments.
+/// Maximum MULPDU, and maximum payload of an untagged segment, bytes. Longer messages have several segments.
 const MULPDU: usize = 1024;
 /// Size of rping's buffer, bytes.
 const PING: u64 = 64;
@@ -101,13 +101,13 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Returns the index of the region with a valid STag.
+    /// Returns the index of the region with this STag; `None` if the STag is unknown or invalidated.
     pub(super) fn region(&self, stag: u32) -> Option<usize> {
         let invalid = self.queues.invalidated.contains(&stag);
         REGIONS.iter().position(|r| r.stag == stag).filter(|_| !invalid)
     }
 
-    /// Returns the TO after the last byte of a region.
+    /// Returns the TO after the last byte that the peer permits to access in a region.
     pub(super) fn limit(&self, region: usize) -> u64 {
         let length = match self.config.service {
             Service::Rping => PING as usize,
@@ -126,8 +126,8 @@ impl Connection<'_> {
         }
     }
 
-    /// Checks that a Read Response matches the outstanding Read Request, as RFC 5040 §5.2.2 permits. Completes the Read
-    /// with its last segment.
+    /// Checks that a Read Response matches the outstanding Read Request (RFC 5040 §5.2.2). After the last segment,
+    /// completes the Read and queues a Send.
     fn response(&mut self, s: &Segment, stag: u32, to: u64) -> Result<(), End> {
         let length = s.payload.len() as u32;
         let wrong = match self.queues.reading {
@@ -272,7 +272,7 @@ impl Connection<'_> {
         self.held.push((kind, frames));
     }
 
-    /// Sends the queued answers.
+    /// Appends the frames of the queued answers to the output.
     pub(super) fn release(&mut self) {
         let mut held = std::mem::take(&mut self.held);
         if self.behaves("reorder") {
@@ -283,7 +283,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Passes a Send to the service.
+    /// Passes the data of a Send or of Immediate Data to the service.
     fn deliver(&mut self, message: &[u8]) {
         match self.config.service {
             Service::Echo | Service::Peer => self.echo(message),

@@ -76,7 +76,8 @@ impl Service {
     /// Checks that the device answers an RDMA Read of no bytes (RFC 5040 §5.2.1).
     ///
     /// # Errors
-    /// The device does not answer.
+    /// [`Stop::Fail`]: the device sends another message, or no message in time. Also the errors of [`Session::send`]
+    /// and [`Session::receive`].
     pub fn alive(self, session: &mut Session<'_>) -> Result<(), Stop> {
         const SINK: &str = "sink=0xa11e sink-to=0 stag=0 to=0 len=0";
         let arguments = Arguments::parse(SINK.split(' ')).map_err(Stop::Inconclusive)?;

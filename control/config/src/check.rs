@@ -341,7 +341,8 @@ fn check_slots(
 }
 
 /// Returns the reason why a region with a file cannot belong to the listener. Only the service `region` reports the
-/// peers' Writes; with another service the Writes would not reach the file. `None` if it can.
+/// peers' Writes; with another RDMAP service the Writes would not reach the file. `None` if the region can belong to
+/// the listener.
 pub fn unsaved_writes(listener: &ListenerSection, region: &RegionSection) -> Option<String> {
     let service = listener.ulp.rdmap()?.service;
     let Backing::File { path, .. } = &region.backing else { return None };

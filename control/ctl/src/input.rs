@@ -129,7 +129,7 @@ impl Upload {
                     // An error is ignored: the job may already have ended.
                     drop(client.delete::<JobInfo>(&format!("/v1/jobs/{job}")));
                 }
-                // If the connection broke, the appliance ends the job.
+                // The transmission is complete, or the connection broke and the appliance ends the job.
                 _ => {}
             }
         })?;

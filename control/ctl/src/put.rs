@@ -121,7 +121,8 @@ fn with_stdin_hint(failure: Failure) -> Failure {
     failure.with_hint(Some(hint))
 }
 
-/// Shows the progress of a job until its end. A signal cancels the job.
+/// Shows the progress of a job until its end. A signal or the end of the time limit cancels the job. With `detach`,
+/// only prints the job.
 pub(super) fn watch_job(
     mut job: JobInfo,
     client: &Client,

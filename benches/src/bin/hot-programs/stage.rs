@@ -152,7 +152,8 @@ impl Stage {
     }
 }
 
-/// Runs turns of 10 µs until eight in succession had no work. Returns false if that takes too long.
+/// Runs turns of 10 µs until eight in succession had no work. Returns false if this does not occur within [`MAX_TURNS`]
+/// turns.
 fn run(worker: &mut DrivenWorker<LonePort>, now: &mut Instant) -> bool {
     let mut idle = 0;
     for _ in 0..MAX_TURNS {

@@ -72,7 +72,8 @@ impl Audit {
         }
     }
 
-    /// Records a refused call or a refused program of user `uid`.
+    /// Records a call without effect, or a refused program, of user `uid`. Counts it as omitted if the user's quota is
+    /// used up or the queue is full.
     fn record_refused(&self, uid: u32, line: &impl Serialize) {
         let now = Instant::now();
         let mut quota = lock_quota(&self.quota);

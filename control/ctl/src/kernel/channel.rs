@@ -139,7 +139,7 @@ impl Channel {
     ) -> Result<(), MpaError> {
         let Some(op) = &mut self.operation else { return Ok(()) };
         let cx = Context { stags, buffers: &mut op.buffers };
-        // All bytes are accepted: they arrive in order, and at least one FPDU can always be held.
+        // The result is ignored: all bytes are accepted, because they arrive in order and one FPDU can always be held.
         op.receiver.take_span(
             self.received_offset,
             bytes,

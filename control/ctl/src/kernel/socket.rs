@@ -32,8 +32,8 @@ pub(super) enum ReadResult {
 }
 
 impl Socket {
-    /// Connects to the first address of `host` that answers. All attempts together take at most `timeout` and end at
-    /// `limit`. Each attempt has an equal share of the remaining time.
+    /// Connects to the first address of `host` that answers. All attempts together take at most `timeout`, and end at
+    /// `limit` at the latest. The remaining time is divided equally among the remaining addresses.
     pub(super) fn connect(
         host: &str,
         port: u16,

@@ -104,7 +104,8 @@ struct StreamPair {
     mixed: usize,
 }
 
-/// Runs a path: the warm-up, then rounds with [`FRAMES`] segments in total, each under `counted`.
+/// Runs a path: the warm-up, then rounds with [`FRAMES`] segments in total. `counted` runs the responder's turns of
+/// these rounds.
 pub(crate) fn run(kind: Kind, mix: FrameMix, counted: Runner<'_>) -> anyhow::Result<()> {
     let mut pair = StreamPair::new(kind, mix)?;
     for _ in 0..WARM_UP_TURNS {

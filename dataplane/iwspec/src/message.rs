@@ -384,7 +384,8 @@ impl Message {
                 return Ok(Some(what));
             }
         }
-        // A frame with a damaged CRC, marker or order matches only if the case expects the damage.
+        // A frame with a wrong CRC, wrong markers or segments out of order matches only if the case has a condition on
+        // that field.
         for name in ["crc", "markers", "order"] {
             let damaged = self.field("segments").is_some() && self.field(name) == Some(0);
             if damaged && conditions.get(name).is_none() {

@@ -78,7 +78,7 @@ impl Arguments {
     /// Parses words of the form `KEY=VALUE`, `KEY!=VALUE`, `KEY<=VALUE`, `KEY>=VALUE`.
     ///
     /// # Errors
-    /// A word has another form, or a key with `=` has occurred before.
+    /// A word has another form, or is `KEY=VALUE` with a key that has occurred before.
     pub fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Arguments, String> {
         let mut arguments = Arguments::default();
         for word in words {
@@ -161,8 +161,9 @@ pub fn pattern(offset: u64, length: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Builds the payload that `text` describes: `pattern`, `pattern:OFFSET`, `fill:BYTE`, `hex:DIGITS`, `text:WORD`. For
-/// `pattern`, `offset` is the offset of the first byte.
+/// Builds the payload that `text` describes: `pattern`, `pattern:OFFSET`, `fill:BYTE`, `hex:DIGITS`, `text:WORD`.
+/// `length` bytes for `pattern` and `fill`; otherwise `length` has no effect. For `pattern` without OFFSET, `offset` is
+/// the offset of the first byte.
 ///
 /// # Errors
 /// The text has another form.

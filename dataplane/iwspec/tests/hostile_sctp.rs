@@ -81,7 +81,8 @@ fn reflected_packets_end_with_a_verdict() {
 
 #[test]
 fn damaged_answers_end_with_a_verdict() {
-    // An INIT ACK to the tester's tag whose parameters are of any length, with a correct checksum.
+    // An INIT ACK with the tester's tag and a correct checksum. The adaptation parameter claims a length of `count`
+    // bytes.
     let damaged = |count: u8, packet: &[u8]| {
         let Some(tag) = packet.get(16..20) else { return vec![] };
         let mut answer = vec![packet[2], packet[3], packet[0], packet[1]];

@@ -57,7 +57,7 @@ pub enum ReceivedFrame {
     AddressRequest(Vec<u8>),
     /// The reply that resolved the next hop's hardware address.
     Resolved,
-    /// An ICMP report of the tested host that packets to it are longer than this MTU, bytes.
+    /// An ICMP report that a packet to the tested host is longer than this MTU, bytes.
     TooBig(u16),
     /// A packet of the tested host that is truncated or has a wrong checksum. Contains the reason.
     Damaged(&'static str),

@@ -46,7 +46,7 @@ macro_rules! methods {
 
 methods! { get post delete }
 
-/// An argument of a handler, which states the inputs that it extracts.
+/// Type of a handler's argument. Describes the inputs that the argument extracts.
 pub(crate) trait HandlerArgument {
     /// Adds the inputs that this argument extracts. The default adds none.
     fn describe(_: &mut CallInputs) {}

@@ -298,7 +298,7 @@ fn push_listener(section: &ListenerSection, tables: &mut Vec<WrittenTable>) {
         ("idle_timeout", time_or_off_value(limits.idle_timeout)),
     ];
     tables.push(WrittenTable { section: "listener.limits", identity: of.clone(), keys });
-    // The file cannot set the destination of messages if the service determines it.
+    // A file must not contain `deliver_to` if the service determines the destination of messages.
     let says = section.ulp.rdmap().and_then(|rdmap| rdmap.service.default_delivery()).is_some();
     for queue in &section.queues {
         let path = match &queue.deliver_to {

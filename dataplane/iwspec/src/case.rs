@@ -139,9 +139,9 @@ pub enum Action {
     Open(Arguments),
     /// Opens the connection, performs a correct start-up, and prepares the needed capabilities.
     Start(Arguments),
-    /// Ends the case as not applicable unless the facts hold.
+    /// Ends the case as not applicable unless these conditions on facts hold.
     Require(Arguments),
-    /// Fails the case unless the facts hold.
+    /// Fails the case unless these conditions on facts hold.
     Verify(Arguments),
     /// Appends a frame to the output.
     Send(Kind, Arguments),

@@ -29,8 +29,8 @@ pub struct Deviation {
     /// True if the case must not run, because it stops the device.
     #[serde(default)]
     pub skip: bool,
-    /// True if the device deviates in some executions only, because its own timing decides. The case is then reported
-    /// as known after a pass, too.
+    /// True if the device deviates in some executions only, because the result depends on the device's timing. The case
+    /// is then reported as known after a pass, too.
     #[serde(default)]
     pub intermittent: bool,
 }

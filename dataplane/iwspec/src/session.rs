@@ -36,7 +36,7 @@ pub struct Failure {
     /// Bytes of the received message.
     #[serde(skip)]
     pub bytes: Vec<u8>,
-    /// True if the failure is a time-out, which depends on the speed of both hosts.
+    /// True if the failure is a time-out, which depends on the speed of the tester's and the device's host.
     pub timed_out: bool,
 }
 

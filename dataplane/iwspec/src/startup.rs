@@ -27,7 +27,8 @@ pub fn start(session: &mut Session<'_>, arguments: &Arguments, needs: &[Need]) -
     let service = session.setup().service;
     connect(session, arguments)?;
     std::thread::sleep(session.setup().timing.settle);
-    // Number of concurrent Read Requests that the device accepts. Without enhanced data, its program defines it.
+    // Number of concurrent Read Requests that the device accepts. Without enhanced data, the number depends on the
+    // device's program.
     let depth = match session.variables.get("peer.enhanced") {
         Some(1) => session.variables.get("peer.ird").copied().unwrap_or(0),
         _ => service.read_depth(),

@@ -25,7 +25,7 @@ const MAX_LATENESS: Duration = Duration::from_millis(250);
 const MAX_LATENESS_OF_SILENCE: Duration = Duration::from_millis(100);
 /// Factor on all times of a repeated case.
 const REPETITION: u32 = 3;
-/// Maximum number of repetitions of a case whose repetition has no verdict.
+/// Maximum number of repetitions of a case that remains inconclusive.
 const MAX_REPETITIONS: usize = 3;
 /// Time limit for all repetitions together. Later cases without a certain verdict are inconclusive.
 const REPETITIONS: Duration = Duration::from_secs(120);

@@ -72,7 +72,8 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Posts all Writes, `batch` with one doorbell. The requests exist already, as in a program that repeats them.
+/// Posts all Writes, `batch` per doorbell. Builds the requests of one batch and posts them repeatedly, as a program
+/// with fixed buffers does.
 fn post_all(stage: &Stage, batch: usize) -> anyhow::Result<()> {
     let remote = stage.remote();
     let payload = post::gather(&[stage.memory.sge(0..LEN)?])?;

@@ -39,7 +39,7 @@ pub(crate) const LEN: usize = 64;
 const REGION_LEN: u64 = 1 << 20;
 /// Protection domain of the worker's own streams.
 const OWN_PD: PdId = PdId(1);
-/// Maximum number of turns of a step. Only a hang reaches it.
+/// Maximum number of turns of a step. A step that has not ended after them has failed.
 const MAX_TURNS: usize = 100_000;
 /// Time-out of the library's waits.
 const TIMEOUT: Duration = Duration::from_secs(20);

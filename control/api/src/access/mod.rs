@@ -2,8 +2,8 @@
 //!
 //! The role of a connection follows from the credentials that the kernel recorded when the peer connected ([`peer`],
 //! [`roles`]). The required role of a call is in the table of all calls ([`super::routes::route_table`]). [`gate`]
-//! compares both roles before the handler runs. A handler checks the role again if the body names a file of the host:
-//! [`Caller::require_file_access`].
+//! compares the connection's role with the required role before the handler runs. A handler checks the role again if
+//! the body names a file of the host: [`Caller::require_file_access`].
 //!
 //! This module does not control access to the `.attach` socket, through which local programs map regions. Only the
 //! socket's owner may use it.

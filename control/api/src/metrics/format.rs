@@ -10,7 +10,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Returns the format for a reader with this `Accept` header. Without a header it is the older text format.
+    /// Returns the format for a reader with this `Accept` header. Without a header, returns the older text format.
     pub fn from_accept_header(header: Option<&str>) -> Format {
         match header {
             Some(accept) if accept.contains("application/openmetrics-text") => Format::OpenMetrics,

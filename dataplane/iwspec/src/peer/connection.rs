@@ -374,7 +374,7 @@ impl<'a> Connection<'a> {
         Err(End::Error)
     }
 
-    /// Sends a Terminate with M, D and R, and the headers that they announce (RFC 5040 §4.8).
+    /// Sends a Terminate with the bits M, D and R, and the headers that these bits announce (RFC 5040 §4.8).
     fn terminate(&mut self, layer: u8, etype: u8, code: u8) {
         let header = if self.current.first().is_some_and(|c| c & 0x80 != 0) { 14 } else { 18 };
         let quote = layer < 2 && (layer, etype) != (0, 0) && self.current.len() >= header;

@@ -3,7 +3,7 @@
 //!
 //! | script | treatment |
 //! |---|---|
-//! | needs a local action of the host (`do write`, `do connect`, ...) or another setting of it | skipped, with the reason |
+//! | needs a local action (`do write`, `do connect`, ...) or a setting that the host lacks | skipped, with the reason |
 //! | only sends and expects | played; its `event` and `check` lines are skipped and counted |
 //!
 //! [`player`] plays a dialogue, sans-IO; [`host`] describes the tested host. A [`Session`] connects them with the raw

@@ -36,7 +36,7 @@ pub struct Packet {
 }
 
 impl Carrier {
-    /// Opens a UDP socket to the device, whose UDP port is that of `device`.
+    /// Opens a UDP socket to `device`, the IP address and UDP port of the device.
     ///
     /// # Errors
     /// The socket cannot be opened.

@@ -8,8 +8,8 @@
 //!
 //! ```text
 //!  share = instructions per segment without a flood / (mixed - flood)
-//!  mixed:  instructions per segment with its frames of the flood
-//!  flood:  instructions of these frames alone
+//!  mixed:  instructions per segment of the stream and the flood frames that follow it
+//!  flood:  instructions per RST in place of a segment and the flood frames that follow it
 //! ```
 
 use std::collections::VecDeque;
@@ -51,7 +51,7 @@ const SOURCE: Stag = Stag(0x100);
 const SINK: Stag = Stag(0x200);
 /// Minimum length of a full frame. An SCTP packet with a message leaves free space for a SACK.
 const FULL_FRAME_LEN: usize = 1400;
-/// Maximum number of turns of a step. Only a hang reaches it.
+/// Maximum number of turns of a step. A step that has not ended after them has failed.
 const MAX_TURNS: usize = 10_000;
 /// Time in which a full burst arrives, nanoseconds: 200 ns per frame.
 const BURST_NANOS: u64 = 6400;

@@ -411,7 +411,8 @@ pub(super) fn read_ipsec(mut section: Section<'_, '_>) -> (IpsecSection, Section
     (all, section.finish())
 }
 
-/// Runs the checks that need all policies and SAs. `incomplete`: a section has errors, so the checks are skipped.
+/// Runs the checks that need all policies and SAs. `incomplete`: a policy has errors and is missing, so the checks are
+/// skipped.
 fn check_ipsec(all: &IpsecSection, places: &[Section<'_, '_>], incomplete: bool) {
     if incomplete {
         return;
@@ -543,7 +544,7 @@ struct SaContext<'a> {
     policies: &'a [PolicySection],
     /// SAs that precede this one in the file.
     others: &'a [SaSection],
-    /// True if SAs with keys from files are allowed.
+    /// True if SAs with keys from files are allowed, or refused by another error (`keys = "kernel"`).
     laboratory: bool,
     /// True if a policy has errors and is therefore missing in `policies`.
     incomplete: bool,

@@ -248,7 +248,8 @@ impl Testbed {
     }
 }
 
-/// Second byte of the flooded network, 10.80.0.0/24 and fd80::/64.
+/// Second number of the flooded network's IPv4 prefix, 10.80.0.0/24. Its decimal digits also form the IPv6 prefix,
+/// fd80::/64.
 pub const FLOODED_NET_OCTET: u8 = 80;
 /// Second byte of the other good peer's network, 10.81.0.0/24.
 pub const OTHER_NET_OCTET: u8 = 81;

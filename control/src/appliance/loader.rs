@@ -48,7 +48,8 @@ pub enum LoadTask {
     },
     /// Zeroes these ranges.
     Clear(Vec<(Memory, Range<u64>)>),
-    /// Drops the handle. If it is the last handle, the result follows when the memory is freed.
+    /// Drops the handle. The result is sent afterwards: at once, or once the memory is freed if this was the last
+    /// handle.
     Free(Memory),
 }
 

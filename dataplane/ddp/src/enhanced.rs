@@ -42,7 +42,8 @@ impl Enhanced {
 }
 
 impl Default for Enhanced {
-    /// Returns the client-server model as initiator, all ready-to-receive messages, and no minimum ORD.
+    /// Returns the defaults: no peer-to-peer model requested as initiator, all ready-to-receive messages, no minimum
+    /// ORD as responder.
     fn default() -> Self {
         Enhanced { peer_to_peer: false, rtr: RtrSet::ALL, required_ord: 0 }
     }

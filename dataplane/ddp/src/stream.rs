@@ -40,7 +40,7 @@ impl<M> Context<'_, M> {
     }
 }
 
-/// Capacity of the event queue that is kept while the queue is empty.
+/// Maximum capacity, in events, that an empty event queue retains. A larger queue is freed when it becomes empty.
 const IDLE_EVENTS: usize = 16;
 
 /// One DDP stream (RFC 5041 §2.3). `C` checks segments on behalf of the ULP.

@@ -1,4 +1,4 @@
-//! User data of DATA chunks in dialogues: messages of RFC 5043, encoded from the text of the RFC.
+//! RFC 5043 messages for the user data of DATA chunks. This encoder follows the RFC and shares no code with the stack.
 
 use crate::script::{Args, number};
 use crate::streams::{parse_bytes, pattern_bytes};

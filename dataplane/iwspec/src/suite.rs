@@ -23,7 +23,7 @@ use crate::value::Arguments;
 const MAX_LATENESS: Duration = Duration::from_millis(250);
 /// Scheduling delay of this host above which silence of the device is inconclusive.
 const MAX_LATENESS_OF_SILENCE: Duration = Duration::from_millis(100);
-/// Factor on all times of a repeated case.
+/// Factor by which a repeated case's time limits and pauses are longer.
 const REPETITION: u32 = 3;
 /// Maximum number of repetitions of a case that remains inconclusive.
 const MAX_REPETITIONS: usize = 3;

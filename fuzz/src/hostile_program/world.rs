@@ -314,7 +314,8 @@ impl<'a> World<'a> {
         }
         assert!(contents(&own.memory) == mine, "memory of the good program");
         assert!(contents(&other.memory) == theirs, "memory of the witness");
-        // A program may use its own regions without rights as source and sink.
+        // The hostile program's `secret` is not compared: `Access::NONE` bars peers, but a program may still use its
+        // own region as source or sink.
         for program in [own, other, &self.target] {
             assert!(contents(&program.secret) == program.initial.1, "program {}", program.number);
         }

@@ -26,8 +26,8 @@ const ANCILLARY: usize = rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS));
 #[derive(Debug)]
 pub struct SessionSocket(OwnedFd);
 
-/// Reason why a message could not be sent or received. All but [`SocketError::WouldBlock`], and
-/// [`SocketError::TooLong`] of a send, end the session.
+/// Reason why a message could not be sent or received. Each error ends the session, except
+/// [`SocketError::WouldBlock`], and [`SocketError::TooLong`] from a send.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     /// Sending: the socket is full. Receiving: there is no message. Also returned if a signal interrupted the call.

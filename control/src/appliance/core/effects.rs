@@ -270,7 +270,7 @@ impl Core {
         }
     }
 
-    // --- end of streams ---
+    // --- links and stream aborts ---
 
     /// Polls the link states of the ports, if due. Aborts the streams of ports whose link has been down too long.
     pub(super) fn poll_links(&mut self, now: Instant) {

@@ -525,7 +525,8 @@ fn perftest_run_exchanges_greeting_load_and_report() {
         receive_answer(&mut bench, sent.remove(0));
     }
     assert_eq!(reported[2], 20u64.to_be_bytes());
-    // The streams stay open until the server has seen that its last answer was delivered.
+    // The streams stay open for `LINGER_TIME` (500 ms) after the last answer: the server fails if its stream closes
+    // before its last Send has completed.
     bench.advance(Duration::from_millis(499));
     assert!(closes(&bench.all_commands(), StreamId(5)).is_empty());
     bench.advance(Duration::from_millis(1));

@@ -304,7 +304,8 @@ fn port_without_its_interface_is_noted_and_not_ready() {
     assert_eq!(logged.len(), 2, "once for each fault");
 }
 
-/// Reports by workers renew a note with the remedy. The number of notes is bounded for any number of hosts.
+/// Each `UnfinishedChecksums` event of a host renews its note, which names the `ethtool` command. At most 8 notes
+/// exist, for any number of hosts.
 #[test]
 fn unfinished_checksums_are_noted_while_they_last_and_bounded() {
     let mut bench = bench_with(TWO_PORTS);

@@ -439,7 +439,7 @@ fn too_many_policies_discard_unmatched_packets() {
     assert_eq!(mirror.counters().policies_left_out, 2);
     let warnings = events.iter().filter(|event| matches!(event, Event::Warning(_))).count();
     assert_eq!(warnings, 1);
-    // Once there is room, policies that were left out are listed again.
+    // When deletions make room, a new dump adds the policies that were left out.
     (0..2).for_each(|_| kernel.delete_policy(0));
     let (all, unselected, _) = list(&kernel.run(&mut mirror));
     assert_eq!((all.len(), unselected), (1024, Unmatched::PASS));

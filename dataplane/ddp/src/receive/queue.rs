@@ -64,7 +64,7 @@ enum Storage {
     Placed,
     /// The first bytes are in `data`; the message uses up a receive.
     Inline,
-    /// Segments disagree on the storage.
+    /// Some segments were placed in the receive, others were inline.
     Mixed,
 }
 
@@ -287,8 +287,8 @@ impl Queue {
         room.zip(pieces.flatten()).for_each(|(to, from)| *to = *from);
     }
 
-    /// Removes the complete message at the front. Returns the bytes that the queue has kept for it, and true if its
-    /// segments disagree on the storage.
+    /// Removes the complete message at the front. Returns its inline payload (at most [`INLINE_LEN`] bytes; empty if
+    /// the payload was placed in the receive), and true if some segments were placed and others inline.
     pub(super) fn finish_receive(
         &mut self,
         buffers: &mut BufferPool,

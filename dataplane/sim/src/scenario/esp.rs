@@ -24,8 +24,8 @@ impl Scenario {
 }
 
 impl Scenario<SctpConfig> {
-    /// Returns the SCTP scenario of `seed`, with ESP in both directions. A packet that IP fragments is sealed as a
-    /// whole and then fragmented.
+    /// Returns the SCTP scenario of `seed`, with ESP in both directions. ESP seals a large packet as a whole. IP
+    /// then fragments the sealed packet.
     pub fn random_sctp_over_esp(seed: u64) -> Self {
         let mut scenario = Scenario::random_sctp(seed);
         let mtu = protect(&mut scenario);

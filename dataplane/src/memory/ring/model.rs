@@ -1,7 +1,7 @@
 //! Model of the completion ring. loom tries the interleavings of the two ends, and the values that the memory model
 //! permits a load to return. The production functions run on loom's atomics. The producer publishes three records into
-//! a ring of two slots, so the ring wraps once. The model has two fields of a record, and a counter in place of the
-//! region's bytes.
+//! a ring of two slots, so the ring wraps once. Of each slot, only the sequence word, offset and length are modelled. A
+//! counter stands for the region's bytes.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,7 +14,7 @@ use super::*;
 const CAPACITY: u64 = 2;
 const RECORDS: u64 = 3;
 
-/// The memory ordering of the ring that is weakened, if any.
+/// The memory ordering that a run weakens. The tests check that the model detects each weakening that matters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Weakening {
     Unchanged,

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! Limits: a worker has at most `Limits::streams` associations. A peer's associations that have not had a session yet
-//! count as its half-open streams. Associations whose last session has ended, or that shut down before their first,
-//! count as its streams. Each session takes a credit of its listener, as a TCP connection does. An INIT creates no
-//! state.
+//! count as its half-open streams. An association without sessions counts as a stream of its peer if its last session
+//! has ended, or if it shuts down before its first session. Each session takes a credit of its listener, as a TCP
+//! connection does. An INIT creates no state.
 //!
 //! [`Carrier`]: crate::worker::flows::carrier::Carrier
 //! [`Conn`]: crate::worker::flows::conn::Conn

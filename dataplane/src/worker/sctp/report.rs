@@ -1,4 +1,5 @@
-//! Translation of an association's events for the streams that it carries.
+//! Reports an association's events to the control thread as events of the streams that it carries. Removes streams
+//! whose session has ended.
 
 use base::Instant;
 use sctp_lite::endpoint::{Event, SessionEvent, SessionId};

@@ -26,8 +26,8 @@ use crate::worker::{Core, Env};
 
 impl<Io: PortIo> Core<Io> {
     /// Handles one or more successive segments of one flow after their look-up. Calls `prefetch` before each, with its
-    /// index. Returns the number handled. Processing stops after a segment that is acknowledged at once, leaves at
-    /// least [`EVENT_BATCH`] events or replaces a connection in TIME-WAIT by a new one.
+    /// index. Returns the number handled. Processing stops after a segment if an acknowledgement must be sent now, if
+    /// the endpoint has at least [`EVENT_BATCH`] pending events, or if the segment replaced a connection in TIME-WAIT.
     pub(in crate::worker) fn input_segment_run(
         &mut self,
         run: &[Arrival<Io::Frame>],

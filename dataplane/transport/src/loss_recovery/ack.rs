@@ -158,8 +158,8 @@ impl LossRecovery {
             self.rtt.sample(rtt, ack.flight_before.div_ceil(2 * smss), config);
             state.tlp.on_rtt_measured();
         } else if ack.delivery.original_end.is_some() || ack.resent_twice {
-            // RFC 6298 §5, Karn: the round-trip time is ambiguous and not measured. The backoff ends nevertheless,
-            // because an original was acknowledged or a retransmission arrived twice.
+            // RFC 6298 §3 (Karn): the sample is ambiguous, so it is not used. The backoff ends without a new sample,
+            // earlier than §5 describes: an original was acknowledged, or a retransmission arrived twice.
             self.rtt.reset_backoff();
         }
     }

@@ -89,8 +89,8 @@ impl Process {
         Ok(state.insert(Process { id, maps, arenas }))
     }
 
-    /// Returns the mappings of arenas in the memory of the program, without the mapping that each session has of its
-    /// whole arena. A forked child has none until it registers memory itself.
+    /// Returns the program's mappings of arena pages, except each session's own mapping of its whole arena. A forked
+    /// child has none until it registers memory itself.
     fn replaced_memory(&self) -> Result<Vec<Vma>, Errno> {
         if self.id != rustix::process::getpid() {
             return Ok(Vec::new());

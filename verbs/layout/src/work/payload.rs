@@ -51,7 +51,7 @@ impl SgeList {
         self.total
     }
 
-    /// Decodes a list that fills `words`, which have at most the length of [`MAX_SGES`] SGEs.
+    /// Decodes the SGEs in `words`, `SGE_WORDS` words each. `words` holds at most [`MAX_SGES`] SGEs.
     #[inline]
     pub(super) fn decode(words: &[u64]) -> Result<SgeList, DescriptorError> {
         let mut list = SgeList::default();

@@ -23,7 +23,7 @@ fn windows_are_allocated_at_all_workers_and_count_as_regions() {
     let mut client = Client::attach(&mut rig, 1);
     let pd = client.create(&mut rig, Call::CreatePd);
     let region = client.create(&mut rig, register(pd, LOCAL_ACCESS));
-    // The region's two parts and both windows reach `memory_regions = 4`.
+    // `memory_regions` counts each part of a region: `register` makes two parts, and two windows reach the limit of 4.
     let first = client.create(&mut rig, allocate(pd, WindowKind::One));
     let second = client.create(&mut rig, allocate(pd, WindowKind::Two));
     assert_eq!((first & 0xff, second & 0xff), (0, 0));

@@ -22,7 +22,7 @@ MAY_USE = {
     "sctp-lite": {"base", "wire", "ddp", "transport"},
     # Independent of the stack: the reference codec, and the conformance test above it.
     "oracle": set(),
-    "captures": {"oracle"},
+    "captures": {"oracle", "dialogue"},
     # The format of packet dialogues, which `sim` plays against the stack and `iwspec` against another host.
     "dialogue": {"oracle"},
     "iwspec": {"base", "wire", "oracle", "dialogue", "sctp-lite"},

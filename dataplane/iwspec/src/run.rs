@@ -106,7 +106,7 @@ pub fn execute(case: &Case, setup: &Setup) -> Outcome {
 
 fn perform(step: &Step, case: &Case, session: &mut Session<'_>) -> Result<(), Stop> {
     match &step.action {
-        Action::Open(arguments) => session.open_with(arguments),
+        Action::Open(arguments) => startup::open(session, arguments),
         Action::Start(arguments) => startup::start(session, arguments, &case.needs),
         Action::Require(conditions) => require(conditions, &session.variables),
         Action::Verify(conditions) => verify(conditions, &session.variables),

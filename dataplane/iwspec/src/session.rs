@@ -8,12 +8,14 @@ use oracle::Stream;
 
 use crate::case::{Expected, Order, Role};
 use crate::decode::Decoder;
-use crate::device::{Service, Setup};
+use crate::device::Setup;
 use crate::encode::{self, Frame, Numbers};
 use crate::link::{Link, Received, Side, What};
 use crate::message::{Kind, Message};
-use crate::startup;
 use crate::value::{Arguments, Variables};
+
+/// Reason why a case of later specifications does not apply to a device of the first draft.
+pub(crate) const DRAFT: &str = "the device speaks MPA of the first draft";
 
 /// Reason why a case ends before its last step.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -144,21 +146,6 @@ impl<'a> Session<'a> {
         if self.is_over_sctp() {
             return self.open_association(arguments);
         }
-        if self.setup.service == Service::Perftest && self.role() == Role::Responder {
-            // A perftest server serves one client, and ends when the client's connections close. The next server
-            // answers on a new control connection, and then waits for the data connection.
-            self.companion = None;
-            self.link.close();
-            self.companion = Some(Box::new(startup::perftest_control(self.setup)?));
-        }
-        self.connect()
-    }
-
-    /// Opens the connection, without a companion.
-    ///
-    /// # Errors
-    /// [`Stop::Inconclusive`]: there is no connection.
-    pub fn connect(&mut self) -> Result<(), Stop> {
         if self.role() == Role::Initiator {
             // An initiator with one connection at a time opens the next one only after the previous one has closed.
             self.link.close();
@@ -515,7 +502,7 @@ impl<'a> Session<'a> {
             }
         }
         if message.kind == Kind::StartKey && alternatives.iter().any(|e| e.kind == Kind::Request) {
-            return Err(Stop::NotApplicable(startup::DRAFT.into()));
+            return Err(Stop::NotApplicable(DRAFT.into()));
         }
         let mut received = message.describe();
         if !differences.is_empty() {

@@ -6,11 +6,9 @@ use crate::case::{Need, Role, Transport};
 use crate::device::{Permits, Service, Setup};
 use crate::message::{Kind, Message};
 use crate::service::begin_perftest;
-use crate::session::{Session, Stop};
+use crate::session::{DRAFT, Session, Stop};
 use crate::value::Arguments;
 
-/// Reason why a case of later specifications does not apply to a device of the first draft.
-pub(crate) const DRAFT: &str = "the device speaks MPA of the first draft";
 /// Time to wait for the error report of a device that does not permit a Write.
 const SILENCE: Duration = Duration::from_millis(500);
 /// Pause between two attempts to reach a perftest server, which is started again after each client.
@@ -37,16 +35,33 @@ pub fn start(session: &mut Session<'_>, arguments: &Arguments, needs: &[Need]) -
     service.prepare(session, needs)
 }
 
+/// Opens the connection of a case, which replaces any previous one. Over SCTP, `arguments` has the adaptation indication
+/// and the number of streams.
+///
+/// # Errors
+/// [`Stop::Inconclusive`]: there is no connection, or an argument cannot be computed.
+pub fn open(session: &mut Session<'_>, arguments: &Arguments) -> Result<(), Stop> {
+    let setup = session.setup();
+    if setup.service == Service::Perftest && setup.role() == Role::Responder {
+        // A perftest server serves one client, and ends when the client's connections close. The next server answers
+        // on a new control connection, and then waits for the data connection.
+        session.companion = None;
+        session.link.close();
+        session.companion = Some(Box::new(perftest_control(setup)?));
+    }
+    session.open_with(arguments)
+}
+
 /// Opens the control connection of a perftest server, and performs the exchange before the second connection. Repeats
 /// this until a server completes the exchange: the connection may have reached a server that was ending.
 ///
 /// # Errors
 /// [`Stop::Inconclusive`]: no server completes the exchange in time.
-pub fn perftest_control(setup: &Setup) -> Result<Session<'_>, Stop> {
+fn perftest_control(setup: &Setup) -> Result<Session<'_>, Stop> {
     let deadline = Instant::now() + setup.timing.restart * setup.timing.scale;
     loop {
         let mut control = Session::new(setup);
-        let exchange = control.connect().and_then(|()| {
+        let exchange = control.open().and_then(|()| {
             start_responder(&mut control, &Arguments::default())?;
             std::thread::sleep(setup.timing.settle);
             begin_perftest(&mut control)
@@ -83,7 +98,7 @@ fn connect(session: &mut Session<'_>, arguments: &Arguments) -> Result<(), Stop>
     if session.setup().revision == 0 && arguments.get("draft").is_none() {
         return Err(Stop::NotApplicable(DRAFT.into()));
     }
-    session.open()?;
+    open(session, &Arguments::default())?;
     if arguments.get("draft").is_some() {
         return start_draft(session, arguments);
     }

@@ -19,6 +19,13 @@ trap cleanup EXIT
 # sctp_listener NAME PORT SERVICE KEYS...: prints the section of a listener of SCTP.
 sctp_listener() { listener "$@" 'transport = "sctp"'; }
 
+# bare_listener NAME PORT KEYS...: prints the section of a listener of DDP without RDMAP, with an echo queue.
+bare_listener() {
+    printf '\n[[listener]]\nname = "%s"\ninterface = "front"\nport = %s\nulp = "ddp"\n' "$1" "$2"
+    shift 2
+    printf '%s\n' "$@" '[[listener.queue]]' 'qn = 0' 'buffers = 64' 'buffer_size = "4 KiB"' 'deliver_to = "echo"'
+}
+
 # listener NAME PORT SERVICE KEYS...: prints the section of a listener.
 listener() {
     printf '\n[[listener]]\nname = "%s"\ninterface = "front"\nport = %s\nulp = "rdmap"\nservice = "%s"\n' "$1" "$2" "$3"
@@ -70,6 +77,8 @@ END
     listener markers-no-crc 7474 region "$memory" 'markers = true' 'crc = false'
     listener echo 7475 echo
     listener sink 7476 sink
+    bare_listener bare 7477 "$memory"
+    bare_listener bare-sctp 7487 "$memory" 'transport = "sctp"'
     sctp_listener sctp-region 7481 region "$memory"
     sctp_listener sctp-echo 7485 echo
     sctp_listener sctp-sink 7486 sink
@@ -88,10 +97,13 @@ started 60 "$work/ddpd" '^ready' || die "ddpd did not start"
 
 failed=0
 for target in 7471:region 7472:region 7473:region 7474:region 7475:echo 7476:sink 7174:rping 18515:perftest \
-    7471:region:raw 7472:region:raw 7475:echo:raw 7481:region:sctp 7485:echo:sctp 7486:sink:sctp; do
+    7471:region:raw 7472:region:raw 7475:echo:raw 7481:region:sctp 7485:echo:sctp 7486:sink:sctp 7481:region:sctp-raw \
+    7477:ddp 7487:ddp:sctp; do
     IFS=: read -r port service transport <<<"$target"
     runs=(1) jobs=() way=(--transport "${transport:-tcp}")
     [ "$transport" != raw ] || way=(--raw "$dev_b,10.77.0.9")
+    # SCTP in IP, not in UDP.
+    [ "$transport" != sctp-raw ] || way=(--transport sctp --raw "$dev_b,10.77.0.9")
     # The default of one job is for the rping program. ddpd's rping service accepts connections in parallel.
     [ "$service" != rping ] || jobs=(--jobs 8)
     [ "$port${transport:-tcp}" != 7471tcp ] || runs=(1 2)
@@ -110,7 +122,7 @@ for target in 7471:region 7472:region 7473:region 7474:region 7475:echo 7476:sin
         result="$result; TWO RUNS DIFFER"
         failed=$((failed + 1))
     fi
-    printf '%-6s %-9s %-5s %s\n' "$port" "$service" "${transport:-tcp}" "$result"
+    printf '%-6s %-9s %-8s %s\n' "$port" "$service" "${transport:-tcp}" "$result"
 done
 [ "$failed" -eq 0 ] || die "iwspec: $failed runs have failures"
 say "no failure after $SECONDS s"

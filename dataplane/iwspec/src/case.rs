@@ -21,9 +21,12 @@ pub const CAPABILITIES: &[(&str, &str)] = &[
     ("receive", "receives of known length ($receive.len) and number ($receive.count)"),
     ("asks", "the device sends a Read Request and waits for the Response ($asks.stag: its sink)"),
     ("alive", "the device answers RDMA Reads of no bytes"),
+    (BARE, "DDP without RDMAP: queue 0 answers each message with a message of the same bytes"),
     (SEGMENTS, "the test builds the TCP segments itself, and sees the device's segments: --raw"),
 ];
 
+/// Capability of devices whose ULP uses DDP without RDMAP.
+pub const BARE: &str = "bare";
 /// Capability that only the raw port has: the test builds each TCP segment itself.
 pub const SEGMENTS: &str = "segments";
 

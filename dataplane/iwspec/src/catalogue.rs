@@ -26,6 +26,7 @@ const FILES: &[(&str, &str)] = files![
     "ddp/messages",
     "ddp/errors",
     "ddp/order",
+    "ddp/bare",
     "ddp/unseen",
     "rdmap/operations",
     "rdmap/terminate",

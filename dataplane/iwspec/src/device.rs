@@ -24,6 +24,8 @@ pub enum Service {
     Perftest,
     /// `iwspec-peer`, as server or client: memory advertised in the private data, each Send is answered
     Peer,
+    /// `ulp = "ddp"` of ddpd with an echo queue 0: DDP without RDMAP, each message is answered
+    Ddp,
 }
 
 impl Service {
@@ -31,6 +33,8 @@ impl Service {
     pub fn read_depth(self) -> u64 {
         match self {
             Service::Rping => 1,
+            // Bare DDP has no Reads.
+            Service::Ddp => 0,
             Service::Region | Service::Echo | Service::Sink | Service::Perftest | Service::Peer => {
                 16
             }

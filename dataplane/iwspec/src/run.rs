@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::case::{Action, Case, SEGMENTS, Step};
-use crate::device::Setup;
+use crate::case::{Action, BARE, Case, SEGMENTS, Step};
+use crate::device::{Service, Setup};
 use crate::link::{Link, Side, Transcript, What};
+use crate::message::Kind;
 use crate::session::{Failure, Session, Stop};
 use crate::startup;
 use crate::value::{Arguments, Variables, number};
@@ -82,6 +83,8 @@ pub fn execute(case: &Case, setup: &Setup) -> Outcome {
     } else if case.needs.iter().any(|n| n.capability == SEGMENTS) && !setup.target.is_raw() {
         let why = "the case needs TCP segments of its own: --raw INTERFACE,ADDRESS".into();
         verdict = Verdict::NotApplicable(why);
+    } else if setup.service == Service::Ddp && needs_rdmap(case) {
+        verdict = Verdict::NotApplicable("the device uses DDP without RDMAP".into());
     } else {
         for step in &case.steps {
             if let Err(stop) = perform(step, case, &mut session) {
@@ -102,6 +105,32 @@ pub fn execute(case: &Case, setup: &Setup) -> Outcome {
         transcript: session.link.transcript.clone(),
         time: begin.elapsed(),
     }
+}
+
+/// Returns true for a case whose messages are those of RDMAP: a case of DDP or RDMAP that is not written for bare DDP, or
+/// a case that sends or requires a message that only RDMAP has.
+fn needs_rdmap(case: &Case) -> bool {
+    if case.needs.iter().any(|n| n.capability == BARE) {
+        return false;
+    }
+    let of_rdmap = |kind: Kind| {
+        matches!(
+            kind,
+            Kind::Read
+                | Kind::Response
+                | Kind::Terminate
+                | Kind::Immediate
+                | Kind::Atomic
+                | Kind::AtomicResponse
+        )
+    };
+    matches!(case.id.split('/').next(), Some("ddp" | "rdmap"))
+        || case.steps.iter().any(|step| match &step.action {
+            Action::Alive => true,
+            Action::Send(kind, _) => of_rdmap(*kind),
+            Action::Expect(alternatives) => alternatives.iter().all(|e| of_rdmap(e.kind)),
+            _ => false,
+        })
 }
 
 fn perform(step: &Step, case: &Case, session: &mut Session<'_>) -> Result<(), Stop> {

@@ -57,6 +57,7 @@ fn variants() -> Vec<(Path, Role, Config)> {
             Service::Sink,
             Service::Perftest,
             Service::Peer,
+            Service::Ddp,
         ] {
             // The other services have no initiator.
             if role == Role::Initiator
@@ -78,7 +79,7 @@ fn variants() -> Vec<(Path, Role, Config)> {
             }
         }
     }
-    for service in [Service::Region, Service::Echo, Service::Sink] {
+    for service in [Service::Region, Service::Echo, Service::Sink, Service::Ddp] {
         let flaws = Flaws::default();
         let config = Config { service, markers: false, crc: true, revision: 1, ready: 0, flaws };
         all.push((Path::Sctp, Role::Responder, config));

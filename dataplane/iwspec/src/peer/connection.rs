@@ -180,7 +180,7 @@ impl<'a> Connection<'a> {
 
     /// Returns the private data of the service, as an argument of a start frame.
     pub(super) fn advertisement(&self) -> String {
-        if !matches!(self.config.service, Service::Region | Service::Peer) {
+        if !matches!(self.config.service, Service::Region | Service::Peer | Service::Ddp) {
             return String::new();
         }
         let regions: Vec<_> =
@@ -364,7 +364,8 @@ impl<'a> Connection<'a> {
             return Ok(());
         }
         let (layer, etype, code) = self.config.flaws.error(check, error);
-        if self.first_fpdu || self.behaves("terminate-early") {
+        // Bare DDP has no message for errors.
+        if (self.first_fpdu || self.behaves("terminate-early")) && !self.is_bare() {
             self.terminate(layer, etype, code);
         }
         self.flush()?;

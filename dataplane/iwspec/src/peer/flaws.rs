@@ -109,6 +109,7 @@ pub const BEHAVIOURS: &[(&str, &str)] = &[
     ("terminate-early", "sends a Terminate before it has received a valid FPDU"),
     ("increasing-only", "rejects untagged segments in another order than that of their MO"),
     ("deliver-segments", "takes each untagged segment for a message"),
+    ("check-rsvdulp", "bare DDP: rejects segments with a RsvdULP field that is not 0"),
     ("one-counter", "counts the messages of all untagged queues together"),
     ("lose-later-segments", "does not place the segments of a Write behind the first"),
     ("atomic-without-masks", "ignores the masks of atomic operations"),

@@ -27,7 +27,18 @@ fn mulpdu(emss: usize) -> usize {
     emss.saturating_sub(6 + 4 * emss.div_ceil(512) + emss % 4).clamp(128, MULPDU)
 }
 
+/// Returns RsvdULP of an untagged segment as fields of a frame.
+fn rsvd_ulp(s: &Segment, invalidate: u32) -> String {
+    let (rv, reserved, op) = (s.rdmap_version(), s.rdmap_reserved(), s.opcode());
+    format!("rv={rv} rdmap-reserved={reserved} op={op} inv={invalidate}")
+}
+
 impl Connection<'_> {
+    /// Returns true if the peer uses DDP without RDMAP.
+    pub(super) fn is_bare(&self) -> bool {
+        self.config.service == Service::Ddp
+    }
+
     /// Processes the segment in `current`.
     pub(super) fn segment(&mut self) -> Result<(), End> {
         let tagged = self.current.first().is_some_and(|c| c & 0x80 != 0);
@@ -55,7 +66,12 @@ impl Connection<'_> {
         }
     }
 
+    /// Checks the fields of RDMAP. Bare DDP does not interpret RsvdULP.
     fn rdmap(&mut self, s: &Segment, allowed: bool) -> Result<(), End> {
+        if self.is_bare() {
+            let wrong = s.rdmap != 0 && self.behaves("check-rsvdulp");
+            return if wrong { Err(End::Error) } else { Ok(()) };
+        }
         self.check("rdmap-version", s.rdmap_version() != 1, rdmap::INVALID_VERSION)?;
         self.check("opcode", !allowed, rdmap::UNEXPECTED_OPCODE)?;
         if s.rdmap_reserved() != 0 && !self.makes("rdmap-reserved-is-ignored") {
@@ -66,7 +82,7 @@ impl Connection<'_> {
 
     fn tagged(&mut self, s: &Segment, stag: u32, to: u64) -> Result<(), End> {
         let length = s.payload.len();
-        let response = s.opcode() == opcode::READ_RESPONSE;
+        let response = s.opcode() == opcode::READ_RESPONSE && !self.is_bare();
         if length > 0 || !self.makes("zero-length-is-unchecked") {
             let region = self.region(stag);
             let reading = self.queues.reading.is_some_and(|(sink, _, _)| sink == stag);
@@ -157,7 +173,9 @@ impl Connection<'_> {
         msn: u32,
         mo: u32,
     ) -> Result<(), End> {
-        self.check("queue", qn > 2, untagged::INVALID_QN)?;
+        // Bare DDP has queue 0 for messages, and queue 2 for the last message.
+        let unknown = qn > 2 || self.is_bare() && qn == 1;
+        self.check("queue", unknown, untagged::INVALID_QN)?;
         let queue = qn.min(3) as usize;
         let ahead = msn.wrapping_sub(self.queues.msn[queue]);
         self.check("buffer", (1..1 << 16).contains(&ahead), untagged::NO_BUFFER)?;
@@ -183,6 +201,13 @@ impl Connection<'_> {
         let message = std::mem::take(&mut self.queues.partial[queue]).data;
         let counter = if self.behaves("one-counter") { 0..4 } else { queue..queue + 1 };
         self.queues.msn[counter].fill(msn.wrapping_add(1));
+        if self.is_bare() {
+            if qn == 2 {
+                return Err(End::Error);
+            }
+            self.echo(&message, &rsvd_ulp(s, invalidate));
+            return Ok(());
+        }
         match s.opcode() {
             opcode::READ_REQUEST => self.read_request(&message),
             opcode::ATOMIC_REQUEST => self.atomic(&message),
@@ -286,10 +311,10 @@ impl Connection<'_> {
     /// Passes the data of a Send or of Immediate Data to the service.
     fn deliver(&mut self, message: &[u8]) {
         match self.config.service {
-            Service::Echo | Service::Peer => self.echo(message),
+            Service::Echo | Service::Peer => self.echo(message, ""),
             Service::Rping => self.rping(message),
             Service::Perftest => self.perftest(message),
-            Service::Region | Service::Sink => {}
+            Service::Region | Service::Sink | Service::Ddp => {}
         }
     }
 
@@ -305,15 +330,16 @@ impl Connection<'_> {
         self.hold(Kind::Send, format!("data=hex:{digits}"));
     }
 
-    /// Answers a Send with the same bytes, in segments of at most [`MULPDU`] bytes.
-    fn echo(&mut self, message: &[u8]) {
+    /// Answers a message with the same bytes, in segments of at most [`MULPDU`] bytes. `words` are more fields of each
+    /// segment.
+    fn echo(&mut self, message: &[u8], words: &str) {
         let chunks: Vec<&[u8]> =
             if message.is_empty() { vec![&[]] } else { message.chunks(MULPDU).collect() };
         let mut frames = String::new();
         for (index, chunk) in chunks.iter().enumerate() {
             let digits: String = chunk.iter().map(|b| format!("{b:02x}")).collect();
             let last = u8::from(index + 1 == chunks.len());
-            frames += &format!("mo={} last={last} data=hex:{digits}\n", index * MULPDU);
+            frames += &format!("mo={} last={last} data=hex:{digits} {words}\n", index * MULPDU);
         }
         self.hold(Kind::Send, frames);
     }

@@ -60,7 +60,8 @@ impl RawStream {
         RawStream::new(host, tcp, addresses).established(deadline)
     }
 
-    /// Waits until `deadline` for the device to connect to `port`, and accepts this connection.
+    /// Waits until `deadline` for the device to connect to `port`, and accepts this connection. If the device gives a
+    /// connection up during the handshake, waits for the next one.
     ///
     /// # Errors
     /// The reason why there is no connection.
@@ -70,7 +71,22 @@ impl RawStream {
         settings: Settings,
         deadline: Clock,
     ) -> Result<RawStream, String> {
-        let mut host = Host::unresolved(raw, raw.address)?;
+        loop {
+            let host = Host::unresolved(raw, raw.address)?;
+            match RawStream::accept_next(host, port, settings, deadline) {
+                Err(_) if Clock::now() < deadline => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn accept_next(
+        mut host: Host,
+        port: u16,
+        settings: Settings,
+        deadline: Clock,
+    ) -> Result<RawStream, String> {
+        let address = host.station.address;
         loop {
             let Some((received, frame)) = host.receive_from_any(deadline)? else {
                 return Err("the device has opened no connection".into());
@@ -82,7 +98,7 @@ impl RawStream {
             }
             let device = SocketAddr::new(host.station.host, syn.src_port);
             let tcp = Tcp::accept(settings, &syn, random()?, Instant::ZERO);
-            let addresses = (SocketAddr::new(raw.address, port), device);
+            let addresses = (SocketAddr::new(address, port), device);
             let mut stream = RawStream::new(host, tcp, addresses);
             stream.record(Direction::In, &frame);
             return stream.established(deadline.max(Clock::now() + HANDSHAKE));

@@ -9,7 +9,7 @@ mod rping;
 
 use std::time::Duration;
 
-use crate::case::{CAPABILITIES, Need, Role, SEGMENTS};
+use crate::case::{BARE, CAPABILITIES, Need, Role, SEGMENTS};
 use crate::device::Service;
 use crate::message::Kind;
 use crate::session::{Failure, Session, Stop};
@@ -23,6 +23,9 @@ impl Service {
     pub fn private_data(self, session: &mut Session<'_>, data: &[u8]) -> Result<(), Stop> {
         match self {
             Service::Region | Service::Peer => advertisement::read(session, data),
+            // The advertisement is optional.
+            Service::Ddp if data.is_empty() => Ok(()),
+            Service::Ddp => advertisement::read(session, data),
             Service::Rping | Service::Echo | Service::Sink | Service::Perftest => Ok(()),
         }
     }
@@ -39,7 +42,7 @@ impl Service {
             Service::Peer if session.role() == Role::Initiator => {
                 receive(session, Kind::Write, "the first message of an iwspec-peer client")?;
             }
-            Service::Region | Service::Echo | Service::Sink | Service::Peer => {}
+            Service::Region | Service::Echo | Service::Sink | Service::Peer | Service::Ddp => {}
         }
         for need in needs {
             self.check(need, session)?;
@@ -51,10 +54,12 @@ impl Service {
         let name = need.capability.as_str();
         let variables = &session.variables;
         let has = match name {
+            BARE => self == Service::Ddp,
+            "alive" if self == Service::Ddp => false,
             "alive" => session.setup().permits.empty_reads,
             SEGMENTS => session.setup().target.is_raw(),
-            // Programs other than these two may advertise only a part of a registered region.
-            "exact" | "shared" => matches!(self, Service::Region | Service::Peer),
+            // Programs other than these may advertise only a part of a registered region.
+            "exact" | "shared" => matches!(self, Service::Region | Service::Peer | Service::Ddp),
             "send" => matches!(self, Service::Sink | Service::Echo | Service::Peer),
             "echo" => matches!(self, Service::Echo | Service::Peer),
             "receive" => variables.contains_key("receive.len"),

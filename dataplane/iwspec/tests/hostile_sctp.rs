@@ -96,3 +96,53 @@ fn damaged_answers_end_with_a_verdict() {
     };
     assert!(is_without_session(&outcome(damaged)));
 }
+
+/// Executes a case that accepts an association, while a device sends the datagrams from `send` again and again.
+fn outcome_of_listener(send: impl Fn(u8) -> Vec<u8> + Sync) -> Verdict {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    let tester = socket.local_addr().expect("bound");
+    let device = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    let stopped = AtomicBool::new(false);
+    let timing = Timing { connect: Duration::from_millis(300), ..Timing::default() };
+    let setup = Setup {
+        target: Arc::new(Target::SctpListen { socket, port: 7471 }),
+        service: Service::Peer,
+        timing,
+        lane: (0, 1),
+        revision: 1,
+        permits: Permits::default(),
+    };
+    let text = "case sctp/0-2 MUST\nsection none\ntext A session.\nopen\nexpect initiate\n";
+    let case = parse("sctp/x", text).expect("a case").cases.remove(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut count = 0u8;
+            while !stopped.load(Ordering::Relaxed) {
+                count = count.wrapping_add(1);
+                // The tester may have closed its socket.
+                let _ = device.send_to(&send(count), tester);
+            }
+        });
+        let outcome = execute(&case, &setup);
+        stopped.store(true, Ordering::Relaxed);
+        outcome.verdict
+    })
+}
+
+/// Returns an INIT to the tester's port with a correct checksum, and parameters of any length.
+fn init(count: u8) -> Vec<u8> {
+    let mut packet = vec![0x80, count, 0x1d, 0x2f, 0, 0, 0, 0, 0, 0, 0, 0];
+    packet.extend([1, 0, 0, 28, 0, 0, 0, 1, 0, 0, 16, 0, 0, 5, 0, 5, 0, 0, 0, 1]);
+    packet.extend([0xc0, 0x06, 0, if count % 2 == 0 { 8 } else { count }, 0, 0, 0, 1]);
+    let crc = oracle::crc32c(&packet).to_le_bytes();
+    packet[8..12].copy_from_slice(&crc);
+    packet
+}
+
+#[test]
+fn flood_at_the_listener_ends_with_a_verdict() {
+    let noise = |count: u8| (0..200).map(|i: u8| i.wrapping_mul(count)).collect();
+    assert!(matches!(outcome_of_listener(noise), Verdict::Inconclusive(_)));
+    // A handshake that the device never completes.
+    assert!(matches!(outcome_of_listener(init), Verdict::Inconclusive(_)));
+}

@@ -302,3 +302,47 @@ impl Drop for RawStream {
         self.reset();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::raw::port::{Hub, Medium};
+
+    #[test]
+    fn connection_that_is_given_up_in_the_handshake_is_followed_by_the_next() {
+        let hub = Hub::default();
+        let end = |last: u8| Raw {
+            medium: Medium::Memory(hub.clone()),
+            address: std::net::Ipv4Addr::new(192, 0, 2, last).into(),
+            via: None,
+            mtu: 1500,
+        };
+        let (tester, device) = (end(1), end(2));
+        let at = SocketAddr::new(tester.address, 7471);
+        let deadline = Clock::now() + Duration::from_secs(60);
+        std::thread::scope(|scope| {
+            let connecting = scope.spawn(|| {
+                // Resolved once the tester listens.
+                let mut host = Host::open(&device, tester.address, deadline).expect("resolved");
+                let mut segment = Segment {
+                    src_port: 50_000,
+                    dst_port: at.port(),
+                    seq: 1,
+                    flags: Flags::SYN,
+                    ..Segment::default()
+                };
+                host.send(&TransportPacket::Tcp(segment.clone())).expect("sent");
+                segment.flags = Flags::RST;
+                segment.seq = 2;
+                host.send(&TransportPacket::Tcp(segment)).expect("sent");
+                RawStream::connect(&device, at, Settings::default(), deadline)
+            });
+            let accepted = RawStream::accept(&tester, at.port(), Settings::default(), deadline);
+            let mut accepted = accepted.expect("a connection");
+            let mut connected = connecting.join().expect("no panic").expect("established");
+            let position = connected.reserve(1);
+            connected.send(position, b"a");
+            assert_eq!(accepted.receive(deadline), Ok(Some(Arrival::Payload(b"a".to_vec()))));
+        });
+    }
+}

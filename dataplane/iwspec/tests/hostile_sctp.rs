@@ -133,7 +133,7 @@ fn outcome_of_listener(send: impl Fn(u8) -> Vec<u8> + Sync) -> Verdict {
 fn init(count: u8) -> Vec<u8> {
     let mut packet = vec![0x80, count, 0x1d, 0x2f, 0, 0, 0, 0, 0, 0, 0, 0];
     packet.extend([1, 0, 0, 28, 0, 0, 0, 1, 0, 0, 16, 0, 0, 5, 0, 5, 0, 0, 0, 1]);
-    packet.extend([0xc0, 0x06, 0, if count % 2 == 0 { 8 } else { count }, 0, 0, 0, 1]);
+    packet.extend([0xc0, 0x06, 0, count | 8, 0, 0, 0, 1]);
     let crc = oracle::crc32c(&packet).to_le_bytes();
     packet[8..12].copy_from_slice(&crc);
     packet

@@ -9,7 +9,7 @@ pub struct Context<'a, M> {
     pub stags: &'a StagTable<M>,
     /// Buffers for untagged messages, shared by the worker's streams.
     pub buffers: &'a mut BufferPool,
-    /// Budget, bytes, for data of the worker's streams and associations that cannot be delivered yet.
+    /// Budget, in bytes, for data that cannot be delivered yet. The worker's streams and associations share it.
     pub hold: &'a mut HoldBudget,
 }
 

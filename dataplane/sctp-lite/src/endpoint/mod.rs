@@ -221,7 +221,8 @@ impl<M: RegionMemory> Endpoint<M> {
 
     /// Returns the time at which to call [`handle_timeout`](Self::handle_timeout). A time in the past means now.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        // An iterator over an array is avoided: its wide loads would stall on the narrower stores just before them.
+        // No iterator over an array is used: it would load several of the array's elements at once, right after each
+        // was stored separately, and such loads stall.
         MaybeInstant::from(self.association.poll_timeout())
             .earlier(self.upper.poll_timeout())
             .earlier(self.empty_deadline)

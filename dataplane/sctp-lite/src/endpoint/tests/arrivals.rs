@@ -202,7 +202,7 @@ fn untagged(host: &Host, session: SessionId) -> Vec<Vec<u8>> {
     host.ddp_events(session).into_iter().filter_map(message_body).collect()
 }
 
-/// Checks that all messages of this sender are reported as sent, in the order of their posts.
+/// Checks that a `Sent` event was reported for each of the `messages`, in the order of the posts.
 fn check(host: &Host, session: SessionId, messages: &[(bool, u16)]) {
     let delivered_body = |event| match event {
         ddp::Event::Sent { cookie, .. } => Some(cookie),

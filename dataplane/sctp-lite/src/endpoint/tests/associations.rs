@@ -100,7 +100,7 @@ fn both_ends_open_sessions() {
     let mut net = Net::established(&Setup::default());
     let now = net.now;
     let (of_b, of_a) = (net.b.open(now, b"b"), net.a.open(now, b"a"));
-    // One end takes the free stream with the lowest identifier, the other end that with the highest.
+    // The end that opened the association takes the lowest free stream, and the end that accepted it the highest.
     assert_eq!((of_b.stream, of_a.stream), (15, 1));
     net.run_for(SECOND);
     let streams = |node: &mut Node| node.ep().sessions().map(|id| id.stream).collect::<Vec<_>>();

@@ -156,8 +156,8 @@ impl<M: RegionMemory> MessageSource for UpperCall<'_, '_, M> {
             slot.session.set_crc(self.computes_crc);
             let written = slot.session.next(source, awaits, mulpdu, out);
             slot.count_kept(kept);
-            // Only the last available message normally requests an immediate SACK. Without the request another message
-            // follows; with the request, `has_data` decides.
+            // A message without the I bit is not the last: the session has more data. The I bit is normally set on the
+            // last message only, so `has_data` is called for messages with the I bit.
             slot.ready = written.is_some_and(|w| !w.immediate) || slot.has_data();
             if let Some(mut written) = written {
                 // The next length is not predicted if another session may be next, no further message may be kept, or

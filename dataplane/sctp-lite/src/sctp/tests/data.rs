@@ -265,7 +265,7 @@ fn restart_discards_data_in_flight() {
     assert_eq!(rig.sent_packets(), ["P: DATA(1)"]);
     restart(&mut rig);
     rig.upper.queue.push_back((2, 100));
-    // The first TSN of the new association is 1 in this notation.
+    // `sent_packets` shows TSNs relative to the initial TSN: the first TSN of the new association is 1.
     assert_eq!(rig.sent_packets(), ["55555555: COOKIE-ACK DATA(1)"]);
     sack(&mut rig, 1).expect("new");
     assert_eq!(rig.upper.acknowledged, [2]);

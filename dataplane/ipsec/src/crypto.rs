@@ -441,8 +441,8 @@ fn header_aad(buf: &[u8], esp: usize, seq: u64, esn: bool) -> ([u8; 12], usize) 
 }
 
 /// Calls `call` with the AAD of GMAC (RFC 4543 §3.3): SPI, sequence number, IV and payload. With ESN, the high half of
-/// the sequence number must be between the SPI and the low half. For the call, the SPI is moved four bytes to the
-/// front. Afterwards the overwritten bytes are restored.
+/// the sequence number must be between the SPI and the low half. During the call the SPI is therefore four bytes before
+/// its place, which holds the high half. Afterwards all eight bytes are restored.
 fn call_with_gmac_aad<T>(
     buf: &mut [u8],
     esp: usize,

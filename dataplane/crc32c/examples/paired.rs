@@ -14,7 +14,7 @@ use crc32c::{Digest, Engine, Inserts, Path, Sum, Target};
 const LENGTHS: [usize; 15] =
     [16, 32, 48, 64, 96, 128, 144, 192, 224, 230, 320, 1448, 1460, 4096, 8948];
 
-/// Bytes processed per slice, by either side.
+/// Bytes processed per slice, by the old or the new code.
 const SLICE_LEN: usize = 1 << 16;
 
 fn main() {

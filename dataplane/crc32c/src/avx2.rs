@@ -55,7 +55,7 @@ impl Pass for Avx2 {
             // SAFETY: `1 <= at < lanes`, so the 16 bytes of the lane are in the caller's `len` bytes at `src`.
             let lane = unsafe { _mm_loadu_si128(from.add(at * LANE).cast()) };
             if COPY {
-                // SAFETY: as above, for writing.
+                // SAFETY: as above; with `COPY`, the caller's `len` bytes at `dst` may be written.
                 unsafe { _mm_storeu_si128(to.add(at * LANE).cast(), lane) };
             }
             lane
@@ -64,16 +64,16 @@ impl Pass for Avx2 {
             // SAFETY: `at >= 1` and `at + 1 < lanes`, so both lanes are in the caller's `len` bytes at `src`.
             let vector = unsafe { _mm256_loadu_si256(from.add(at * LANE).cast()) };
             if COPY {
-                // SAFETY: as above, for writing.
+                // SAFETY: as above; with `COPY`, the caller's `len` bytes at `dst` may be written.
                 unsafe { _mm256_storeu_si256(to.add(at * LANE).cast(), vector) };
             }
             vector
         };
 
-        // SAFETY: the message has at least `MIN_LEN` bytes.
+        // SAFETY: the caller's `len` bytes at `src` may be read; `len` is at least `MIN_LEN`, which exceeds 16.
         let first = unsafe { _mm_loadu_si128(src.cast()) };
         if COPY {
-            // SAFETY: as above, for writing.
+            // SAFETY: as above; with `COPY`, the caller's `len` bytes at `dst` may be written.
             unsafe { _mm_storeu_si128(dst.cast(), first) };
         }
         // SAFETY: the table has 32 bytes, and the load of 16 begins at `LANE - lead`, at most 16.

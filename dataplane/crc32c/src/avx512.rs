@@ -72,7 +72,7 @@ impl Pass for Avx512 {
         // message has at least that many.
         let head = unsafe { _mm512_maskz_loadu_epi8(mask, src.cast()) };
         if COPY {
-            // SAFETY: as above, for writing.
+            // SAFETY: as above; with `COPY`, the caller's `len` bytes at `dst` may be written.
             unsafe { _mm512_mask_storeu_epi8(dst.cast(), mask, head) };
         }
         if SUM {
@@ -82,7 +82,7 @@ impl Pass for Avx512 {
             // SAFETY: every vector but the head, which `at` never selects here, is inside the message.
             let vector = unsafe { _mm512_loadu_si512(src.add(at * VECTOR).cast()) };
             if COPY {
-                // SAFETY: as above, for writing.
+                // SAFETY: as above; with `COPY`, the caller's `len` bytes at `dst` may be written.
                 unsafe { _mm512_storeu_si512(dst.add(at * VECTOR).cast(), vector) };
             }
             vector

@@ -34,7 +34,8 @@ fn shift(crc: u32, len: usize) -> u32 {
     let (low, high) = (&POWERS.low[len & 0xff], &POWERS.high[len >> 8]);
     #[cfg(target_arch = "x86_64")]
     if Engine::best().uses_own_clmul() {
-        // SAFETY: such an engine is the best only on CPUs with PCLMULQDQ and SSE4.2.
+        // SAFETY: an engine that uses this crate's carry-less multiplication exists only on CPUs with PCLMULQDQ and
+        // SSE4.2.
         return unsafe { multiply_x32(multiply_x32(crc, *low), *high) };
     }
     multiply(multiply(multiply(crc, *low), *high), X_POW_64)
@@ -112,7 +113,7 @@ const fn multiply(a: u32, mut b: u32) -> u32 {
 fn multiply_x32(a: u32, b: u32) -> u32 {
     use core::arch::x86_64::*;
     let (a, b) = (_mm_cvtsi32_si128(a as i32), _mm_cvtsi32_si128(b as i32));
-    // The product of two reflected values is one bit short.
+    // The carry-less product of two reflected 32-bit values has 63 bits. The shift aligns the product to 64 bits.
     let product = (_mm_cvtsi128_si64(_mm_clmulepi64_si128::<0>(a, b)) as u64) << 1;
     _mm_crc32_u64(0, product) as u32
 }

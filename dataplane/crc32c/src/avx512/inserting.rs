@@ -80,7 +80,8 @@ unsafe fn pass_at<const SUM: bool, const VECTOR_OF_WORD: usize>(
     let (mut sums, by) = (Sums::new(), step_factors());
 
     let first = lead / Inserts::LEN;
-    // SAFETY: the mask selects the words after the `lead` bytes: these words are in the message.
+    // SAFETY: the mask selects the words after the `lead` bytes. These words are in the message, which may be read and
+    // written.
     let mut acc = unsafe { words.step::<true, VECTOR_OF_WORD>(!0 << first) };
     if SUM {
         sums.add_all(&acc);
@@ -91,7 +92,7 @@ unsafe fn pass_at<const SUM: bool, const VECTOR_OF_WORD: usize>(
         *vector = _mm512_xor_si512(*vector, state);
     }
     for _ in 1..steps {
-        // SAFETY: all steps after the first are completely inside the message.
+        // SAFETY: all steps after the first are completely inside the message, which may be read and written.
         let new = unsafe { words.step::<false, VECTOR_OF_WORD>(!0) };
         if SUM {
             sums.add_all(&new);

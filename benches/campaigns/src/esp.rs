@@ -17,7 +17,7 @@ use crate::testbed;
 
 /// Headroom and tailroom for ESP, bytes.
 const HEADROOM: usize = 128;
-/// Constant time for the ESP code. The SAs have no lifetime, so time has no effect.
+/// Time that is passed to the ESP code. The SAs have no lifetime, so a constant suffices.
 const TIME: Instant = Instant::from_nanos(0);
 
 /// Sealer of packets to the target under one SA. Sequence numbers begin at 1.

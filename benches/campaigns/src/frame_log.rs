@@ -237,7 +237,7 @@ mod tests {
             "to the target   10.77.0.4:40000 > 10.77.0.1:7473 TCP 1 2 SYN, 60 bytes LOST"
         ));
         assert!(done.lines[3].contains("SYN ACK"), "{}", done.lines[3]);
-        // Frames earlier than the argument of `summary_since` belong to another stream.
+        // Frames before the time passed to `summary_since` are not counted: they belong to another stream.
         assert_eq!(passed.summary_since(after(2000), of_us).lost, 0);
     }
 

@@ -12,9 +12,9 @@ const MAX_QUEUE_BYTES: usize = 512;
 /// A type whose allocations can be prefetched.
 pub trait Prefetch {
     /// Calls `hint` with the address and the size in bytes of each allocation that is `steps` pointers away from
-    /// `self`. Step 0 is the allocations that `self` points to, step 1 the allocations that these point to, and so on.
-    /// The call reads the allocations of earlier steps, which the caller has prefetched, and none that it passes to
-    /// `hint`.
+    /// `self`. Step 0: the allocations that `self` points to. Step 1: the allocations that those of step 0 point to,
+    /// and so on. The call reads the allocations of earlier steps, which the caller has prefetched, but no allocation
+    /// that it passes to `hint`.
     fn prefetch(&self, steps: u32, hint: &mut impl FnMut(*const u8, usize));
 }
 

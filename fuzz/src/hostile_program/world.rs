@@ -61,7 +61,8 @@ pub(super) struct World<'a> {
     received: u64,
     /// Number of calls of [`Self::answer`]. The target posts in every eighth call.
     answers: u64,
-    /// Number of receives that the hostile program has posted, valid or not, and that the target has not used.
+    /// Number of receives that the hostile program has posted, valid or not, less the number of Sends that the target
+    /// has posted.
     pub(super) offered: u32,
     /// False to post no further operations of the good program.
     is_posting: bool,

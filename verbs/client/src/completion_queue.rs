@@ -200,7 +200,7 @@ impl CompletionQueue {
     }
 
     /// Takes the next completion. If the CQ is empty, waits on its channel; returns `None` after `timeout`. The CQ must
-    /// be the only CQ of its channel, and only one thread at a time may use it.
+    /// be the only CQ of its channel, and only one thread at a time may use the CQ.
     ///
     /// # Errors
     /// The CQ has no channel, the session has ended, or a worker corrupted the CQ.

@@ -7,9 +7,9 @@ use verbs_session::message::Call;
 use crate::error::Error;
 use crate::session::Session;
 
-/// A protection domain (PD). Its queue pairs can access only its own memory regions. Clones refer to the same domain,
-/// which is removed when the last clone and all of its queue pairs, shared receive queues, memory regions and memory
-/// windows are dropped.
+/// A protection domain (PD). A queue pair can access only memory regions of its own domain. Clones refer to the same
+/// domain, which is removed when the last clone and all of its queue pairs, shared receive queues, memory regions and
+/// memory windows are dropped.
 #[derive(Clone, Debug)]
 pub struct ProtectionDomain(Arc<Inner>);
 

@@ -43,7 +43,7 @@ struct State {
     mailboxes: HashMap<Key, Mailbox>,
     /// Numbers of the connection requests that the program has taken and not answered.
     requests: HashSet<u64>,
-    /// Events received for objects that did not exist.
+    /// Number of received events whose object did not exist.
     unmatched: u64,
 }
 

@@ -87,7 +87,7 @@ impl Listener {
         self.0.number
     }
 
-    /// Returns the local address and port: the chosen one if port 0 was requested.
+    /// Returns the local address and port. If port 0 was requested, the port is the one that the appliance has chosen.
     pub fn local(&self) -> SocketAddr {
         self.0.local
     }

@@ -1,4 +1,4 @@
-//! Messages to the user on stderr: reasons of refusals, of which the program receives only an error number.
+//! Messages to the user on stderr: the reasons of refusals. The program itself receives only an error number.
 
 use std::collections::HashSet;
 use std::fmt;

@@ -80,7 +80,8 @@ impl Walk {
         Ok(Walk { child, input, output })
     }
 
-    /// Lets the program do `steps` steps, then kills it: before the next step, or after `during` in the step.
+    /// Lets the program do `steps` steps, then kills it: before the next step if `during` is `None`, otherwise `during`
+    /// after the start of the next step.
     fn kill_at(mut self, steps: usize, during: Option<Duration>) -> Result<()> {
         for _ in 0..steps {
             self.await_step()?;

@@ -132,7 +132,7 @@ pub(crate) struct Region {
     len: u64,
     /// Parts of the arena: start and end.
     parts: &'static [(u64, u64)],
-    /// Offset of the first byte in the parts, one after the other.
+    /// Offset of the first byte in the concatenation of `parts`.
     at: u64,
     access: MemoryAccess,
     /// Region to which the window is bound; `None` for a memory region.

@@ -67,7 +67,8 @@ fn set_functions(queue: &mut ibv_cq_ex) {
     queue.read_dlid_path_bits = Some(read_zero_byte);
 }
 
-/// Takes the first completion, and locks the queue until [`end_poll`].
+/// Locks the queue and takes the first completion. The queue stays locked until [`end_poll`], unless there is no
+/// completion.
 unsafe extern "C" fn start_poll(queue: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
     // SAFETY: NULL or valid by the contract of C callers.
     if unsafe { attr.as_ref() }.is_some_and(|attr| attr.comp_mask != 0) {

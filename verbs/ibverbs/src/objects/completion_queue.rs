@@ -217,13 +217,14 @@ impl CompletionQueue {
     pub(crate) fn remove_completions(&self, pair: u32) {
         let mut kept = lock(&self.kept);
         kept.retain(|completion| completion.qp_number != pair);
-        // Ends: no worker adds completions of the QP any more, and those of other QPs are at most the entries of the CQ
-        // in one pass.
+        // No worker adds completions of this QP any more. The bound ends the call although workers may still add
+        // completions of other QPs.
         let most = self.native.capacity() as usize;
         let _ = self.native.poll_each(most, |completion| {
             if completion.qp_number != pair {
                 if let Completed::Sent(_) = completion.completed {
-                    // Early, but under the lock. The queue has room for them.
+                    // Counted now, under the lock of the CQ, although the program has not polled the completion. It no
+                    // longer occupies an entry of the native CQ.
                     self.counts.add_polled(completion.qp_number);
                 }
                 kept.push_back(completion);

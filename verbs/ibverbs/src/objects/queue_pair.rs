@@ -51,7 +51,7 @@ pub struct QueuePair {
     c: Shared<ibv_qp_ex>,
     native: verbs_client::QueuePair,
     counts: Counts,
-    /// Maximum number of signalled requests that the program has not polled.
+    /// Maximum number of signalled requests whose completions the program has not polled.
     max_sends: u32,
     /// True if every send request generates a completion (`sq_sig_all`).
     pub(crate) signals_all: bool,

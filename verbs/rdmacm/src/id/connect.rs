@@ -146,7 +146,8 @@ impl Id {
     /// Closes the connection gracefully. An event reports its end. Has no effect if the connection has ended.
     ///
     /// # Errors
-    /// `EINVAL`: the id is not connected. Errors of the appliance. In synchronous mode those of the wait.
+    /// `EINVAL`: the id is not connected. Errors of the appliance. In synchronous mode also the errors of the wait for
+    /// the event.
     pub(crate) fn disconnect(self: &Arc<Self>) -> Result<()> {
         {
             let state = self.lock();

@@ -191,7 +191,7 @@ impl Id {
     pub(super) fn incoming(self: &Arc<Self>, request: ConnectionRequest) {
         let mut state = self.lock();
         match state.phase {
-            // The backlog of the native listener bounds them.
+            // The backlog of the native listener bounds the number of early requests.
             Phase::Bound => state.early.push(request),
             Phase::Listening => self.accept_later(&state, request),
             _ => {}

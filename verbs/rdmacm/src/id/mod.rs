@@ -99,7 +99,7 @@ pub(crate) struct State {
     pub(crate) requested: Option<Depths>,
     /// PD and attributes of the QPs that `rdma_get_request` creates.
     pub(crate) child_queues: Option<Template>,
-    /// Private data of `rdma_addrinfo`, sent before that of `rdma_connect`.
+    /// Private data of `rdma_addrinfo`, sent in front of the private data of `rdma_connect`.
     pub(crate) private_data: Vec<u8>,
 }
 

@@ -332,7 +332,7 @@ impl Program {
     }
 }
 
-/// Bytes of a region: `at` is the offset of the first byte in the region's parts, one after the other.
+/// Bytes of a region: `at` is the offset of the first byte in the concatenation of `parts`.
 #[derive(Clone, Copy)]
 struct Place {
     parts: &'static [(u64, u64)],

@@ -19,8 +19,8 @@ const WORKER_SHIFT: u32 = 48;
 
 const _: () = assert!(SLOT_BITS + 24 == WORKER_SHIFT);
 
-/// Key of a flow: the interface and both ends. Several VLANs may use the same addresses, so the interface is part of
-/// the key.
+/// Key of a flow: the interface, and the addresses and ports of both ends. Several VLANs may use the same addresses, so
+/// the interface is part of the key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowKey {
     /// Index of the interface.

@@ -141,7 +141,7 @@ impl HostPort {
     }
 }
 
-/// The other ends of the rings of one interface, for the thread that serves the host's kernel.
+/// The kernel-side ends of the rings of one interface, for the thread that serves the host's kernel.
 #[derive(Debug)]
 pub struct HostEnd {
     /// The shared interface.

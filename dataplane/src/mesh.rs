@@ -15,7 +15,8 @@ use crate::wake::Wake;
 /// A message from one worker to another.
 #[derive(Debug)]
 pub enum Message<F> {
-    /// A frame received from a port, to be processed as if the other worker had received it.
+    /// A frame received from a port. The worker that receives the message processes the frame as if the frame had
+    /// arrived on its own queue.
     Frame {
         /// Index of the receiving port.
         port: usize,
@@ -40,7 +41,7 @@ pub enum Message<F> {
         /// IPsec state of the packet.
         ipsec: IpsecState,
     },
-    /// A frame to be sealed by an SA of the other worker and sent on a port.
+    /// A frame that the worker that receives the message seals with its SA and sends on a port.
     Seal {
         /// Index of the sending port.
         port: usize,
@@ -49,7 +50,7 @@ pub enum Message<F> {
         /// Minimum IPsec protection. The frame is dropped if the SA is weaker.
         min_strength: Strength,
     },
-    /// An ICMP error about a flow of the other worker, from a router or the peer.
+    /// An ICMP error, from a router or the peer, about a flow of the worker that receives the message.
     Icmp(Report),
     /// A report that a packet is too big. If a frame would exceed the path MTU once sealed, the owner of its flow
     /// receives the report. If an ICMP error quotes an ESP packet, all other workers receive the report, because the

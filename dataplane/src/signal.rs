@@ -1,8 +1,9 @@
-//! Wake-ups between a worker and a local program: a pair of connected sockets, one for each side.
+//! Wake-ups between a worker and a local program: a pair of connected sockets, one for the worker and one for the
+//! program.
 //!
-//! An eventfd is unsuitable, because both sides would share one file description and its flags. A program that clears
-//! `O_NONBLOCK` and drains or fills the counter would block the worker. With sockets, each call of the worker passes
-//! `MSG_DONTWAIT`.
+//! An eventfd is unsuitable, because the worker and the program would share one file description and its flags. A
+//! program that clears `O_NONBLOCK` and drains or fills the counter would block the worker. With sockets, each call of
+//! the worker passes `MSG_DONTWAIT`.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 

@@ -21,8 +21,9 @@ pub enum Service {
     /// Like `Control`, and the control thread also receives [`Event::TaggedDelivered`](super::Event::TaggedDelivered)
     /// for each RDMAP Write with payload and for each atomic.
     Region,
-    /// The worker returns each Send as a Send and Immediate Data as Immediate Data; on bare DDP, to the message queue.
-    /// The control thread receives no messages except invalidations of STags and bare DDP's last message.
+    /// The worker returns each Send as a Send and Immediate Data as Immediate Data. On bare DDP, it returns each
+    /// untagged message to the peer's message queue ([`ddp::MESSAGE_QUEUE`]). The control thread receives no messages
+    /// except invalidations of STags and bare DDP's last message.
     Echo,
     /// The worker discards Sends and Immediate Data and reposts their buffers. The control thread receives the same
     /// events as with `Echo`.
@@ -56,9 +57,9 @@ pub struct Connect {
     /// Protection domain of the stream.
     pub pd: PdId,
     /// Regions to bind to the stream when it is created. The peer may access them as soon as it receives their
-    /// advertisement in the private data. Each region must belong to the stream's protection domain. It must be bound
-    /// already, usually to a stream that does not exist, so that no other stream can access the region before. Other
-    /// regions are ignored.
+    /// advertisement in the private data. Each region must belong to the stream's protection domain. It must already be
+    /// bound, usually to a stream that does not exist, so that no other stream can access the region before this stream
+    /// is created. Regions that do not meet these conditions are ignored.
     pub stags: Vec<Stag>,
     /// Private data for the peer, at most 512 bytes.
     pub private_data: Vec<u8>,

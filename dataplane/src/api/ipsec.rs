@@ -27,7 +27,8 @@ pub struct IpsecConfig {
     pub windows: ReplayWindows,
 }
 
-/// A security association. Every worker receives the configuration, but only the owner of its [`Protection`] uses it.
+/// A security association. Every worker receives the configuration, but only the owner of the SA's [`Protection`] uses
+/// the SA.
 #[derive(Clone, Debug)]
 pub struct SaConfig {
     /// Identifies the SA in commands and events.

@@ -83,8 +83,8 @@ pub enum LoadKind {
 /// Length in bytes of the notice that follows each write of a [`LoadKind::Notify`].
 pub const NOTICE_LEN: usize = 8;
 
-/// Source and destination of tagged messages: a range of tagged offsets, the same in both regions. Each message follows
-/// the previous message and wraps at the end of the window, or has a random offset.
+/// Source and destination of tagged messages: a range of tagged offsets, the same in both regions. The offset of each
+/// message follows the previous message and returns to the start of the window at its end, or is random.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Window {
     /// Local region, in this worker's STag table.

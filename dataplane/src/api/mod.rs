@@ -1,5 +1,6 @@
 //! Interface between the control thread and the dataplane: configuration, commands, events, counters. Two bounded rings
-//! connect each worker to the control thread ([`Dataplane`]). Neither side waits for the other.
+//! connect each worker to the control thread ([`Dataplane`]). Neither the worker nor the control thread waits for the
+//! other.
 
 mod association;
 mod command;

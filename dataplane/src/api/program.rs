@@ -98,7 +98,8 @@ pub struct QueuePairConfig {
     pub send_completions: u32,
     /// Number of the CQ of the receive queue.
     pub receive_completions: u32,
-    /// True to keep copies of sent data, for a program that may change a source before its completion.
+    /// True to keep copies of sent data, for a program that may change a source before the operation that sends it is
+    /// complete.
     pub copy_sources: bool,
 }
 

@@ -28,7 +28,7 @@ pub struct SctpConfig {
     pub sctp: Arc<sctp_lite::sctp::Config>,
     /// Parameters of sessions and their DDP streams.
     pub endpoint: Arc<sctp_lite::endpoint::EndpointConfig>,
-    /// UDP port of the peer for a connect with UDP encapsulation (RFC 6951). Listeners ignore it and use the
+    /// UDP port of the peer for a connect with UDP encapsulation (RFC 6951). Listeners ignore this port and use the
     /// encapsulation of the peer.
     pub udp: Option<u16>,
 }

@@ -28,7 +28,7 @@ pub(super) struct Headers {
     /// Source and destination port of TCP, UDP or SCTP. `None` for fragments except the first.
     pub(super) ports: Option<(u16, u16)>,
     /// Source and destination port of the SCTP header after a UDP header (RFC 6951). Read from every UDP packet,
-    /// because the parser does not have the UDP port of SCTP.
+    /// because the parser does not know the UDP port that is configured for SCTP.
     pub(super) inner: Option<(u16, u16)>,
 }
 

@@ -11,7 +11,8 @@
 //! shared mapping, and the number of mappings is bounded ([`Maps`]).
 //!
 //! Peers, local programs and other workers may access the same bytes at the same time. So no references into a mapping
-//! exist except to atomics. All other access is by copies through raw pointers, after a check of both bounds.
+//! exist except to atomics. All other access is by copies through raw pointers, after a check that offset and length
+//! lie inside the mapping.
 //!
 //! All `unsafe` code of the crate is in this module. Not included: access rights of peers (`ddp`), and writing a
 //! staged file back (`control`).
@@ -377,7 +378,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // The last handle may be dropped by a worker or by the control thread.
+        // The last handle may be dropped by a worker or by the control thread, which must not wait for the kernel.
         if self.is_deferred {
             free_thread::free_deferred(self.take_resources());
         }

@@ -32,7 +32,7 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // The last queue of the area may be dropped by a worker.
+        // A worker may drop the last queue of the area, and must not wait for the kernel to unmap it.
         let mapping = std::mem::replace(&mut self.mapping, Mapping::empty());
         free_thread::free_deferred(MemoryResources { mapping, shared: None, charge: None });
     }

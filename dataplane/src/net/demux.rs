@@ -2,9 +2,10 @@
 //! drop reason, and changes no bytes.
 //!
 //! A packet to one of our addresses is dropped if its IPv4 options are malformed or contain a source route
-//! ([`super::options`]). [`local_ip_offset`] excludes such packets from IPsec policies. Packets to other addresses,
-//! and packets of unsupported protocols on interfaces without IPsec policies, are dropped whatever their options. On
-//! an interface that is shared with the host's kernel, the kernel may process these under its own rules.
+//! ([`super::options`]). [`local_ip_offset`] excludes such packets from IPsec policies. Packets to other addresses, and
+//! packets of unsupported protocols on interfaces without IPsec policies, are dropped whatever their options. On an
+//! interface that is shared with the host's kernel, the kernel may process the packets dropped here, under its own
+//! rules.
 //!
 //! Fragments of the protocols that [`super::reassembly`] supports are returned as [`Kind::Fragment`]. Other fragments
 //! are dropped ([`DropReason::Fragment`]), except atomic fragments (RFC 6946). At most [`MAX_EXTENSIONS`] IPv6

@@ -61,10 +61,11 @@ const fn clear_bytes(mask: &mut Mask, at: usize, len: usize) {
 
 static MASKS: [[Mask; 2]; 2] = [[ipv4_mask(14), ipv4_mask(18)], [ipv6_mask(14), ipv6_mask(18)]];
 
-/// Returns the range of the TCP segment or SCTP packet in `frame` if its headers equal the headers of `last` (see
-/// above). The frame then belongs to the same interface and flow. `last` is the previous frame, or a reassembled
-/// packet with its Ethernet and IP headers; `start` is the offset of the segment or SCTP packet in `last`. Returns
-/// `None` if the frame must be parsed in full. The full parse then also finds the drop reason of an invalid frame.
+/// Returns the range of the TCP segment or SCTP packet in `frame` if its headers equal the headers of `last`, except
+/// for the fields that vary per packet. The frame then belongs to the same interface and flow. `last` is the previous
+/// frame, or a reassembled packet with its Ethernet and IP headers; `start` is the offset of the segment or SCTP packet
+/// in `last`. Returns `None` if the frame must be parsed in full. The full parse then also finds the drop reason of an
+/// invalid frame.
 pub fn predicted_segment(frame: &[u8], last: &[u8], start: usize) -> Option<Range<usize>> {
     let (frame_head, last_head) = (frame.first_chunk::<WINDOW>()?, last.first_chunk::<WINDOW>()?);
     let tagged = last_head[12..14] == [0x81, 0];
@@ -204,7 +205,7 @@ mod tests {
             Kind::Sctp { packet, .. } => *packet = found,
             other => panic!("{other:?}"),
         }
-        // The interface, the source's link-layer address and both ends of the flow are equal.
+        // Both parses return the same interface, source link-layer address, and addresses and ports of the flow.
         assert_eq!(demux(next, 0, L4Check::Good, interfaces), Ok(expected), "{next:02x?}");
     }
 

@@ -145,8 +145,8 @@ impl Interface {
     }
 
     /// Returns the source address for `destination`: the address whose prefix contains the next hop, otherwise the
-    /// first address of the same family. The source of a link-local destination is a link-local address; the source
-    /// of any other destination is not. Returns `None` if no route matches or the interface has no such address.
+    /// first address of the same family. The source for a link-local destination is a link-local address; the source
+    /// for any other destination is not. Returns `None` if no route matches or the interface has no such address.
     pub fn source_for(&self, destination: IpAddr) -> Option<IpAddr> {
         source_address(&self.addresses, self.next_hop(destination)?, destination)
     }

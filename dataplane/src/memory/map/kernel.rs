@@ -109,7 +109,8 @@ fn has_avx512() -> bool {
 /// `len` bytes can be read at `from` and written at `to`, the two ranges do not overlap, and the CPU supports the
 /// kernel.
 unsafe fn copy(kernel: CopyKernel, from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: each kernel requires what the caller guarantees.
+    // SAFETY: the caller guarantees the conditions of each kernel: `len` readable bytes at `from`, `len` writable bytes
+    // at `to`, no overlap, and CPU support.
     unsafe {
         match kernel {
             CopyKernel::LibraryPrefetch | CopyKernel::Library => {

@@ -188,7 +188,7 @@ impl Slabs {
 impl Drop for Slot {
     fn drop(&mut self) {
         let empty = self.maps.slabs()[self.class].free(self.slab, self.number);
-        // The mutex is no longer held here, because unmapping may take long.
+        // The slab is unmapped without holding the mutex, because unmapping may take long.
         drop(empty);
     }
 }

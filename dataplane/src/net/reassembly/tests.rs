@@ -176,7 +176,8 @@ fn as_sctp(mut piece: Vec<u8>) -> Vec<u8> {
     piece
 }
 
-// RFC 791 §3.2: the protocol is one of the fields that identify a packet. RFC 9260 §6.10 allows peers to fragment.
+// RFC 791 §3.2: the protocol is one of the fields that identify a packet. RFC 9260 §6.9: an SCTP peer fragments packets
+// if the path MTU has decreased.
 #[test]
 fn sctp_and_tcp_fragments_do_not_mix() {
     let (mut r, frame) = (reassembly(), packet(None, false, 2, 400));

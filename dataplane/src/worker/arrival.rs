@@ -175,7 +175,8 @@ pub(in crate::worker) fn push_if_predicted<F: Frame>(
     sctp: ChecksumSite,
     arrivals: &mut Arrivals<F>,
 ) -> Option<Packet<F>> {
-    // Frames that other workers forward may have arrived on any port. The port determines the interface of the flow.
+    // Frames that other workers forward may have arrived on any port. The port determines the interface of the flow, so
+    // the ports must be equal.
     let predicted =
         arrivals.last().filter(|last| usize::from(last.port) == port).and_then(|last| {
             if last.is_sctp() && !has_same_ports(&frame, last) {

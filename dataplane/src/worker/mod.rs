@@ -23,8 +23,8 @@
 //! IPsec, and [`network`] contains the layers below. [`receive::host`] exchanges frames with the host's kernel.
 //!
 //! Back-pressure: while the event ring is nearly full, the worker reads no commands. Streams that have used up their
-//! event credit are paused ([`control::event_credit`]). Frames and mesh messages are always read. While a transmit ring
-//! is full, its carriers stay queued.
+//! event credit are paused ([`control::event_credit`]). Frames and mesh messages are always read. While a port's
+//! transmit ring is full, the carriers of this port stay queued.
 
 mod arrival;
 mod control;

@@ -253,7 +253,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Binds a region to a stream that is being opened, if the region is in domain `pd` and bound to some stream. Other
-    /// regions are skipped: they were removed, or all streams of their domain share them.
+    /// regions are skipped: they were removed, belong to another domain, or are shared by all streams of their domain.
     pub(in crate::worker) fn bind_for_stream(
         &mut self,
         stag: Stag,
@@ -297,7 +297,8 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Terminates each stream whose peer has an RDMA Read from this region in progress. `bound` is the stream to which
-    /// the region is bound, if any. [`rebind`](Self::rebind) has then terminated the Reads of all other streams.
+    /// the region is bound, if any. If the region is bound, [`rebind`](Self::rebind) has already terminated the Reads
+    /// of all other streams.
     pub(in crate::worker) fn revoke_users(
         &mut self,
         stag: Stag,

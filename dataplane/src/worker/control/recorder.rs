@@ -30,8 +30,8 @@ impl<Io: PortIo> Core<Io> {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Reports the recording of a stream that ends other than gracefully. Streams that were never announced to the
-    /// control thread and empty recordings are not reported.
+    /// Reports the recording of a stream that ends other than gracefully. Not reported: empty recordings, and
+    /// recordings of streams that were never announced to the control thread.
     pub(in crate::worker) fn report_records(&mut self, stream: &Stream<'_>, reason: &CloseReason) {
         let known = matches!(stream.conn.stage, Stage::Announced | Stage::Established);
         if !known || reason.is_graceful() {

@@ -43,7 +43,8 @@ pub(in crate::worker) enum Accounting {
     Uncounted,
     /// Counted in its listener's backlog, like a half-open stream. The first session takes over this backlog entry.
     Backlog,
-    /// Counted as a stream of its peer: the last session has ended, or the association shuts down before its first.
+    /// Counted as a stream of its peer: the last session has ended, or the association shuts down before its first
+    /// session.
     Idle,
 }
 

@@ -77,7 +77,8 @@ struct PeerCounts {
     unproven: u32,
     starting: u32,
     announced: u32,
-    /// Associations without sessions: the last session has ended, or the association shuts down before its first.
+    /// Associations without sessions: the last session has ended, or the association shuts down before its first
+    /// session.
     idle: u32,
     /// Idle associations that are shutting down, oldest first.
     evictable: AgeQueue,
@@ -299,7 +300,8 @@ impl Listeners {
         }
     }
 
-    /// Counts an association of this peer as idle: its last session has ended, or it shuts down before its first.
+    /// Counts an association of this peer as idle: its last session has ended, or it shuts down before its first
+    /// session.
     pub(in crate::worker) fn add_idle(&mut self, peer: IpAddr) {
         self.peers.entry(PeerId::from_address(peer)).or_default().idle += 1;
     }

@@ -187,8 +187,8 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// Completes the request of a QP that binds a type 1 window at all workers. Other answers are ignored: the QP has
-    /// ended meanwhile.
+    /// Completes the request of a QP that binds a type 1 window at all workers. An answer for a QP that has ended
+    /// meanwhile is ignored.
     pub(in crate::worker) fn on_window_bound(
         &mut self,
         id: QueuePairId,

@@ -82,8 +82,8 @@ impl Ring {
         Ring { ring, broken: false }
     }
 
-    /// Removes the next descriptor and returns the result of `take`, which is called with a copy of it; `None` if the
-    /// ring is empty.
+    /// Removes the next descriptor and returns the result of `take`, which is called with a copy of the descriptor;
+    /// `None` if the ring is empty.
     #[inline]
     pub(super) fn pop_with<R>(
         &mut self,
@@ -196,8 +196,8 @@ impl QueuePair {
     }
 
     /// Handles the event of one RDMAP operation of the oldest post. `performed` is `None` if the operation was flushed.
-    /// Otherwise it has the original value if the operation was an atomic. Returns the number of posts completed
-    /// without an error.
+    /// Otherwise it contains the original value of an atomic, or `None` for any other operation. Returns the number of
+    /// posts completed without an error.
     pub(super) fn finish_send(
         &mut self,
         performed: Option<Option<u64>>,

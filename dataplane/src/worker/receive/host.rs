@@ -3,9 +3,9 @@
 //!
 //! The worker processes TCP segments and SCTP packets that belong to its streams and associations, or whose destination
 //! port is a listener's or in the local port range of opened streams. The worker also processes ICMP errors about
-//! these, echo requests, and ARP requests and neighbour solicitations for its addresses. Announcements of neighbours
-//! and routers, ARP requests for other addresses and MLD queries go to both the worker and the kernel. All other
-//! traffic goes to the kernel.
+//! packets from these ports, echo requests, and ARP requests and neighbour solicitations for its addresses.
+//! Announcements of neighbours and routers, ARP requests for other addresses and MLD queries go to both the worker and
+//! the kernel. All other traffic goes to the kernel.
 
 use std::net::SocketAddr;
 
@@ -210,8 +210,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Returns the recipient of an ICMP error: the worker if the error is malformed or quotes a packet of one of its
-    /// flows, otherwise the host's kernel.
+    /// Returns the recipient of an ICMP error: the worker if the error is malformed, or quotes a packet from a port
+    /// that this data plane uses or an ESP packet; otherwise the host's kernel.
     fn error_recipient(&self, parsed: Result<Icmp, DropReason>) -> Recipient {
         match parsed {
             Ok(Icmp::Error(report)) if !self.quotes_our_flow(&report) => Recipient::Host,

@@ -12,8 +12,8 @@ use crate::worker::flows::schedule::CarrierKind;
 use crate::worker::{Core, Phase};
 
 impl<Io: PortIo> Core<Io> {
-    /// Reports an INIT that was refused with an ABORT. An INIT without an answer is not reported, because the peer
-    /// retransmits it.
+    /// Reports an INIT that was refused with an ABORT. An INIT without an answer is not reported: the peer retransmits
+    /// it, and the handshake may still succeed.
     #[cold]
     pub(super) fn report_init_refused(
         &mut self,

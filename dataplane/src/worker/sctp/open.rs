@@ -210,8 +210,8 @@ impl<Io: PortIo> Core<Io> {
         Ok((at, id))
     }
 
-    /// If policies protect the flow of an association now, requires protection of the association, even if it was
-    /// opened before these policies.
+    /// If policies protect the flow of an association now, requires protection of the association, even if the
+    /// association was opened before these policies applied.
     fn require_policy_strength(&mut self, slot: u32) {
         let Some(association) = self.associations.get(slot) else { return };
         let (flow, udp) = (association.carrier.flow(), association.carrier.path().udp());

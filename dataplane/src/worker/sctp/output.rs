@@ -1,4 +1,4 @@
-//! Transmission of associations, their timers, and next hops that do not answer.
+//! Transmits the packets of associations, and handles their timers and next hops that do not answer.
 
 use std::time::Duration;
 

@@ -377,7 +377,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Sets the service that handles the messages received on a stream. For a local program, links the stream to its
-    /// QP, and aborts the stream if that fails.
+    /// QP, and aborts the stream if it cannot be linked.
     pub(in crate::worker) fn set_service(
         &mut self,
         stream: StreamId,

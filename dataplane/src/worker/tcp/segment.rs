@@ -191,7 +191,8 @@ impl<Io: PortIo> Core<Io> {
 
 /// Verifies a segment's checksum. `addresses` is the sum of source and destination address. Also returns the CRC of the
 /// text without its last four bytes, if the text looks like one FPDU and a single pass for checksum and CRC is faster.
-/// This function does not look up the stream, which ignores the CRC if it has no CRCs or the segment is out of order.
+/// This function does not look up the stream. The stream ignores the CRC if it uses no CRCs or the segment is out of
+/// order.
 #[inline]
 fn verify_checksum(addresses: u16, bytes: &[u8]) -> Result<Option<u32>, DropReason> {
     let (crc, sum) = match Digest::is_one_pass(bytes.len()).then(|| split_fpdu(bytes)).flatten() {

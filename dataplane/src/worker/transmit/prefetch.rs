@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn queued_streams_are_prefetched_stepwise_before_service() {
         let mut queue: VecDeque<u32> = (0..20).collect();
-        // The next step of each stream. The first streams are prefetched completely before.
+        // The next step of each stream. The first streams are already prefetched completely.
         let mut next = [0; 20];
         next[..PREFETCH_STREAMS].fill(MAX_STEPS + 1);
         while !queue.is_empty() {

@@ -82,7 +82,7 @@ impl<Io: PortIo> Env<Io> {
                 return;
             }
             RdmapEvent::WriteDelivered { stag, to, len } => match service {
-                // The STag of an RDMA Write without payload was not checked.
+                // The STag of an RDMA Write without payload was not checked, so such a Write is not reported.
                 ServiceKind::Region if len > 0 => {
                     Event::TaggedDelivered { stream: id, stag, to, len, rsvd_ulp: 0 }
                 }

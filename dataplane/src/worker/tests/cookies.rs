@@ -50,7 +50,7 @@ fn syn_flood_cannot_exhaust_listener_credits() {
         net.open(0, 0, 1, (v4(2), PORT).into());
     }
     assert_eq!(net.hosts[1].count("half_open_evicted"), 4);
-    // Established streams now hold the credits, so a returned cookie could not be accepted.
+    // Established streams now hold the credits. A returned cookie could not be accepted, so no cookie is sent.
     let sent = net.hosts[1].count("cookies_sent");
     net.hosts[0].connect(0, (v4(2), PORT).into());
     net.advance(Duration::from_millis(100));

@@ -1,5 +1,5 @@
 //! Streams that require IPsec protection. No change of policies and SAs lets a byte be sent or placed with less
-//! protection. A stream that loses its protection ends with that reason.
+//! protection. A stream that loses its protection ends, with the reason `not_protected`.
 
 use std::cell::Cell;
 use std::net::SocketAddr;

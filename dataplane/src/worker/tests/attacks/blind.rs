@@ -1,5 +1,5 @@
-//! Off-path attackers who know both ends of a stream and the approximate position of its window, but not the exact
-//! sequence numbers (RFC 5961).
+//! Off-path attackers who know the addresses and ports of a stream and the approximate position of its window, but not
+//! the exact sequence numbers (RFC 5961).
 
 use tcp_lite::tcp::{Flags, Options, SeqNumber};
 

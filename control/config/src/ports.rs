@@ -96,8 +96,8 @@ pub(super) fn read_port(
         _ => None,
     };
     // A memif or vhost-user port loses its link when the process or virtual machine at the other end exits, which ends
-    // the peer's streams. After a cable is plugged in again, TCP can continue, so other ports leave the decision to its
-    // timers.
+    // the peer's streams. After a cable is plugged in again, TCP can continue, so other ports leave the decision to
+    // TCP's timers.
     let default_timeout = matches!(kind, Some(PortKind::Memif { .. } | PortKind::VhostUser { .. }))
         .then_some(Duration::ZERO);
     let patience =

@@ -252,7 +252,7 @@ impl Env {
         self.load_with_directories(Arc::clone(&self.files), task, loading)
     }
 
-    /// Requests memory like [`load`](Self::load), with other directories for its files.
+    /// Requests memory like [`load`](Self::load), but files must be in `files` instead of the current directories.
     pub(super) fn load_with_directories(
         &mut self,
         files: Arc<Directories>,

@@ -1,8 +1,9 @@
 //! Failed passive handshakes: events for operators, and counters of all failures.
 //!
 //! A worker reports a limited number of failures per second and counts all of them. Its counts arrive with its list of
-//! streams. [`Handshakes`] counts and limits the failures that the control thread finds itself. There are at
-//! most `MAX_COUNTERS` counters, plus one for each value of [`HandshakeFailure`].
+//! streams. [`Handshakes`] adds up these counts. It also counts the failures that the control thread finds itself,
+//! and limits the reports of them. There are at most `MAX_COUNTERS` counters, plus one for each value of
+//! [`HandshakeFailure`].
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -13,7 +13,7 @@ use crate::files::FileId;
 /// Cause of a note. Apart from `Checksums`, the number of causes is bounded by the appliance's objects.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Cause {
-    /// A finding at the start. It is never removed.
+    /// A fault found at the start. The note is never removed.
     Start,
     /// The memory of a region. Removed with the region.
     Region(String),

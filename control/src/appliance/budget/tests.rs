@@ -16,7 +16,8 @@ fn host_memory(gib: u64) -> Option<HostMemory> {
     Some(HostMemory { machine, pools: 0, appliances: 1 })
 }
 
-/// Memory reserved for one worker: three bounds of 64 MiB, and 4096 streams of 4 KiB.
+/// Memory reserved for one worker: `buffers_per_worker`, `held_per_worker` and `kept_per_worker`, 64 MiB each, and
+/// 4096 streams of 4 KiB.
 const WORKER: u64 = (3 * 64 + 16) << 20;
 
 #[test]

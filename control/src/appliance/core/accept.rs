@@ -1,7 +1,7 @@
 //! The passive side: stream requests of peers are accepted within the limits, or rejected.
 //!
 //! A request is rejected if its ULP differs from the listener's, if a limit is reached, if the appliance is draining,
-//! or if there is no memory for its slot of the listener's region. Otherwise the stream gets the listener's regions,
+//! or if it cannot get a slot of the listener's region. Otherwise the stream gets the listener's regions,
 //! except exclusive regions that another stream uses. Exclusive regions are first cleared of data of earlier streams if
 //! this peer could read the data. The worker accepts the stream once all workers have bound the exclusive regions and
 //! the slot.
@@ -150,7 +150,7 @@ impl Core {
     /// `None` if the listener does not divide its region into slots.
     ///
     /// # Errors
-    /// The listener or the machine has no memory for another stream.
+    /// All slots are in use, no STag is available, or the region was removed or its access reduced.
     fn take_slot(
         &mut self,
         id: StreamId,

@@ -126,9 +126,9 @@ fn find_route(
     }
 }
 
-/// Returns the local address with which a worker connects to `remote` through an interface: an address of this
-/// appliance itself, else the address whose prefix contains the next hop, else the first of the same family. `None`
-/// without such an address. Link-local addresses that a worker derives are not considered.
+/// Returns the local address with which a worker connects to `remote` through an interface: `remote` itself if it is
+/// an address of the interface, else the address whose prefix contains the next hop, else the first of the same family.
+/// `None` without such an address. Link-local addresses that a worker derives are not considered.
 pub(super) fn source_for(interface: &InterfaceSection, remote: IpAddr) -> Option<IpAddr> {
     if has_address(interface, remote) {
         return Some(remote);

@@ -1,8 +1,8 @@
 //! The active side: streams that this appliance opens for API clients and jobs. `programs` opens the streams of local
 //! programs.
 //!
-//! An open has four steps. A failure is reported to the client or the job. If only the connect failed, the peer's next
-//! address is tried first.
+//! An open has four steps. If step 3 fails, the worker connects to the peer's next address, if there is one and the
+//! failure is not final. Any other failure is reported to the client or the job.
 //!
 //! 1. The request is checked, the peer's addresses are put in order, and a worker is selected.
 //! 2. Exclusive regions are reserved, cleared of earlier streams' data if necessary, and bound at all workers.

@@ -1,8 +1,8 @@
 //! Shutdown of the appliance, graceful or immediate, and the operator's drain.
 //!
-//! A graceful shutdown refuses new streams and waits for the jobs to end, at most `management.drain_timeout`. Then the
-//! streams are closed, and the workers stop. The operator's drain ends nothing: new streams and jobs are refused until
-//! the drain is revoked.
+//! A graceful shutdown refuses new streams and waits for the jobs to end. Then the streams are closed, and the workers
+//! stop. After `management.drain_timeout` the workers stop at once, which resets the remaining streams. The operator's
+//! drain ends nothing: new streams and jobs are refused until the drain is revoked.
 
 use std::time::Instant;
 
@@ -14,8 +14,8 @@ use super::Core;
 use crate::appliance::env::Phase;
 
 impl Core {
-    /// Starts a graceful shutdown. The jobs have until `management.drain_timeout` to end. Has no effect if the
-    /// appliance is already shutting down.
+    /// Starts a graceful shutdown. The jobs and the streams have `management.drain_timeout` to end. Has no effect if
+    /// the appliance is already shutting down.
     pub fn drain(&mut self, now: Instant) {
         if !self.env.is_running() {
             return;
@@ -75,7 +75,7 @@ impl Core {
         }
     }
 
-    /// Closes the streams once all jobs have ended, or at the deadline.
+    /// Begins to close the streams when all jobs have ended, or at the deadline.
     pub(super) fn drain_step(&mut self, now: Instant) {
         let jobs = self.jobs.running();
         if let Phase::Draining { deadline, drain_sent: asked, .. } = &mut self.env.phase
@@ -106,6 +106,7 @@ impl Core {
         }
     }
 
+    /// Stops the workers at the deadline of a graceful shutdown, which resets the remaining streams.
     pub(super) fn drain_timeout(&mut self, now: Instant) {
         if let Phase::Draining { deadline, .. } = self.env.phase
             && now >= deadline

@@ -15,8 +15,8 @@ impl Core {
         }
     }
 
-    /// Returns the stage and the state of reloads. The numbers of listeners and streams are 0. Cheap, because every
-    /// turn of the control thread calls it.
+    /// Returns the stage and the state of reloads. The numbers of listeners and streams are 0. Must be
+    /// cheap: every turn of the control thread calls this function.
     pub fn outline(&self) -> State {
         State {
             stage: self.stage(),

@@ -18,7 +18,7 @@ use super::{ENTRIES, EndContext};
 const FIRST_ENTRIES: usize = 6;
 /// Length to which a sentence is truncated, bytes, excluding the ellipsis.
 const MAX_SENTENCE: usize = 240;
-/// Maximum length of a header, bytes: DDP's and RDMAP's have at most 40.
+/// Maximum recorded length of a header, bytes. DDP headers are shorter: at most 18 bytes (RFC 5041 §4.3).
 const MAX_HEADER: usize = 40;
 
 /// Names of the layers by layer number (RFC 5040 §4.8).

@@ -225,8 +225,9 @@ impl Sends {
         }
     }
 
-    /// Ends the acknowledged sends on a stream that has ended. A message whose confirmation was requested is confirmed
-    /// by a graceful end, and not confirmed after a time-out. Any other send fails, because no reply can arrive.
+    /// Ends the acknowledged sends on a stream that has ended. If a confirmation was
+    /// requested, a graceful end confirms the message, and a time-out leaves it unconfirmed. In all other cases the
+    /// send fails, because no reply can arrive.
     pub(super) fn on_stream_ended(&mut self, stream: StreamId, graceful: bool, error: &ApiError) {
         let waits =
             |_: &u64, send: &mut PendingSend| send.stream == Some(stream) && send.sent.is_some();

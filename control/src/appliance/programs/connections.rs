@@ -5,8 +5,8 @@
 //!   New --Accept---> Starting --worker has the QP-----------------> Accepting --reported--> Connected --> Ended
 //! ```
 //!
-//! If the connection fails, the QP changes from Starting, Connecting or Accepting to Ended. The removal of the QP
-//! changes it from any state to Removing.
+//! If the connection fails, the QP changes from Starting, Connecting or Accepting to Ended. The removal changes
+//! the QP from any state to Removing.
 //!
 //! A QP can be connected only once: the worker of its connection owns its rings, and a second connection could be at
 //! another worker.

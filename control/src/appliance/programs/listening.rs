@@ -19,7 +19,8 @@ use crate::appliance::endpoints::{interface_peers, program_ulp};
 use crate::appliance::env::Env;
 use crate::appliance::pending::{Continuation, ProgramStep};
 
-/// Maximum backlog of a listener: its requests that wait for an answer. Greater backlogs are reduced to this value.
+/// Maximum backlog of a listener: number of requests that wait for an answer. Greater backlogs are reduced to this
+/// value.
 pub(in crate::appliance) const MAX_BACKLOG: u32 = 1024;
 
 /// Fields of `Call::Accept`.

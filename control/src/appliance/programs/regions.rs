@@ -7,8 +7,8 @@
 //!
 //! If a worker refuses the registration, the region changes from Adding to Removing. If a window is bound to the
 //! region, the deregistration is refused, and the region returns from Checking to Active. If the program has no
-//! windows, the deregistration changes the region from Active to Removing at once. The end of the program changes it
-//! from any state to Removing.
+//! windows, the deregistration changes the region from Active to Removing at once. The end of the program changes
+//! the region from any state to Removing.
 
 use dataplane::{Command, ProgramId, SourceRemoval};
 use ddp::{Access, Stag, StagEntry, TaggedOffset};
@@ -195,7 +195,7 @@ impl Programs {
 
     /// Records that the memory of a region is free: its last handle was dropped.
     pub(in crate::appliance) fn on_freed(&mut self, env: &mut Env, key: u64) {
-        // A region whose registration was refused has no entry.
+        // A region that the control thread refused to register has no entry.
         let Some(&(id, stag)) = self.keys.get(&key) else { return };
         let program = self.programs.get_mut(&id);
         if let Some(region) = program.and_then(|program| program.regions.get_mut(&stag)) {

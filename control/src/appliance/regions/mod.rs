@@ -152,7 +152,7 @@ impl Regions {
         self.check_addition_with(env, section, &env.context.config.limits)
     }
 
-    /// Checks like [`check_addition`](Self::check_addition), with other limits.
+    /// Checks like [`check_addition`](Self::check_addition), but against `limits` instead of the limits in force.
     pub(super) fn check_addition_with(
         &self,
         env: &Env,
@@ -520,8 +520,8 @@ impl Regions {
         }
     }
 
-    /// Completes the removal of a region whose file is written. The file of a listener's queue is only checked for
-    /// errors.
+    /// Handles the closing of a file that the writer has written: warns of an error. If the file belongs to a removed
+    /// region, completes the removal. Other files belong to queues of listeners.
     pub(super) fn on_file_closed(
         &mut self,
         env: &mut Env,

@@ -209,7 +209,7 @@ fn remedy_of_a_link_that_is_down_names_the_device() {
     }
 }
 
-/// The job fails only when its stream has ended, and with the cause of that end, which is not a refusal by the peer.
+/// The job fails when its stream has ended. Its error is the cause of that end, not a refusal by the peer.
 #[test]
 fn job_fails_with_lost_link_as_cause() {
     let mut bench = bench_with(TWO_PORTS);
@@ -243,7 +243,7 @@ fn job_fails_with_lost_link_as_cause() {
     assert!(bench.core.env().is_answered(), "no ticket is outstanding");
 }
 
-/// Another host uses our address: a note exists while workers report it, and each report is an event.
+/// Another host uses our address: a note exists while workers report the conflict, and each report is an event.
 #[test]
 fn conflicts_of_addresses_are_noted_while_they_last() {
     let mut bench = bench_with(TWO_PORTS);

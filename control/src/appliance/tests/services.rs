@@ -105,8 +105,8 @@ fn stream_without_free_slot_is_refused() {
     assert_eq!((all[0].streams, all[0].accepted, all[0].refused), (4, 5, 1));
 }
 
-/// The listener is removed, but the slot of its last stream is not cleared yet. Until then no other listener may get
-/// the region.
+/// The listener is removed, but the slot of its last stream is not cleared yet. Until the slot is cleared, no other
+/// listener may get the region.
 #[test]
 fn region_is_divided_again_after_last_old_stream_is_cleared() {
     let mut bench = serving_bench("service = \"perftest\"\nregions = [\"scratch\"]");

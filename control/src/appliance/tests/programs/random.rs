@@ -111,7 +111,7 @@ fn input() -> impl Strategy<Value = Input> {
     ]
 }
 
-/// Number of calls of [`begin`], with the hello.
+/// Number of calls that a program has sent after [`begin`], including the hello.
 const BEGIN: u32 = 6;
 
 /// Creates a protection domain, a CQ, two QPs and a listener, so that most random calls find their objects.

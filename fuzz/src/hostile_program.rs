@@ -18,7 +18,7 @@
 //!                            5 turns of the workers: their number (1)
 //!                            6 the CQ is polled; bit 3: with a request for a notification
 //!                            7 the time advances: milliseconds (1)
-//!               bits 4 to 7: for a descriptor, if bit 3 is set: number of the damaged word in its first unit (modulo 8)
+//!               bits 4 to 7: for a descriptor, if bit 3 is set: damaged word of its first unit, modulo 8
 //! ```
 
 mod host;

@@ -18,7 +18,7 @@ const VECTOR: usize = 32;
 /// Bytes per step of the loop: four accumulators of 32 bytes.
 const STEP: usize = 4 * VECTOR;
 
-/// Returns true if this CPU has the features that the functions here are compiled for.
+/// Returns true if this CPU has the features that the functions of this module are compiled for.
 pub(crate) fn is_supported() -> bool {
     is_x86_feature_detected!("avx2")
         && is_x86_feature_detected!("vpclmulqdq")

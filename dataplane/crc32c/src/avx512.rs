@@ -30,7 +30,7 @@ const STEP_LEN: usize = 4 * VECTOR;
 /// Four vectors: the accumulators, or the input of a step.
 type Lanes = [__m512i; 4];
 
-/// Returns true if this CPU has the features that the functions here are compiled for.
+/// Returns true if this CPU has the features that the functions of this module are compiled for.
 pub(crate) fn is_supported() -> bool {
     is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")

@@ -161,12 +161,14 @@ impl<'a> Target<'a> {
         let (crc, none) = (self.digest.crc(), Sum::default());
         self.digest = match self.digest.sum() {
             None => {
-                // SAFETY: the caller guarantees the same conditions.
+                // SAFETY: `source_len` bytes may be read at `from` and do not overlap the target, as the caller
+                // guarantees.
                 let (crc, _) = unsafe { self.copy_and_digest::<false>(crc, none, from) };
                 Digest::from_parts(crc, None)
             }
             Some(sum) => {
-                // SAFETY: the caller guarantees the same conditions.
+                // SAFETY: `source_len` bytes may be read at `from` and do not overlap the target, as the caller
+                // guarantees.
                 let (crc, sum) = unsafe { self.copy_and_digest::<true>(crc, sum, from) };
                 Digest::from_parts(crc, Some(sum))
             }
@@ -186,9 +188,11 @@ impl<'a> Target<'a> {
     ) -> (u32, Sum) {
         let engine = Engine::best_for(self.to.len());
         match self.inserts {
-            // SAFETY: the caller guarantees the same conditions.
+            // SAFETY: without inserted words, `source_len` is `to.len()`: as many bytes may be read at `from`, and do
+            // not overlap `to`.
             Inserts::NONE => unsafe { engine.copy_from::<SUM>(crc, sum, from, self.to) },
-            // SAFETY: the caller guarantees the same conditions.
+            // SAFETY: `inserts.source_len(to.len())` bytes may be read at `from` and do not overlap `to`, as the caller
+            // guarantees.
             inserts => unsafe { engine.copy_inserting::<SUM>(crc, sum, from, self.to, inserts) },
         }
     }

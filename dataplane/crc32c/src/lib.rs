@@ -179,10 +179,11 @@ impl Engine {
         to: &mut [u8],
     ) -> (u32, Sum) {
         let len = to.len();
-        // SAFETY: the caller guarantees the same conditions.
+        // SAFETY: the caller guarantees `len` readable bytes at `from`. `to` has `len` bytes, which do not overlap
+        // them.
         let run = unsafe { self.run::<true, SUM>(crc, sum, from, to.as_mut_ptr(), len) };
         run.unwrap_or_else(|| {
-            // SAFETY: the caller guarantees the same conditions.
+            // SAFETY: as above.
             unsafe { from.copy_to_nonoverlapping(to.as_mut_ptr(), len) };
             (self.update(crc, to), if SUM { sum.add_bytes(to) } else { sum })
         })

@@ -43,7 +43,8 @@ pub(crate) unsafe fn run<P: Pass, const COPY: bool, const SUM: bool>(
     len: usize,
 ) -> (u32, Sum) {
     if !SUM {
-        // SAFETY: the caller guarantees the same conditions.
+        // SAFETY: the caller guarantees the CPU's features, the minimum of `len`, and the bytes at `from` and `to`.
+        // Without `SUM`, `len` has no maximum.
         let (crc, _) = unsafe { P::pass::<COPY, SUM>(crc, from, to, len) };
         return (crc, sum);
     }

@@ -7,7 +7,7 @@
 //! An SA has one owner among the workers: two senders would repeat sequence numbers, and with two anti-replay windows a
 //! replayed packet would be accepted twice.
 //!
-//! No call here waits or sends. Reports to the control thread are [`Notice`]s, bounded in number.
+//! No call of this module waits or sends. Reports to the control thread are [`Notice`]s, bounded in number.
 
 mod flows;
 mod inbound;
@@ -136,7 +136,7 @@ impl Guard {
     }
 
     /// Declares that all SAs of the kernel belong to this data plane. Packets that the host has sealed are then not
-    /// sent, even if their SA is unknown here.
+    /// sent, even if this guard has no record of their SA.
     pub fn set_sole_sealer(&mut self) {
         self.sole_sealer = true;
     }
@@ -203,7 +203,7 @@ impl Guard {
         }
     }
 
-    /// Removes an SA. Returns true if it was recorded here, as this worker's or as another worker's.
+    /// Removes an SA of this or another worker. Returns true if this guard had a record of the SA.
     pub fn remove(&mut self, id: SaId, direction: Direction) -> bool {
         match direction {
             Direction::In => self.remove_inbound(id),
@@ -485,7 +485,8 @@ impl Guard {
         }
     }
 
-    /// Returns the newest outbound SA of a protection if it is encapsulated in UDP: a NAT on the path needs keepalives.
+    /// Returns the newest outbound SA of a protection if this SA is encapsulated in UDP: the NAT on its path needs
+    /// keepalives.
     pub fn nat_keepalive_sa(&self, protection: Protection) -> Option<SaId> {
         let (id, sa) = self.protections.get(usize::from(protection.0))?.outbound.last()?;
         sa.shape().udp.then_some(*id)

@@ -42,7 +42,7 @@ pub(crate) unsafe fn pass<const SUM: bool>(
     // Bytes of the first step that are in front of the message.
     let lead = len.next_multiple_of(STEP_LEN) - len;
     let place = inserts.first_offset().saturating_add(lead) % STEP_LEN;
-    // SAFETY: the caller guarantees the same conditions.
+    // SAFETY: `pass_at` has the same requirements as this function, whose caller meets them.
     unsafe {
         match place / VECTOR {
             0 => pass_at::<SUM, 0>(crc, src, dst, len, inserts),
@@ -175,7 +175,7 @@ impl InsertingCopy {
 #[target_feature(enable = "avx512f")]
 #[inline]
 unsafe fn load<const MASKED: bool>(mask: u16, from: *const u8) -> __m512i {
-    // SAFETY: the caller guarantees the same conditions.
+    // SAFETY: the loaded words may be read, as the caller guarantees; masked words are not loaded.
     unsafe {
         match MASKED {
             true => _mm512_maskz_loadu_epi32(mask, from.cast()),

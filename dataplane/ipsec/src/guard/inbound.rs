@@ -69,7 +69,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Removes an inbound SA. Returns false if it is not recorded here.
+    /// Removes an inbound SA. Returns false if this guard has no record of the SA.
     pub(super) fn remove_inbound(&mut self, id: SaId) -> bool {
         let matches_id = |(&spi, known): (&u32, &InboundSa)| (known.id == id).then_some(spi);
         let Some(spi) = self.inbound.iter().find_map(matches_id) else { return false };

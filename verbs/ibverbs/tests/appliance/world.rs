@@ -192,7 +192,7 @@ pub(crate) fn connect(from: *mut ibv_qp, to: *mut ibv_qp) {
     }
 }
 
-/// Calls `hook` with the next event of a QP, while the dispatcher refers to the QP. One test may use it at a time.
+/// Calls `hook` with the next event of a QP, while the dispatcher refers to the QP. Only one hook is kept.
 pub(crate) fn hook_next_event(pair: *mut ibv_qp, hook: Hook) {
     let number = QueuePair::find(pair).unwrap().number();
     *requests().hook.lock().unwrap() = Some((number, hook));

@@ -1,6 +1,6 @@
-//! Usage of the congestion window. A window that is not full does not grow (RFC 7661 §4.3, RFC 9438 §5.8). After each
-//! retransmission time-out without a full window, congestion control reduces the window towards the used part (RFC 2861
-//! §3).
+//! Usage of the congestion window. The window grows only if it was full or, in slow start, more than half full (RFC
+//! 7661 §4.3, RFC 9438 §5.8). If the window was not full for the duration of a retransmission time-out, congestion
+//! control reduces it towards the used part (RFC 2861 §3).
 
 use base::{Instant, Nanos};
 

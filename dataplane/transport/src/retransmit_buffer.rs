@@ -312,7 +312,8 @@ mod tests {
 
         /// A caller that compares [`MemoryUse::used`] with the limit before each run exceeds the limit by at most one
         /// run. The caller has to stop only if the kept bytes are at least half of the limit, less one block of
-        /// `MAX_BLOCK` bytes. Runs are kept in the order of their numbers; in a sender only split segments are not.
+        /// `MAX_BLOCK` bytes. Runs are kept in the order of their numbers; in a sender, only split
+        /// segments are kept in another order.
         #[test]
         fn retransmit_buffer_memory_stays_within_limit(
             limits in prop::collection::vec(prop_oneof![0u64..20_000, 200_000u64..1_000_000, Just(u64::MAX)], 1..4),

@@ -8,9 +8,9 @@ use crate::ranges::Range;
 use crate::rtt::RttEstimator;
 use crate::seq::ExtSeq;
 
-/// Minimum time beyond a round trip before a probe: the timer granularity of RFC 8985 §7.2. The value covers the
-/// delays of a peer that is also such an appliance. A sleeping worker that no descriptor can wake polls every 50 µs.
-/// The worker processes a full burst in several times 50 µs. In slow start, further bursts wait.
+/// Minimum time beyond a round trip before a probe: the timer granularity of RFC 8985 §7.2. The value covers the delays
+/// of a peer that runs the same appliance: its worker, if it sleeps and no descriptor can wake it, polls every 50 µs,
+/// and takes several times as long to process a full burst. In slow start, a segment may also wait for earlier bursts.
 const GRANULARITY: Nanos = Nanos::from_micros(500);
 
 /// For [`FlightAmount::Single`] and [`FlightAmount::Small`]: minimum time beyond SRTT before a probe, because the peer

@@ -20,7 +20,7 @@ const FIRST_RTT: Nanos = Nanos::from_millis(1);
 /// Startup gain that doubles the rate each round trip (2 / ln 2), percent, and its inverse to drain.
 const STARTUP_GAIN: u64 = 289;
 const DRAIN_GAIN: u64 = 35;
-/// Gains of the following rounds, percent.
+/// Gains after startup and drain, one per round trip in a cycle, percent.
 const GAIN_CYCLE: [u64; 8] = [125, 75, 100, 100, 100, 100, 100, 100];
 /// Maximum burst, bytes, and duration of a burst.
 const MAX_BURST: u64 = 64 * 1024;

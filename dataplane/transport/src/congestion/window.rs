@@ -67,8 +67,8 @@ impl Window {
         self.ssthresh = bytes.max(u64::from(self.floor) * self.smss());
     }
 
-    /// Raises the threshold to at least three quarters of the window (RFC 2861 §3.2). Growth is slow above the
-    /// threshold.
+    /// Raises the threshold to at least three quarters of the window (RFC 2861 §3.2), so that slow start regrows a
+    /// reduced window to this size.
     pub(super) fn raise_ssthresh(&mut self) {
         self.ssthresh = self.ssthresh.max(self.cwnd / 4 * 3);
     }

@@ -51,7 +51,7 @@ impl LossRecovery {
         let recovery_began = found.congestion_segments > 0 && !state.phase.is_recovering();
         if recovery_began {
             self.enter_recovery(state, board);
-            // In recovery the reordering window may be zero (RFC 8985 §6.2 step 4).
+            // In recovery the reordering window may be zero (RFC 8985 §6.2 step 4), so more segments may count as lost.
             let more = self.detect(state, board, now);
             found.segments += more.segments;
             found.next_search_at = more.next_search_at;

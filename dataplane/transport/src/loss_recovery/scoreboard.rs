@@ -37,7 +37,7 @@ pub trait Scoreboard {
     fn flight_at_loss(&self) -> u64 {
         self.flight()
     }
-    /// Returns RACK.segs_sacked, the number of SACKed segments in flight (RFC 8985 §5.2).
+    /// Returns RACK.segs_sacked, the number of SACKed segments in flight (RFC 8985 §5.3).
     fn segs_sacked(&self) -> u64;
     /// Returns true if a retransmission may be in the network.
     fn resent_in_flight(&self) -> bool;

@@ -66,7 +66,8 @@ pub struct FilledReceive {
     pub cookie: u64,
     /// Bytes of the message.
     pub len: u32,
-    /// True if the message's segments disagree on the [`ReceiveUse`].
+    /// True if some segments of the message were [`Placed`](ReceiveUse::Placed), others
+    /// [`Inline`](ReceiveUse::Inline).
     pub mixed: bool,
 }
 

@@ -5,7 +5,7 @@ use wire::{DdpVersion, Qn};
 /// Queue of bare DDP's ordinary messages (docs/protocol.md).
 pub const MESSAGE_QUEUE: Qn = Qn(0);
 /// Queue of bare DDP's last message after an error (docs/protocol.md). This queue has the number of RDMAP's Terminate
-/// queue (RFC 5040 §4.2), so that the same tools can read both.
+/// queue (RFC 5040 §4.1), so that the same tools can read both.
 pub const ERROR_QUEUE: Qn = Qn(2);
 
 /// One queue of untagged receive buffers (RFC 5041 §5.1.2).

@@ -320,7 +320,7 @@ pub fn lengths_are_provided<P: Pair>() {
     assert_eq!(run.segments(), (64, 64));
 }
 
-/// Makes A write with an STag that B does not have, and post another message after it.
+/// Makes A write with an STag that B does not have, and post a second message.
 fn run_to_error<P: Pair>() -> Run<P> {
     let mut run = Run::<P>::new();
     let stag = run.pair.stag();

@@ -123,8 +123,8 @@ pub enum Disposition {
     Refused,
 }
 
-/// Maximum bytes that one flow may keep as copies, because the sources of the sent bytes may change. Applies to one
-/// sending call.
+/// Limit, in bytes, on the copies of sent bytes that one flow keeps because their sources may change. Each sending call
+/// has its own value, which also records whether the limit prevented a send.
 #[derive(Clone, Copy, Debug)]
 pub struct KeepLimit {
     limit: u64,

@@ -252,7 +252,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
             for queue in &mut self.queues {
                 queue.release(buffers, &mut unfinished.account);
             }
-            // The memory reserved for the ULP's ranges.
+            // What remains in the account was reserved for ranges of the ULP's messages.
             buffers.release_all(&mut unfinished.account);
         }
     }

@@ -136,7 +136,7 @@ enum PayloadSource<M> {
 }
 
 /// A region handle shared by consecutive messages from that region. Messages whose bytes are not in a region may lie
-/// between.
+/// between these messages.
 #[derive(Debug)]
 struct RegionRun<M> {
     /// Number after the run's last message. The last message is still in the queue, because comparisons with numbers

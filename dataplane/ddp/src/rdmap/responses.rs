@@ -133,7 +133,7 @@ impl<M: RegionMemory> Responses<M> {
     }
 
     /// Returns the oldest Read of at least one byte from this STag whose response was not completely handed to the LLP.
-    /// `current`: true if this applies to the last response handed to DDP.
+    /// `current`: true if the last response handed to DDP was not completely handed to the LLP.
     pub(crate) fn find_read(&self, stag: Stag, current: bool) -> Option<PendingRead> {
         let last = self.sent.back().filter(|_| current).and_then(|sent| match sent {
             SentResponse::Read { request, origin } => {

@@ -114,7 +114,8 @@ pub(crate) fn with_control_byte(
     header
 }
 
-/// Returns the DDP header at the start of a segment as received. The result is shorter if the segment ends within it.
+/// Returns the DDP header at the start of a segment as received. The result is shorter if the segment ends within
+/// its header.
 pub(super) fn received_header(bytes: &[u8]) -> ArrayVec<u8, MAX_DDP_HEADER> {
     let len = bytes.first().map_or(0, |first| Control(*first).header_len());
     bytes.iter().copied().take(len).collect()

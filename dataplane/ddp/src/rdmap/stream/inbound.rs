@@ -35,7 +35,7 @@ impl<M: RegionMemory> Stream<M> {
                     }
                 }
                 DdpEvent::UntaggedDelivered { data, rsvd_ulp, .. } => {
-                    // After the end, the receives of messages are flushed.
+                    // After the end, delivered messages are not reported: `flush_receives` flushes their receives.
                     if !self.ended
                         && let Some(delivered) = self.ddp.checks_mut().pop_delivered()
                     {

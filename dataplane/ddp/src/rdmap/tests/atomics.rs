@@ -28,7 +28,7 @@ fn response(msn: u32, id: u32, original: u64) -> Vec<u8> {
     untagged(Opcode::AtomicResponse, 3, msn, &AtomicResponseRepr { id, original }.emit())
 }
 
-// RFC 7306 §5.2.1 (7), (8), §5.2.2 (8): atomics are executed and answered in order, on queue 3.
+// RFC 7306 §5.2.1 (7), (8), §5.2.2 (3), (8): atomics are executed and answered in order, on queue 3.
 #[test]
 fn atomics_execute_and_respond_in_order() {
     let mut b = End::new();

@@ -101,7 +101,7 @@ impl StartupPhase {
             // The figures of MPA's first draft show DDP version 0.
             Revision::Draft => VersionPolicy::V0,
             Revision::Zero if !self.initiator => VersionPolicy::AdoptFirst,
-            // RFC 5044 §C.2.5: the older revision of the reply shows an RDMAC peer.
+            // RFC 5044 §C.2.5: a reply with Rev 0 to a request with Rev 1 shows a peer of the RDMA Consortium.
             Revision::Zero if self.config.mpa.initiate == Revision::One => VersionPolicy::V0,
             Revision::Zero | Revision::One | Revision::Two => configured,
         }
@@ -398,7 +398,7 @@ impl<M: RegionMemory> Upper<M> {
 }
 
 impl SpanOutcome {
-    /// Extends the outcome to a span that begins at `offset`: the bytes before this outcome's span were taken.
+    /// Returns this outcome for a longer span that begins at `offset`. The additional bytes at its start were taken.
     fn with_prefix_taken(self, offset: u64) -> SpanOutcome {
         match self {
             SpanOutcome::All => SpanOutcome::All,

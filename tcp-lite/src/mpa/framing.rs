@@ -89,7 +89,7 @@ impl Framing {
     pub fn ulpdu_end(&self, end: u64, ulpdu_len: usize) -> u64 {
         let crc = end - CRC_LEN as u64;
         let before = crc - MARKER;
-        // If these bytes are not a marker, they are pad, ULPDU or the length field.
+        // The four bytes before the CRC are either a marker, or pad, ULPDU or length field.
         let padded = if self.is_marker(before) { before } else { crc };
         padded - pad_len(ulpdu_len) as u64
     }

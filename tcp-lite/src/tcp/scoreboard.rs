@@ -108,7 +108,7 @@ impl Scoreboard {
         self.pipe
     }
 
-    /// Returns the number of SACKed records: RACK.segs_sacked (RFC 8985 §5.2).
+    /// Returns the number of SACKed records: RACK.segs_sacked (RFC 8985 §5.3).
     pub(crate) fn segs_sacked(&self) -> u64 {
         self.sacked_records
     }

@@ -435,7 +435,7 @@ impl Receiver {
                     failed_verify_bytes.saturating_add((pass.fault_end - pass.end) as u32);
                 if *failed_verify_bytes > verify_budget { Verdict::Defer } else { Verdict::Drop }
             }
-            // RFC 5044 §8: a silent drop is allowed only if no byte of the FPDU was acknowledged.
+            // RFC 5044 §8 allows a silent drop. The peer retransmits the FPDU only if no byte of it was acknowledged.
             Fault::Crc { .. } | Fault::TooLong { .. }
                 if self.on_bad_crc == BadCrcPolicy::Retransmit
                     && self.checks.crc

@@ -2,8 +2,8 @@
 //!
 //! A host that merges received segments (GRO, interrupt moderation), or a path that thins acknowledgements, has this
 //! effect. A pure acknowledgement without a gap report is held back, and the next such acknowledgement replaces it.
-//! The held acknowledgement is forwarded after [`Config::hold`], before any other packet, or when it acknowledges
-//! [`Config::segments`] more segments than the last forwarded acknowledgement.
+//! The held acknowledgement is forwarded once [`Config::hold`] has passed, directly before a packet of another kind, or
+//! when it acknowledges [`Config::segments`] more segments than the last forwarded acknowledgement.
 
 use core::time::Duration;
 

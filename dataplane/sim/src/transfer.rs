@@ -219,8 +219,8 @@ pub fn run<S: Setup>(
 pub struct Times {
     /// Time from establishment at the client until all messages are delivered.
     pub total: Duration,
-    /// Time from the receipt of half of `to_server`'s bytes until all messages are delivered. Slow start is usually
-    /// over before.
+    /// Time from the server's receipt of half of its bytes until all messages are delivered. Slow start has usually
+    /// ended before.
     pub second_half: Duration,
 }
 

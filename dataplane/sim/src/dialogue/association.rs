@@ -151,7 +151,7 @@ struct Association {
 /// Plays `script`.
 ///
 /// # Errors
-/// The first line that the stack does not meet, and the packets so far.
+/// The first line from which the stack deviates, and the packets so far.
 pub(super) fn play(script: &Script) -> Result<(), ScriptError> {
     let mut setup = AssociationSetup::default();
     let (mut active, mut tag, mut tsn) = (false, 0x5045_4552, 7_000);

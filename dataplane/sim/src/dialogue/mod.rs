@@ -15,7 +15,7 @@ pub use run::Batch;
 /// Reads and plays the dialogue in `text`.
 ///
 /// # Errors
-/// The first line that is invalid or not met.
+/// The first line that is invalid, or from which the stack deviates.
 pub fn play(text: &str) -> Result<(), ScriptError> {
     let script = Script::parse(text)?;
     let stack = script.settings.iter().find(|s| s.key == "stack");

@@ -1,8 +1,8 @@
 //! Plays a dialogue: the script is the peer and defines virtual time.
 //!
 //! A [`DialogueProtocol`] encodes and compares TCP segments or SCTP packets. Every segment that the stack sends must be
-//! expected by a line, at the time of this line. Every line must be met. Timers of the stack between two lines run at
-//! their own time.
+//! expected by a line, at the time of this line. Every line must be matched. Timers of the stack between two lines run
+//! at their own time.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -138,7 +138,7 @@ pub(super) trait DialogueProtocol {
 /// Plays `script` with this protocol.
 ///
 /// # Errors
-/// The first line that the stack does not meet, and the transcript so far.
+/// The first line from which the stack deviates, and the transcript so far.
 pub(super) fn play_with<P: DialogueProtocol>(
     script: &Script,
     protocol: P,

@@ -47,7 +47,7 @@ pub(super) trait Subject: Sized {
 /// Plays `script`.
 ///
 /// # Errors
-/// The first line that the stack does not meet, and the segments so far.
+/// The first line from which the stack deviates, and the segments so far.
 pub(super) fn play<S: Subject>(script: &Script) -> Result<(), ScriptError> {
     let streams = Streams::build(script)?;
     let mut numbers = [1_000_000, 5_000_000];

@@ -1,5 +1,5 @@
 //! TCP alone under test (`set stack tcp`). Delivered bytes are compared with the script's inbound stream. Bytes to send
-//! come from its outbound stream.
+//! come from the script's outbound stream.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -231,7 +231,7 @@ impl Encoder<'_> {
         })
     }
 
-    /// Encodes an Atomic Request header (RFC 7306 §5.2.1, figure 6).
+    /// Encodes an Atomic Request header (RFC 7306 §5.2.1, figure 4).
     fn atomic(&self) -> Result<Vec<u8>, String> {
         let mut out = (self.number("aop", 0)? as u32).to_be_bytes().to_vec();
         out.extend((self.number("id", 1)? as u32).to_be_bytes());

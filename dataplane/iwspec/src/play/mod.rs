@@ -68,7 +68,7 @@ impl Session {
     /// Plays `script` against the host's port `to`.
     ///
     /// # Errors
-    /// Contains the first line that the host did not meet, with all packets so far; or a failure of the port.
+    /// The first line from which the host deviates, with all packets so far; or a failure of the port.
     pub fn play(
         &mut self,
         script: Script,

@@ -63,7 +63,7 @@ impl std::str::FromStr for Tolerance {
     }
 }
 
-/// Summary of a dialogue in which the host met all lines.
+/// Summary of a dialogue in which the host matched all lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PlaySummary {
     /// Number of skipped `event` and `check` lines.
@@ -103,7 +103,7 @@ pub trait DialogueCodec: Debug {
     /// Describes the invalid part of the line.
     fn build_packet(&mut self, line: &Action) -> Result<(TransportPacket, String), String>;
 
-    /// Compares a packet with a `>` line. Returns the rest of the line if the packet meets only the first part of the
+    /// Compares a packet with a `>` line. Returns the rest of the line if the packet matches only the first part of the
     /// line.
     ///
     /// # Errors
@@ -134,7 +134,7 @@ pub struct Player<P: DialogueCodec> {
     tolerance: Tolerance,
     /// Index of the due step.
     next: usize,
-    /// Rest of the due `>` line, if the host has met its first part.
+    /// Rest of the due `>` line, if a packet has matched its first part.
     remaining_line: Option<Action>,
     started_at: Option<Instant>,
     /// Time of the previous step.
@@ -150,7 +150,7 @@ pub struct Player<P: DialogueCodec> {
 /// Result of executing a step.
 enum Progress {
     Done,
-    /// The packet met only the first part of its line.
+    /// The packet matched only the first part of its line.
     Partial,
     /// The step waits until this time or for a packet.
     Until(Instant),

@@ -148,7 +148,7 @@ struct Hostile {
     turns: u32,
 }
 
-/// STags: of the program, of its target, of other programs, without rights, and unused.
+/// STags of the hostile program, of its target and of other programs, with and without rights, and two unused STags.
 const STAGS: [u32; 9] = [
     main_stag(HOSTILE).0,
     main_stag(TARGET).0,

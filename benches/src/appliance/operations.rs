@@ -68,7 +68,7 @@ pub enum ProgramOperation {
     },
     /// Memory of an idle QP: its rings, and all other memory of appliance and library.
     IdlePair {
-        /// Number of QPs of each of two programs.
+        /// Number of QPs of each of the two programs, which are connected to each other.
         pairs: u32,
     },
     /// Writes on all QPs of a program: total rate / the rate on the only QP of another program.

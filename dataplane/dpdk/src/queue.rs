@@ -14,9 +14,9 @@ use crate::mbuf::Mbuf;
 use crate::rx_interrupt::RxInterrupt;
 use crate::types::{LargePacket, Segmentation};
 
-/// Maximum number of frames in a burst for which [`SHORT_FRAME_LEN`] bytes are prefetched from the default start of the
-/// data. The actual start of a frame is in its `rte_mbuf`, for whose cache line the core would have to wait. A burst of
-/// so few frames leaves no other work to do meanwhile.
+/// Largest burst, in frames, for which [`SHORT_FRAME_LEN`] bytes of each frame are prefetched from the default start of
+/// the data. The actual start of a frame is in its `rte_mbuf`, for whose cache line the core would have to wait. In
+/// such a small burst, the core has no other work to do while it waits.
 const SMALL_BURST: usize = 2;
 /// Length of a frame with a short message, bytes.
 const SHORT_FRAME_LEN: usize = 192;

@@ -59,7 +59,7 @@ struct ProtectionState {
     owner: u16,
     /// Outbound SAs of this worker, the newest last. Older SAs stay until they are removed.
     outbound: Vec<(SaId, Outbound)>,
-    /// [`Shape`]s (parameters of the sealed length) of the outbound SAs of all workers, the newest last.
+    /// Parameters that determine the length of sealed packets, for the outbound SAs of all workers, the newest last.
     shapes: Vec<(SaId, Shape)>,
     /// Shape of the newest outbound SA; without one, the shape of the last removed SA.
     shape: Option<Shape>,

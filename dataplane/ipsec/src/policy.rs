@@ -184,7 +184,7 @@ pub struct Policy<T> {
     pub action: Action<T>,
 }
 
-/// Reasons for which policies drop a packet.
+/// Reasons why policies drop a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Denial {
     /// A policy discards the packet.

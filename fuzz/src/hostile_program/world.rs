@@ -102,8 +102,8 @@ impl<'a> World<'a> {
         world
     }
 
-    /// Connects the QP of a program of the first host to that of a program of the second. Returns the stream at each
-    /// end.
+    /// Connects the QP of program `from`, at the first host, to the QP of program `to`, at the second host. Returns the
+    /// stream at each end.
     fn connect(&mut self, from: u32, to: u32) -> [StreamId; 2] {
         let connect = |ticket| {
             Command::Connect(Box::new(Connect {

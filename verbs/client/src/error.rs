@@ -98,7 +98,7 @@ pub enum Error {
     },
 }
 
-/// Error of a batch of posts, of which the first `posted` were accepted.
+/// Error of a batch of posts: the first `posted` posts were accepted, and the next post was refused.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("post {posted} was refused: {error}")]
 pub struct PostError {

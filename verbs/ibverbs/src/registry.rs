@@ -71,9 +71,9 @@ pub trait Object: Send + Sync + Sized + 'static {
     }
 }
 
-/// Waits until no other thread refers to an object that [`Object::unregister`] has removed, and returns the object. Once
-/// the caller drops it, the objects that it uses may be destroyed. Other threads, such as the dispatcher, refer to it
-/// only during a call, so the wait is short. The caller must not have a second reference.
+/// Waits until no other thread refers to an object that [`Object::unregister`] has removed, and returns the object.
+/// Once the caller drops it, the objects that it uses may be destroyed. Other threads, such as the dispatcher, refer to
+/// it only during a call, so the wait is short. The caller must not have a second reference.
 pub(crate) fn sole<T: Object>(mut object: Arc<T>) -> T {
     loop {
         match Arc::try_unwrap(object) {

@@ -67,7 +67,7 @@ pub enum CompletionError {
     /// The program's index is lower than before, or beyond the entries written.
     #[error("the program's index of the completion queue is impossible")]
     LyingIndex,
-    /// The generation of an entry is neither that of this lap of the queue nor that of the lap before.
+    /// The generation of an entry belongs neither to this lap around the queue nor to the previous lap.
     #[error("generation {0} of an entry is impossible")]
     Generation(u64),
     /// The worker wrote an entry that is not a completion.

@@ -17,7 +17,7 @@ use super::super::{Latencies, TIMEOUT};
 
 pub(super) const ACCESS: MemoryAccess =
     MemoryAccess { local_write: true, remote_write: true, remote_read: true, remote_atomic: false };
-/// Length of each program's memory, bytes: the length of the region of the worker's own load.
+/// Length of each program's memory, bytes. The region of the worker's own load has the same length.
 pub(super) const MEMORY: usize = 16 << 20;
 /// Maximum number of completions of a poll, and of operations that are posted with one doorbell.
 pub(super) const BATCH: usize = 64;

@@ -62,7 +62,7 @@ impl MemoryUse {
     }
 }
 
-/// Measures the rate of Writes on `number` QPs of a program relative to that on one QP of another program.
+/// Measures the rate of Writes on `number` QPs of a program, relative to the rate on the only QP of another program.
 pub(super) fn rate(
     appliance: &LoneAppliance,
     (number, len, depth): (u32, u32, u32),

@@ -56,7 +56,7 @@ pub(crate) unsafe fn pass<const SUM: bool>(
 /// Performs a [`pass`] whose inserted words are in vector `VECTOR_OF_WORD` of a step.
 ///
 /// # Safety
-/// As for [`pass`].
+/// The requirements of [`pass`].
 #[target_feature(
     enable = "avx512f,avx512bw,avx512vl,avx512vbmi2,avx512vnni,vpclmulqdq,pclmulqdq,sse4.2"
 )]
@@ -119,7 +119,7 @@ impl InsertingCopy {
     /// selects.
     ///
     /// # Safety
-    /// As for [`pass`].
+    /// The requirements of [`pass`].
     #[target_feature(enable = "avx512f")]
     #[inline]
     unsafe fn step<const FIRST: bool, const VECTOR_OF_WORD: usize>(

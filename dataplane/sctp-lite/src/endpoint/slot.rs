@@ -321,7 +321,7 @@ impl<M: RegionMemory> SessionSlot<M> {
     }
 
     /// Processes the changes since the last call. A failing session ends once this end's messages are acknowledged. A
-    /// closing session ends once all messages of the peer have arrived as well.
+    /// closing session in addition waits until all messages of the peer have arrived.
     pub(super) fn settle(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         self.check_errors(env, cx);
         self.check_readiness(env);

@@ -27,7 +27,7 @@ impl Area {
         Ok(area)
     }
 
-    /// Maps a new area and writes its header, like the appliance.
+    /// Maps a new area and writes its header, as the appliance does.
     #[cfg(test)]
     pub(crate) fn map_new(file: BorrowedFd<'_>) -> Result<Area, MappingError> {
         let area = Area(Arc::new(Mapping::new(file, 0..MAX_BYTES + 1)?));

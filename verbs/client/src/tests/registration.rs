@@ -330,8 +330,8 @@ fn sessions_that_have_ended_keep_no_descriptors() {
             #[allow(unsafe_code)]
             drop(unsafe { side.domain.register(address, PAGE, ALL) }.unwrap());
         }
-        // The appliance, in this process, keeps one descriptor of each arena. It closes its other descriptors of the arena
-        // a little later.
+        // The appliance, in this process, keeps one descriptor of each arena. It closes its other descriptors of the
+        // arena a little later.
         let start = Instant::now();
         while descriptors() > before + SESSIONS + SESSIONS / 2 {
             assert!(start.elapsed() < PATIENCE / 4, "{} of {before}", descriptors());

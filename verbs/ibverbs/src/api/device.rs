@@ -88,7 +88,7 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
     })
 }
 
-/// Returns the content of a file of sysfs. Files of devices of this library are computed.
+/// Returns the content of a file of sysfs. The content of files of this library's devices is computed.
 fn content(directory: &str, file: &str) -> Result<Vec<u8>, c_int> {
     if let Some(rest) = directory.strip_prefix("/sys/class/infiniband/") {
         let name = rest.split('/').next().unwrap_or_default();

@@ -124,7 +124,7 @@ unsafe fn parameters(from: *const rdma_conn_param) -> Result<Option<Parameters>>
     // SAFETY: NULL or valid, as this function's `# Safety` section requires.
     let Some(from) = (unsafe { from.as_ref() }) else { return Ok(None) };
     let (first, len) = (from.private_data.cast::<u8>(), from.private_data_len);
-    // As in rdma-core, private data at NULL have no bytes.
+    // As in rdma-core, a NULL pointer means that there is no private data, whatever its length.
     let len = if first.is_null() { 0 } else { len };
     // SAFETY: valid for the length, as this function's `# Safety` section requires.
     let private_data = unsafe { elements(first, len.into()) }?.to_vec();

@@ -336,7 +336,7 @@ impl Mirror {
         if self.dump.request != Some(request) {
             self.sas.handle_ack(request, code, &mut self.events);
         } else if self.dump.step == DumpStep::Defaults {
-            // Kernels before 5.14 do not support default policies.
+            // Kernels before Linux 5.15 do not support default policies.
             self.set_step(DumpStep::Policies);
         } else if code != 0 {
             self.handle_failure(code);

@@ -356,7 +356,7 @@ fn translate_template(
 }
 
 /// Returns one endpoint of a transport mode SA. Packets keep their addresses, so the endpoint is the selector's only
-/// address, and a template address must equal it.
+/// address. The template's address must equal it or be unspecified.
 fn transport_endpoint(template: IpAddr, net: IpNet, whose: &str) -> Result<IpAddr, String> {
     if net.prefix_len() != net.max_prefix_len() {
         return Err(format!("transport mode with {whose} network {net}: only one host each"));

@@ -80,8 +80,8 @@ impl Protections {
         self.required.get(ends).is_some_and(|asked| asked.spis[direction as usize] == [spi])
     }
 
-    /// Returns the protection that an SA with these endpoints and this SPI serves. `None` if all policies of this
-    /// direction require other SPIs.
+    /// Returns the protection that an SA with these endpoints and this SPI serves. `None` if no policy requires SAs
+    /// with these endpoints, or if all policies of this direction require other SPIs.
     pub(crate) fn for_sa(
         &self,
         ends: &SaEndpoints,

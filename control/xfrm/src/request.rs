@@ -22,7 +22,7 @@ pub(crate) struct Request {
     pub(crate) flags: u16,
 }
 
-/// Requests the default policies: the treatment of packets that match no policy (Linux 5.14).
+/// Requests the default policies: the treatment of packets that match no policy (since Linux 5.15).
 pub(crate) fn get_defaults() -> Request {
     let message = XfrmMessage::GetPolicyDefault(DefaultMessage::default());
     Request { message, flags: 0 }

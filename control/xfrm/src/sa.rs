@@ -278,7 +278,7 @@ fn unsupported_property(info: &UserSaInfo, attributes: &Attributes) -> Option<St
     })
 }
 
-/// Use of an SA since it was added to the kernel.
+/// Bytes and packets that an SA has processed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) bytes: u64,

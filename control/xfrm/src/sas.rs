@@ -229,6 +229,7 @@ impl Sas {
         self.has_room()
     }
 
+    /// Removes an SA, also from the data plane, and remembers its reserved sequence numbers.
     fn remember_removed(&mut self, key: &SaKey, events: &mut EventQueue) {
         let Some(mut entry) = self.entries.remove(key) else { return };
         let reserved = entry.pending.map_or(entry.reserved_sequence, |pending| pending.last);

@@ -214,7 +214,7 @@ pub(crate) struct ModelKernel {
     pub(crate) policies: Entries<PolicyMessage>,
     pub(crate) sas: Entries<SaMessage>,
     pub(crate) defaults: UserPolicyDefault,
-    /// True for a kernel older than 5.14.
+    /// True for a kernel older than Linux 5.15, which lacks default policies.
     pub(crate) old: bool,
     /// Error number with which XFRM_MSG_NEWAE fails; 0 for success.
     pub(crate) refuse: i32,

@@ -136,7 +136,7 @@ fn log_line(level: LogLevel, line: &str) {
         state.sink
     };
     let level = if QUIET.load(Ordering::Relaxed) { LogLevel::Debug } else { level };
-    // Called without the lock, because the sink may log, wait, or panic.
+    // The sink is called without the lock of `STATE`, because it may log, wait, or panic.
     if let Some((limit, sink)) = sink
         && level <= limit
     {

@@ -115,7 +115,8 @@ impl RxQueue {
             let n = self.device.poll(queue, |port| sys::ddpd_rx_burst(port, queue, at, room));
             debug_assert!((0..n).all(|i| NonNull::new(*at.add(i)).is_some()));
             out.set_len(old + n);
-            // Another core may have written the `rte_mbuf` structures last, so they are not in this core's caches.
+            // Another core may have written the `rte_mbuf` structures last. They may therefore be missing in this
+            // core's caches.
             out[old..].iter().for_each(Mbuf::prefetch);
             if n <= SMALL_BURST {
                 out[old..].iter().for_each(|frame| frame.prefetch_default_data(SHORT_FRAME_LEN));

@@ -1,7 +1,7 @@
 //! Local programs of the campaigns: a good program at each appliance, and hostile programs.
 //!
 //! A hostile program is a separate process ([`main`]), so that it can be killed. It speaks the protocol of sessions
-//! itself (`raw`), because the client library breaks no rule.
+//! without the client library (`raw`), because the library never breaks a rule of the protocol.
 
 mod acts;
 pub(crate) mod pair;

@@ -33,7 +33,7 @@ fn posts_of_four_threads_all_complete_in_the_order_of_each_thread() {
     let appliance = Appliance::start();
     let mut sides = [0, 1].map(|_| Side::new(appliance.session(), 16));
     for side in &mut sides {
-        // The CQ has room for all completions of the test, because the threads post without waiting for polls.
+        // The CQ needs room for all completions of the test, because the threads post without waiting for polls.
         let entries = (2 * THREADS * POSTS) as u32;
         side.completions =
             side.session.create_completion_queue(entries, Some(&side.channel)).unwrap();

@@ -24,7 +24,8 @@ pub(crate) trait EventSource: Send + Sync {
 /// Object of an event; `None`: the device.
 pub(crate) type Source = Option<Weak<dyn EventSource>>;
 
-/// Events of a context. An event that is already queued is not queued again, so the number of objects bounds the queue.
+/// Events of a context. An event that is already queued is not queued again, so the number of objects limits the length
+/// of the queue.
 pub(crate) struct Events {
     /// Counts the queued events, as a semaphore.
     ready: OwnedFd,

@@ -128,7 +128,7 @@ fn queue_is_unused_after_its_pair_is_destroyed_during_an_event() {
         entered.send(()).unwrap();
         let pointer = std::ptr::with_exposed_provenance_mut(pointer);
         wait("removed", || QueuePair::find(pointer).is_err());
-        // A destruction that does not wait for this function returns now.
+        // A destruction that wrongly does not wait for this function ends within this time.
         let _ = may_leave.recv_timeout(Duration::from_millis(200));
     };
     hook_next_event(b, Box::new(hook));

@@ -349,8 +349,8 @@ impl Drop for Handle {
     fn drop(&mut self) {
         let gate = self.gate().cloned();
         if gate.is_some() {
-            // SAFETY: cancels the alarm that `watch` and `on_alarm` set. Waits for a running callback, unless it runs
-            // on this thread.
+            // SAFETY: the argument is the one with which `watch` and `on_alarm` set the alarm. The call cancels the
+            // alarm and waits for a running callback, unless it runs on this thread.
             unsafe { sys::rte_eal_alarm_cancel(Some(on_alarm), self.as_callback_argument()) };
         }
         let _lock = self.eal.lock_devices();

@@ -12,7 +12,7 @@ use crate::row::Row;
 
 /// Incomplete sends and receives of an idle QP.
 const IDLE_DEPTHS: (u32, u32) = (8, 8);
-/// Messages in flight on the QP of the program that has only one.
+/// Messages in flight on the only QP of the program with one QP.
 pub(super) const DEPTH_OF_ONE: u32 = 64;
 
 /// Measures the memory of idle QPs of two programs.

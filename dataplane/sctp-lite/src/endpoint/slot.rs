@@ -366,7 +366,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.start_ulp_timeout(env);
     }
 
-    /// Processes the peer's shutdown of the association, which ends its direction without a Terminate.
+    /// Processes the peer's shutdown of the association, which ends the peer's direction of this session without a
+    /// Terminate.
     pub(super) fn on_peer_shutdown(&mut self, env: &mut Env<'_>) {
         self.on_peer_terminate(env);
         self.close(CloseReason::PeerShutdown, env);

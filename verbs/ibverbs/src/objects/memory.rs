@@ -45,8 +45,8 @@ impl MemoryRegion {
     /// Registers `length` bytes at `address`.
     ///
     /// # Errors
-    /// `EINVAL`: the range is empty, or a remote write or atomic right is without local write. `EOPNOTSUPP`: the device
-    /// lacks a right. The errors of the native registration.
+    /// `EINVAL`: the range is empty, or remote write or atomic access is requested without local write. `EOPNOTSUPP`:
+    /// the device lacks a right. The errors of the native registration.
     ///
     /// # Safety
     /// The caller of `ibv_reg_mr` owns the memory, and keeps it mapped while it is registered.

@@ -23,7 +23,7 @@ fn runtime_directory(is_root: bool, variable: impl Fn(&str) -> Option<OsString>)
 /// Creates the directory with mode 0700, unless it exists.
 ///
 /// # Errors
-/// The directory cannot be created or read, or another user can write to it. The error is one sentence.
+/// The directory cannot be created or read, or [`distrust_reason`] has a reason. The error is one sentence.
 pub(crate) fn create(directory: &Path) -> Result<(), String> {
     let shown = directory.display();
     let failed = |error| format!("management.dpdk_telemetry: {shown}: {error}");
@@ -42,8 +42,8 @@ pub(crate) fn create(directory: &Path) -> Result<(), String> {
     }
 }
 
-/// Returns the reason why user `own` must not trust a directory, if any: another user controls it, or it is not a
-/// directory.
+/// Returns the reason why user `own` must not trust a path: it is not a directory, it belongs to a user other than
+/// `own` and root, or all users can write to it. `None` if it can be trusted.
 fn distrust_reason(found: &std::fs::Metadata, own: u32) -> Option<String> {
     if !found.is_dir() {
         Some("is not a directory".into())

@@ -34,7 +34,7 @@ pub(super) fn machine_memory_at(root: &Path) -> Option<MachineMemory> {
     limits.min_by_key(|limit| limit.bytes)
 }
 
-/// Returns the RAM that is not reserved for hugepages, in whole MiB. `None` if it cannot be read.
+/// Returns the RAM that is not reserved for hugepages, rounded down to whole MiB. `None` if it cannot be read.
 fn ram_limit(machine: &Machine) -> Option<MachineMemory> {
     let text = machine.read("proc/meminfo")?;
     let value = |name: &str| {

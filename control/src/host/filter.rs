@@ -1,17 +1,19 @@
 //! Drops frames received on a device before the kernel processes them, with a separate nftables table of family
-//! `netdev`. The kernel removes the table when its socket is closed. Packet sockets receive a frame before the drop.
+//! `netdev`. The kernel removes the table when the socket that created it is closed. Packet sockets receive a
+//! frame before the drop.
 
 use super::netlink::{Message, Protocol, Socket};
 
 /// An nftables table that drops the frames received on a device. Dropping this value removes the table.
 #[derive(Debug)]
 pub(super) struct Filter {
-    /// Owner of the table. The kernel removes the table when the socket is closed.
+    /// Owner of the table. The kernel removes the table when this socket is closed.
     _socket: Socket,
 }
 
 const SUBSYSTEM: u16 = libc::NFNL_SUBSYS_NFTABLES as u16;
 const FAMILY: u8 = libc::NFPROTO_NETDEV as u8;
+/// Flag of a table that is removed when the socket that created the table is closed (`NFT_TABLE_F_OWNER`).
 const OWNER: u32 = 2;
 /// Types of the attributes of tables, chains and hooks (`linux/netfilter/nf_tables.h`).
 const TABLE_NAME: u16 = 1;

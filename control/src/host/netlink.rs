@@ -135,7 +135,7 @@ impl Socket {
                 match parse_error(body)? {
                     0 => {}
                     code => {
-                        // The kernel ignores the rest of a refused batch.
+                        // The kernel applies no part of a refused batch, so the remaining answers do not matter.
                         refused.get_or_insert(io::Error::from_raw_os_error(-code));
                         open = 0;
                     }

@@ -32,7 +32,8 @@ impl Tap {
         if exists {
             return Err(format!("there is a device {name} already: name another with host_name"));
         }
-        // The device is down until its link-layer address is set, because the kernel derives an IPv6 address from it.
+        // The device is down until its link-layer address is set, because the kernel derives an IPv6
+        // address from this address when the device comes up.
         let device = DeviceBuilder::new().name(name).layer(Layer::L2).enable(false).build_sync();
         let device = device.map_err(|error| {
             let what = "cannot make the TAP (it takes CAP_NET_ADMIN and /dev/net/tun)";
@@ -58,8 +59,8 @@ impl Tap {
     }
 }
 
-/// Exempts the TAP from the kernel's IPsec in both directions, because the data plane protects its packets. The kernel
-/// has this setting only for IPv4.
+/// Exempts the TAP from the kernel's IPsec in both directions, because the data plane protects its packets. Applies
+/// to IPv4 only: for IPv6 the kernel has no `disable_xfrm`, and netlink cannot set `disable_policy`.
 ///
 /// # Errors
 /// The device does not exist, or the kernel refuses the change. The error is one sentence.

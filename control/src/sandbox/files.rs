@@ -35,7 +35,7 @@ enum FileAccess {
     Read,
     /// Also write, create, rename and remove: files, sockets and directories.
     Write,
-    /// Also call ioctl(2) of devices.
+    /// Also call ioctl(2) on devices.
     Device,
 }
 

@@ -415,8 +415,8 @@ impl Streams {
         self.close_if_answered(env, id);
     }
 
-    /// Closes a half-closed stream if all answers are acknowledged and all messages are in their files. Outstanding
-    /// Reads of a service do not delay the close, because the peer can no longer answer them.
+    /// Closes a half-closed stream if all answers are acknowledged; [`close`](Self::close) then waits for the files.
+    /// Outstanding Reads of a service do not delay the close, because the peer can no longer answer them.
     pub(super) fn close_if_answered(&mut self, env: &mut Env, id: StreamId) {
         let half_closed = |s: &&Stream| s.end.peer_closed && s.state() == State::Established;
         let Some(stream) = self.streams.get(&id).filter(half_closed) else { return };

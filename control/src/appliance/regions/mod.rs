@@ -152,7 +152,8 @@ impl Regions {
         self.check_addition_with(env, section, &env.context.config.limits)
     }
 
-    /// Checks like [`check_addition`](Self::check_addition), but against `limits` instead of the limits in force.
+    /// Checks like [`check_addition`](Self::check_addition), but with the number and the total length of regions that
+    /// `limits` allows. The memory ceiling is always the one in force.
     pub(super) fn check_addition_with(
         &self,
         env: &Env,

@@ -202,8 +202,8 @@ impl TimerWheel {
 
     /// Returns the occupied slot that begins first.
     fn next_slot(&self) -> Option<OccupiedSlot> {
-        // Timers of a lower level always precede timers of a higher level, because their ticks have the same higher
-        // groups of bits as `elapsed`.
+        // Timers of a lower level always precede timers of a higher level: in the group of bits of the higher level,
+        // the former equal `elapsed` and the latter are larger.
         for (level, l) in self.levels.iter().enumerate() {
             if l.occupied == 0 {
                 continue;

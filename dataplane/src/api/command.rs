@@ -277,7 +277,7 @@ pub enum Command {
     /// Announces the close of a stream that holds confirmations ([`ddp::StreamConfig::set_hold_confirmations`]). The
     /// control thread will confirm all data reported before [`Event::Confirming`](super::Event::Confirming).
     /// [`Close`](Self::Close) or [`Fail`](Self::Fail) must follow, because `half_closed_timeout` no longer ends the
-    /// stream. A `Close` that would confirm later data acts as a `Fail`.
+    /// stream. A `Close` acts as a `Fail` if it would also confirm data that arrived after this command.
     AnnounceClose {
         /// Stream to be closed; ignored if it has ended.
         stream: StreamId,
@@ -320,8 +320,8 @@ pub enum Command {
         ticket: Ticket,
     },
     /// Notifies the worker that a port's link came up, its device was recreated, or its MAC address changed. The worker
-    /// sets the address on the interfaces of the port and announces them. Workers without a queue of the port ignore
-    /// the command.
+    /// sets the address on the interfaces of the port and announces these interfaces. Workers without a queue of the
+    /// port ignore the command.
     PortChanged {
         /// Port that has changed.
         port: PortId,

@@ -107,8 +107,8 @@ pub enum Order {
     Sequential,
     /// A random STag of the peer, and a random offset in this STag's part of the window.
     Random {
-        /// Number of STags of the peer that share the window in equal parts, at least 1. Their indexes (RFC 5040 §4.1:
-        /// the upper 24 bits) are consecutive and begin with the index of [`Window::remote`].
+        /// Number of STags of the peer that share the window in equal parts, at least 1. Their indexes (the upper 24
+        /// bits) are consecutive and begin with the index of [`Window::remote`].
         stags: u32,
     },
 }

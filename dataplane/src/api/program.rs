@@ -316,7 +316,7 @@ pub enum ProgramEvent {
         reason: SharedReceivesError,
     },
     /// A QP requests that all workers bind a type 1 window. [`Command::WindowBound`](crate::Command::WindowBound)
-    /// answers it. The QP performs no further request before the answer.
+    /// answers the request. The QP performs no further request before the answer.
     BindWindow {
         /// QP of the request.
         id: QueuePairId,

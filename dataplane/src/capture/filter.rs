@@ -63,7 +63,7 @@ impl Endpoint {
     }
 }
 
-/// Filter for the frames of one stream in both directions. For a stream over SCTP, it matches all frames of the
+/// Filter for the frames of one stream in both directions. For a stream over SCTP, the filter matches all frames of the
 /// association.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamFilter {

@@ -153,7 +153,7 @@ pub enum MemoryError {
         /// Bytes read before the end.
         read: u64,
     },
-    /// The range of a program's arena is not within it.
+    /// The requested range does not lie within the program's arena.
     #[error("bytes {start} to {end} are not whole pages within an arena of {len} bytes")]
     ArenaRange {
         /// Offset of the first byte.

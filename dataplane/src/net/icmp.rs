@@ -1,5 +1,6 @@
 //! ICMP (RFC 792, RFC 4443) of a host: answers to echo requests, and parsing of errors about packets that may be ours.
-//! All other messages are dropped and counted. Neighbour discovery and MLD are in other modules.
+//! All other messages are dropped and counted. Not included: neighbour discovery ([`super::nd`]) and MLD
+//! ([`super::presence`]).
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -86,7 +87,7 @@ const MIN_MTU_V6: u16 = 1280;
 const HOP_LIMIT: u8 = 64;
 
 /// Common link MTUs in bytes. If a router reports none, the largest below the quoted packet's length is assumed (RFC
-/// 1191 §7.1).
+/// 1191 §5, Table 7-1).
 const PLATEAUS: [u16; 10] = [32000, 17914, 8166, 4352, 2002, 1492, 1006, 508, 296, 68];
 
 /// A parsed ICMP message.

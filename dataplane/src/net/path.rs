@@ -108,7 +108,7 @@ pub struct Path {
     port: u16,
     len: u8,
     l3: u8,
-    /// Ones' complement sum of both addresses, for the pseudo-header.
+    /// Ones' complement sum of source and destination address, for the pseudo-header.
     addresses: u16,
 }
 

@@ -292,7 +292,7 @@ fn icmp_errors_on_sctp_return_tag() {
     }
 }
 
-// RFC 1191 §5, §7.1: if a router reports no MTU, the largest plateau below the packet's length is assumed.
+// RFC 1191 §5, Table 7-1: if a router reports no MTU, the largest plateau below the packet's length is assumed.
 #[test]
 fn missing_mtu_uses_next_plateau() {
     let mut b = Host::new(2, None);

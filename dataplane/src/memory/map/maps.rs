@@ -72,7 +72,7 @@ pub(in crate::memory) struct Permit {
     number: u64,
 }
 
-/// A slot in use, freed on drop. The pages of the slot must be freed before.
+/// A slot in use, freed on drop. The pages of the slot must be freed before the drop.
 pub(in crate::memory) struct Slot {
     maps: Maps,
     class: usize,

@@ -138,7 +138,7 @@ fn freed_slot_has_no_pages_and_next_memory_is_zero() {
     assert!(!is_present(address) && !is_present(address + PAGE));
     let (second, again) = small(&maps, 5000);
     assert_eq!((again, read_all(&second)), (address, vec![0; 5000]));
-    // Kernels before Linux 5.18 do not free locked pages; there the bytes are zeroed.
+    // Kernels before Linux 5.18 do not free locked pages; on such kernels the bytes are zeroed.
     second.write(0, &[7; 5000]);
     second.0.mapping.zero();
     assert_eq!(read_all(&second), vec![0; 5000]);

@@ -331,7 +331,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Returns the shorter of two smoothed round-trip times: of the connection and of the association that were served
-    /// last. Returns `None` before a measurement.
+    /// last. Returns `None` if neither has a measurement.
     pub(crate) fn round_trip(&mut self) -> Option<Duration> {
         let schedules = &self.env.schedules;
         let connection = self.streams.get_mut(schedules.get(CarrierKind::Connection).last());

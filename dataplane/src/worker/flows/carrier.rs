@@ -18,8 +18,8 @@ use crate::net::path_mtu::Peer;
 use crate::worker::network::Network;
 
 /// Maximum number of received packets that one acknowledgement covers. After this number of packets, the endpoint is
-/// polled at once for packets to send, which acknowledge them. If a single acknowledgement covered a whole window, its
-/// loss would cost the peer a time-out.
+/// polled at once for packets to send, which acknowledge the received packets. If a single acknowledgement covered a
+/// whole window, its loss would cost the peer a time-out.
 const ACK_THRESHOLD: u8 = 8;
 
 /// Minimum interval between two confirmations of the next hop by a carrier's progress: one second, in [`ticks`].

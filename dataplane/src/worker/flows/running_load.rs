@@ -2,8 +2,8 @@
 //!
 //! A load without a pace ([`Pace::Closed`]) posts whenever one of its messages completes, if its depth and the stream
 //! allow. A load with a pace ([`Pace::Open`]) posts when a message is due; the worker polls [`PaceTimers`] once per
-//! turn. A load stops posting when its count is reached, it is stopped or a post is refused. The load ends when all
-//! posted messages are complete.
+//! turn. A load stops posting when its count is reached, when a command stops the load, or when a post is refused. The
+//! load ends when all posted messages are complete.
 //!
 //! Messages that complete with their acknowledgement, and RDMA Reads, carry [`Cookie::LOAD`]. Messages that complete
 //! with an untagged answer of the peer carry [`Cookie::STACK`].

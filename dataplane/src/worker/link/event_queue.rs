@@ -1,5 +1,5 @@
 //! The worker's end of the event ring. Events are never lost, and a slow control thread does not stop the worker from
-//! processing frames. Events that do not fit into the ring are queued here, within these bounds:
+//! processing frames. Events that do not fit into the ring are queued in memory, within these bounds:
 //!
 //! | events | caused by | bound on events that the control thread has not read |
 //! |---|---|---|

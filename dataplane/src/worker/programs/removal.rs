@@ -41,7 +41,8 @@ impl<Io: PortIo> Core<Io> {
                 None => break,
             }
         }
-        // The streams of all QPs are reset, so that no peer can continue a Read through a window.
+        // RDMA Reads in progress through these windows are not terminated separately: the streams of all QPs are reset,
+        // in this or a later turn.
         let is_unbound = program.windows.release_some(MAX_REMOVED, &mut self.env.tables);
         program.pairs.is_empty() && is_unbound
     }

@@ -66,7 +66,7 @@ impl<Io: PortIo> Core<Io> {
 
     /// Applies an ICMP error about an ESP packet to its SA. A smaller path MTU applies to all flows of the SA (RFC 4301
     /// §8.2.1). Each flow adopts it when the flow next sends a packet that is too long. Errors of other kinds are
-    /// ignored: ICMP must not end a protected stream (RFC 5042 §5.4.5).
+    /// ignored, because an unauthenticated ICMP error must not end a protected stream (RFC 4301 §6.1.1).
     fn apply_icmp_to_esp(
         &mut self,
         report: &Report,

@@ -75,8 +75,8 @@ impl UnmatchedBudget {
 }
 
 impl<Io: PortIo> Core<Io> {
-    /// Begins a burst. Limits both budgets if there are streams to serve and the burst is `full`: more frames may then
-    /// wait in the receive queue.
+    /// Begins a burst. Limits the budget for listeners and the budget for the host's kernel if there are streams to
+    /// serve and the burst is `full`: more frames may then wait in the receive queue.
     #[inline]
     pub(in crate::worker) fn begin_burst(&mut self, full: bool) {
         let limited = full && self.has_streams();

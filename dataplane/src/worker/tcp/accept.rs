@@ -567,7 +567,7 @@ fn second_attempt(connect: &Connect, config: &endpoint::EndpointConfig) -> Optio
     Some(Connect { endpoint: endpoint.into(), ..connect.clone() })
 }
 
-/// Returns true if the address and the port can be the remote end of a stream (RFC 9293 §3.9.2.3).
+/// Returns true if the address and the port can be the remote end of a stream (RFC 9293 §3.9.1.1 MUST-46).
 fn is_valid_remote(end: SocketAddr) -> bool {
     let broadcast = matches!(end.ip(), IpAddr::V4(ip) if ip.is_broadcast());
     let ip = end.ip();

@@ -18,7 +18,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Handles a port whose link came up, whose device was recreated, or whose MAC address changed. Updates the MAC
-    /// address of its interfaces and announces them.
+    /// address of the port's interfaces and announces these interfaces.
     #[cold]
     pub(in crate::worker) fn port_changed(&mut self, PortId(port): PortId, mac: Mac, now: Instant) {
         let is_new = |interface: &crate::net::interface::Interface| interface.mac != mac;

@@ -87,7 +87,7 @@ impl<'a, Io: PortIo> PacketBatch<'a, Io> {
         self
     }
 
-    /// Sets the minimum IPsec protection of the packets. Packets without it are dropped.
+    /// Sets the minimum IPsec protection of the packets. Packets without this protection are dropped.
     pub(in crate::worker) fn require_strength(&mut self, min_strength: Strength) {
         self.min_strength = min_strength;
     }

@@ -15,7 +15,7 @@ const PREFETCH_STREAMS: usize = MAX_STEPS as usize + 1;
 pub(in crate::worker) const PREFETCH_THRESHOLD: usize = 256;
 
 impl Streams {
-    /// Prefetches the streams of a burst's segments. Call it before the segments are processed.
+    /// Prefetches the streams of a burst's segments. Called before the segments are processed.
     #[inline]
     pub(in crate::worker) fn prefetch(&self, slots: impl Iterator<Item = u32> + Clone) {
         if self.len() > PREFETCH_THRESHOLD {
@@ -23,7 +23,7 @@ impl Streams {
         }
     }
 
-    /// Prefetches the first streams of a queue completely. Call it before they are served.
+    /// Prefetches the first streams of a queue completely. Called before these streams are served.
     #[inline]
     pub(in crate::worker) fn prefetch_first(&self, queue: &VecDeque<u32>) {
         if self.len() > PREFETCH_THRESHOLD {
@@ -32,7 +32,7 @@ impl Streams {
     }
 
     /// Prefetches the streams that follow the first of a queue. Each stream is prefetched one pointer further along its
-    /// chain than the stream behind it. Call it before the first stream is served.
+    /// chain than the stream behind it. Called before the first stream is served.
     #[inline]
     pub(in crate::worker) fn prefetch_next(&self, queue: &VecDeque<u32>) {
         if self.len() > PREFETCH_THRESHOLD {
@@ -40,7 +40,8 @@ impl Streams {
         }
     }
 
-    /// Prefetches the streams. Successive segments of one stream, which are frequent, prefetch it once.
+    /// Prefetches the streams. For successive segments of one stream, which are frequent, the stream is prefetched
+    /// once.
     #[inline(never)]
     fn prefetch_all(&self, slots: impl Iterator<Item = u32> + Clone) {
         for steps in 0..=MAX_STEPS {

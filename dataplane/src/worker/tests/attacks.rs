@@ -1,9 +1,9 @@
 //! Attacks on a worker with an established stream, each compared with the same run without the attack. The stream keeps
 //! at least nine tenths of its goodput in virtual time, and the worker's state stays within its limits.
 //!
-//! The victim is host 2. A client, host 1, writes 4 MiB to it over a path with 1 ms delay each way, with a window of
-//! 128 KiB: about 5 frames per step of 100 µs. The attack adds at most [`RATE`] frames per step. The victim receives
-//! bursts of at most 32 frames.
+//! The victim is host 2. A client, host 1, writes 4 MiB to the victim over a path with 1 ms delay each way, with a
+//! window of 128 KiB: about 5 frames per step of 100 µs. The attack adds at most [`RATE`] frames per step. The victim
+//! receives bursts of at most 32 frames.
 //!
 //! | attack | attacker | test |
 //! |---|---|---|

@@ -405,7 +405,7 @@ fn flooded_port_is_polled_several_times_per_turn() {
     // One acknowledgement covers both segments.
     assert_eq!(e.net.hosts[1].take_sent().len(), 1);
     e.check();
-    // If a burst has many segments of streams, these are served before the next burst.
+    // If a burst has many segments of streams, the streams are served before the next burst.
     let mut e = EstablishedPair::new(Plan::new(2), 100);
     e.net.run_until_idle();
     let text = super::floods::take_text_frames(&mut e, 8);

@@ -246,7 +246,7 @@ fn is_stream_frame(way: Variant, frame: &[u8]) -> bool {
     frame[12..14] == [8, 0] && frame[23] == if way.sctp { 132 } else { 6 }
 }
 
-// RFC 5927 §5.2, RFC 9260 §10 (ICMP2, ICMP3): ICMP errors do not end an established stream. The exception is ICMP8: the
+// RFC 5927 §5.2, RFC 9260 §10 (ICMP3, ICMP9): ICMP errors do not end an established stream. The exception is ICMP8: the
 // peer's host has no SCTP.
 #[test]
 fn icmp_errors_do_not_end_established_streams() {

@@ -65,7 +65,8 @@ fn set_peers(net: &mut Net, peers: &Arc<PeerFilter>) {
     net.run_until_idle();
 }
 
-/// Delivers a frame to host 2. Returns the number of frames that the host sent, and that it dropped for a refused peer.
+/// Delivers a frame to host 2. Returns the number of frames that the host sent, and the number of frames that it
+/// dropped because of a refused peer.
 fn deliver_frame(net: &mut Net, frame: TestFrame) -> (u64, u64) {
     let counts = |net: &Net| (net.hosts[1].count("tx_frames"), net.hosts[1].count("peer_refused"));
     let before = counts(net);

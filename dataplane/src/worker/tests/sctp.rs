@@ -121,7 +121,7 @@ fn sctp_stream_recovers_from_loss() {
     write(&mut net, here, 1 << 20);
 }
 
-// RFC 5043 §6.2: an association is shut down when its last stream has ended.
+// RFC 5043 §6.2: Terminates end the session. The association, whose last session has ended, is then shut down.
 #[test]
 fn closing_a_session_from_either_side_ends_the_association() {
     for closer in [0, 1] {

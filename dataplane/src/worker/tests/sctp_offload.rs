@@ -42,7 +42,8 @@ fn init_with_bad_checksum(udp: bool) -> TestFrame {
     TestFrame::new(frame)
 }
 
-/// Returns the number of cookies that a host has sent, and of packets that it has dropped for their checksum.
+/// Returns the number of cookies that a host has sent, and the number of packets that it has dropped because of a wrong
+/// checksum.
 fn cookie_and_drop_counts(host: &Host) -> (u64, u64) {
     (host.count("sctp_cookies_sent"), host.count("bad_checksum"))
 }

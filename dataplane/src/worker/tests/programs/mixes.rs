@@ -189,7 +189,8 @@ fn run(transport: Transport, shared: bool, seed: u64) {
         program.post_work(&SendWork { wr_id, signalled, fence, operation });
     }
     let [first, second] = &mut models;
-    // The operations determine the lengths of the receives. No worker runs until both are posted.
+    // The operations determine the lengths of the receives. No worker runs until the operations and the receives are
+    // posted.
     let mut loss = Random(seed ^ 0x5bd1 | 1);
     net.is_lost = Box::new(move |_, _| loss.below(100) < 3);
     for n in 0..OPERATIONS {

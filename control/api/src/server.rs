@@ -126,7 +126,8 @@ impl Drop for Server {
 
 /// The listening socket before the server starts; connections wait in its backlog. Dropping it removes the socket.
 ///
-/// The socket is created before the sandbox starts, which refuses connect(2), chmod(2) and chown(2).
+/// The socket is created before the sandbox restricts system calls: afterwards connect(2), chmod(2) and chown(2) are
+/// refused.
 #[derive(Debug)]
 pub struct BoundServer {
     path: PathBuf,

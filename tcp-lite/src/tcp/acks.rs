@@ -352,7 +352,7 @@ impl Sender {
             return 0;
         }
         if self.outstanding.board.head_is_probe() {
-            // RFC 4821 §7.6.1: the loss of a probe alone is not a sign of congestion.
+            // RFC 4821 §7.6.2: the loss of a probe alone is not a sign of congestion.
             self.outstanding.board.mark_head_lost();
             self.dup_acks = 0;
             return 0;

@@ -67,8 +67,8 @@ impl SegmentSize {
         payload.saturating_add(self.options_len.into())
     }
 
-    /// Computes the effective MSS. Options of data segments are deducted. Data segments never carry SACK blocks (RFC
-    /// 9293 §3.7.1).
+    /// Computes the effective MSS. Options of data segments are deducted (RFC 9293 §3.7.1); data segments never carry
+    /// SACK blocks.
     fn compute_emss(&self) -> u32 {
         self.payload_for_mss(self.peer_mss.min(self.path_mss)) as u32
     }

@@ -47,7 +47,7 @@ const MIN_ROOM: u64 = 64 * 1024;
 pub struct Receiver {
     checks: Checks,
     on_bad_crc: BadCrcPolicy,
-    /// Maximum number of retransmissions of an FPDU because of a wrong CRC.
+    /// Maximum number of drops of the next FPDU in order because of a wrong CRC or a length above `max_fpdu`.
     max_tries: u8,
     hold_limit: u32,
     /// Free bytes of the worker's hold budget after the last span. Saturates at `u32::MAX`: a stream may hold half of

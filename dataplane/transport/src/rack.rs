@@ -8,7 +8,7 @@ use crate::delivery::{Delivery, Transmission};
 use crate::recovery::DUP_THRESH;
 use crate::seq::ExtSeq;
 
-/// Recoveries without D-SACK after which the reordering window shrinks again (RFC 8985 §6.2 step 4).
+/// Recoveries without D-SACK after which the reordering window shrinks to its initial width (RFC 8985 §6.2 step 4).
 const REO_WND_PERSIST: u8 = 16;
 
 /// Window of RACK.min_RTT: one minute, in units of 2^26 ns. The minimum covers the last 1 to 2 windows.

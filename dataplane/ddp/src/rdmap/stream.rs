@@ -344,7 +344,7 @@ impl<M: RegionMemory> Stream<M> {
         self.terminate(Error::Llp { error_type, code }, MAX_FINISH_BYTES, None);
     }
 
-    /// Ends the stream with a "local catastrophic error" Terminate, on behalf of the ULP.
+    /// Ends the stream with a "local catastrophic error" Terminate, for an error of this end.
     pub fn terminate_locally(&mut self) {
         let mismatch = Mismatch::unexpected(Field::MessageLength, 0);
         self.terminate(local_error(ErrorCode::LocalCatastrophic, mismatch), MAX_FINISH_BYTES, None);

@@ -101,7 +101,7 @@ impl<M: RegionMemory> Stream<M> {
         }
     }
 
-    /// Counts and reports the oldest sent response, which is acknowledged.
+    /// Removes the oldest sent response, which is acknowledged. Counts and reports it if it is a Read Response.
     fn on_response_sent(&mut self) {
         if let Some(SentResponse::Read { request, .. }) = self.responses.pop_acknowledged() {
             self.counters.reads_served += 1;

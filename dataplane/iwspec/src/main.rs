@@ -115,7 +115,7 @@ enum Command {
 #[derive(Debug, Args)]
 struct RawArgs {
     /// Raw port: an interface of this host, and an unused address on its link. The test then builds each TCP segment
-    /// itself. Needs CAP_NET_RAW
+    /// itself; with --transport sctp it uses SCTP in IP instead of UDP. Needs CAP_NET_RAW
     #[arg(long, value_name = "INTERFACE,ADDRESS")]
     raw: Option<Raw>,
     /// Router to the device from the raw port, if the device is on another link

@@ -155,7 +155,7 @@ pub enum ClaimKind {
 pub enum ClaimOutcome {
     /// The address was unresolved and is now known: waiting streams can send.
     Resolved,
-    /// The cache was updated. No stream was waiting for the address.
+    /// The claim was accepted. No stream was waiting for the address.
     Noted,
     /// The claim was discarded: the neighbour has no entry, or is being probed at another link-layer address.
     Ignored,

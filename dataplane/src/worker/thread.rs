@@ -53,7 +53,8 @@ impl Dataplane {
     /// to the workers; the ports remain with the caller.
     ///
     /// # Errors
-    /// The configuration is invalid, or a system call failed. In both cases no worker keeps running.
+    /// The configuration is invalid, a system call failed, or DPDK refused to register a thread. In each case no worker
+    /// keeps running.
     pub fn start(
         config: &DataplaneConfig,
         ports: &mut [Port],

@@ -233,8 +233,8 @@ impl Listeners {
         Ok(())
     }
 
-    /// Returns true if a peer that was refused for `reason` can be admitted once it proves its address with a cookie.
-    /// The backlog then has room, or an unproven stream or an association in shutdown is evicted to make room.
+    /// Returns true if a peer that was refused for `reason` may be admitted once a cookie proves its address: the
+    /// backlog may then have room, or an unproven stream or an association in shutdown is evicted to make room.
     pub(in crate::worker) fn can_evict_for(
         &self,
         id: ListenerId,
@@ -277,7 +277,8 @@ impl Listeners {
         of_peer.announced += 1;
     }
 
-    /// Removes a stream that has ended. Returns its credit if the stream was never announced to the control thread.
+    /// Removes a stream that has ended. If the stream was never announced to the control thread, the listener gets its
+    /// credit back.
     pub(in crate::worker) fn release(
         &mut self,
         id: ListenerId,

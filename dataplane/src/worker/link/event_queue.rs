@@ -68,7 +68,8 @@ pub(in crate::worker) struct EventQueue {
     ring: Producer<Event>,
     backlog: VecDeque<Event>,
     capacity: usize,
-    /// Ring entries that a stream leaves free once it has [`MIN_CREDIT`] unread events.
+    /// A quarter of the ring's entries. A stream with at least [`MIN_CREDIT`] unread events leaves this number of
+    /// entries free, and has at most this number of unread events.
     reserve: usize,
     control: Arc<Wake>,
     pushed: bool,

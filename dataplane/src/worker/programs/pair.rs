@@ -285,7 +285,7 @@ impl QueuePair {
     }
 
     /// Completes the receive of a message: the oldest receive, or with an SRQ the receive with this `wr_id`. `carried`:
-    /// Immediate Data or an invalidated STag.
+    /// Immediate Data or an invalidated STag, if any.
     pub(super) fn fill_receive(
         &mut self,
         wr_id: u64,

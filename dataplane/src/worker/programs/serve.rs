@@ -36,7 +36,7 @@ const MIN_DOORBELLS: u32 = 64;
 const MAX_RECEIVES: u32 = 1024;
 
 impl<Io: PortIo> Core<Io> {
-    /// Takes and performs descriptors of all programs. Returns true if there were any.
+    /// Takes and performs descriptors of all programs, and continues removals. Returns true if there was work.
     #[inline]
     pub(in crate::worker) fn serve_programs(&mut self, now: Instant) -> bool {
         if self.env.programs.is_empty() {

@@ -65,7 +65,7 @@ impl<Io: PortIo> Core<Io> {
         let Kind::Sctp { source, destination, ref packet, udp } = found.kind else { return };
         let Received { packet: frame, strength } = received;
         let Some(slot) = self.env.ports.get(port) else { return };
-        // Devices verify the SCTP checksum neither of packets in UDP nor of reassembled packets.
+        // Devices do not verify the SCTP checksum of packets in UDP or of reassembled packets.
         let verifier = match forwarding {
             Forwarding::Looped => ChecksumSite::Skipped,
             _ if udp.is_some() => ChecksumSite::Software,

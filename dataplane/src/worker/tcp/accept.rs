@@ -413,8 +413,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Handles a next hop that does not answer. Streams that are being opened fail. Other streams resolve the next hop
-    /// again until their own time-outs.
+    /// Handles a next hop that does not answer. Streams and associations that are being opened fail. Established
+    /// streams and associations resolve the next hop again until their own time-outs.
     pub(in crate::worker) fn handle_neighbour_failure(
         &mut self,
         interface: usize,

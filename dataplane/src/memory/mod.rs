@@ -222,7 +222,7 @@ impl Memory {
     /// Prepares memory as [`prepare`](Self::prepare) does, without progress reports, cancellation or bound of mappings.
     ///
     /// # Errors
-    /// The length is refused, the memory is not available, or the file cannot be read.
+    /// The length is refused, the memory is not available, or the file cannot be read or is longer than the region.
     pub fn new(config: &MemoryConfig) -> Result<Memory, MemoryError> {
         Memory::prepare(config, &Maps::default(), &mut |_| true)
     }

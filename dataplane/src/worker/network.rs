@@ -344,8 +344,7 @@ impl Network {
         self.stack.interfaces[path.interface()].neighbours.unpin(path.next_hop());
     }
 
-    /// Adds a fragment to its packet in reassembly. The second value is the number of other packets dropped to make
-    /// room.
+    /// Adds a fragment to its packet in reassembly. The second value is the number of packets evicted to make room.
     ///
     /// # Errors
     /// The reason why the fragment was dropped.

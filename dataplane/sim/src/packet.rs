@@ -14,7 +14,7 @@ pub const ETHERNET: usize = 14 + 4 + 8 + 12;
 pub enum Protocol {
     /// TCP segments. The path computes their checksum.
     Tcp,
-    /// SCTP packets, complete with checksum. Middleboxes do not split or merge them. CRC32c also detects hidden damage.
+    /// SCTP packets, complete with checksum. They bypass hidden damage and the middlebox of a [path](crate::path).
     Sctp,
 }
 

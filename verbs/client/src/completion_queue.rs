@@ -199,6 +199,18 @@ impl CompletionQueue {
         is_notified
     }
 
+    /// Withdraws the requested notification, and returns true, if the CQ has a completion that satisfies the request and
+    /// arrived before it. A program that waits for the notification without polling until the CQ is empty calls this
+    /// before.
+    pub fn withdraw_satisfied(&self) -> bool {
+        let mut rings = lock(&self.0.rings);
+        let rings = &mut *rings;
+        let is_withdrawn =
+            rings.armed && rings.queues.iter_mut().any(CompletionConsumer::withdraw_satisfied);
+        rings.armed &= !is_withdrawn;
+        is_withdrawn
+    }
+
     /// Takes the next completion. If the CQ is empty, waits on its channel; returns `None` after `timeout`. The CQ must
     /// be the only CQ of its channel, and only one thread at a time may use the CQ.
     ///

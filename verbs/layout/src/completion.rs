@@ -23,6 +23,9 @@
 //! loaded, and the caller signals after that. A request that the program stores in between either stays or is equal to
 //! the cleared request. In both cases the signal comes after the request.
 //!
+//! A request does not cover entries that were written before it: the program polls them. A program that waits without
+//! polling them calls [`Consumer::withdraw_satisfied`] before it waits.
+//!
 //! Bounds: `push` stores 8 words of shared memory and loads at most one; `poll` loads 1 or 8.
 
 use crate::shared::{CapacityError, Entries, LINE_WORDS, Ordering, Word, checked, fence, split};
@@ -165,6 +168,8 @@ pub struct Consumer<'a> {
     next: u64,
     /// Consumer index in shared memory, as last stored.
     released: u64,
+    /// Index after the last entry that was written before the last request for a notification.
+    written: u64,
 }
 
 impl<'a> Consumer<'a> {
@@ -177,6 +182,7 @@ impl<'a> Consumer<'a> {
             entries: parts.entries,
             next: 0,
             released: 0,
+            written: 0,
         })
     }
 
@@ -216,6 +222,40 @@ impl<'a> Consumer<'a> {
         self.arm.store(self.next << INDEX_SHIFT | kind, Ordering::Relaxed);
         // Orders the store of the arm word before the loads of generations: see the module's documentation.
         fence(Ordering::SeqCst);
+        self.written = self.end_of_written();
+    }
+
+    /// Withdraws the pending request if one of the entries to read satisfies it and was written before it, and returns
+    /// true. The worker sends no notification for such an entry, unless it writes a further one. Returns false if the
+    /// worker has served the request meanwhile.
+    pub fn withdraw_satisfied(&mut self) -> bool {
+        let armed = self.arm.load(Ordering::Relaxed);
+        let is_satisfied = match armed & KIND_MASK {
+            kind if kind == Request::Next as u64 => self.next < self.written,
+            kind if kind == Request::Solicited as u64 => {
+                (self.next..self.written).any(|index| self.is_solicited(index))
+            }
+            _ => false,
+        };
+        is_satisfied
+            && self.arm.compare_exchange(armed, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// Returns true if the entry of an index, which is written, satisfies [`Request::Solicited`].
+    fn is_solicited(&self, index: u64) -> bool {
+        let entry = self.entries.at(index);
+        let words = std::array::from_fn(|at| entry[at].load(Ordering::Relaxed));
+        Completion::decode(&words).is_ok_and(|completion| completion.is_solicited())
+    }
+
+    /// Returns the index after the last written entry.
+    fn end_of_written(&self) -> u64 {
+        let is_written = |index: &u64| {
+            let seen = self.entries.at(*index)[GENERATION_AT].load(Ordering::Acquire);
+            seen == generation(self.entries, *index)
+        };
+        let indices = (self.next..).take(self.entries.capacity() as usize);
+        self.next + indices.take_while(is_written).count() as u64
     }
 
     /// Returns true if a notification was requested and the worker has not served the request.

@@ -487,6 +487,41 @@ fn request_is_pending_until_the_worker_serves_it() {
 }
 
 #[test]
+fn request_is_withdrawn_if_an_entry_that_satisfies_it_was_written_before() {
+    let memory = memory(completion::words(4));
+    let mut producer = completion::Producer::new(&memory, 4).expect("a queue");
+    let mut consumer = completion::Consumer::new(&memory, 4).expect("a queue");
+    for lap in 0..6 {
+        consumer.arm(Request::Next);
+        assert!(!consumer.withdraw_satisfied(), "the queue is empty");
+        producer.push(&completion(lap)).expect("room");
+        assert!(producer.must_signal());
+        assert!(!consumer.withdraw_satisfied(), "the worker has served the request");
+        assert_eq!(consumer.poll(), Ok(Some(completion(lap))));
+        consumer.release();
+    }
+    producer.push(&completion(7)).expect("room");
+    producer.push(&completion(8)).expect("room");
+    consumer.arm(Request::Solicited);
+    assert!(!consumer.withdraw_satisfied(), "neither is solicited");
+    producer.push(&received(true)).expect("room");
+    assert!(!consumer.withdraw_satisfied(), "written after the request, which the worker serves");
+    consumer.arm(Request::Solicited);
+    assert!(consumer.withdraw_satisfied());
+    assert!(!consumer.is_armed() && !consumer.withdraw_satisfied(), "once for a request");
+    assert!(!producer.must_signal(), "there is no request");
+    for n in [7, 8] {
+        consumer.arm(Request::Next);
+        assert!(consumer.withdraw_satisfied());
+        consumer.arm(Request::Next);
+        assert_eq!(consumer.poll(), Ok(Some(completion(n))));
+    }
+    consumer.arm(Request::Next);
+    assert_eq!(consumer.poll(), Ok(Some(received(true))));
+    assert!(!consumer.withdraw_satisfied(), "the program has read all entries");
+}
+
+#[test]
 fn impossible_generation_is_refused_by_program() {
     let memory = memory(completion::words(2));
     let mut producer = completion::Producer::new(&memory, 2).expect("a queue");

@@ -141,6 +141,11 @@ impl CompletionConsumer {
         self.queue.arm(request);
     }
 
+    /// Withdraws a request that earlier completions satisfy: see [`completion::Consumer::withdraw_satisfied`].
+    pub(crate) fn withdraw_satisfied(&mut self) -> bool {
+        self.queue.withdraw_satisfied()
+    }
+
     /// Returns true while a requested notification is pending: see [`completion::Consumer::is_armed`].
     pub(crate) fn is_armed(&self) -> bool {
         self.queue.is_armed()

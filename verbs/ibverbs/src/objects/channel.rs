@@ -22,6 +22,9 @@ pub(crate) trait Notified: Send + Sync {
     /// Returns true, once for each request, if a worker has sent the requested notification.
     fn take_notified(&self) -> bool;
 
+    /// Withdraws the request for a notification, and returns true, if an earlier completion in the CQ satisfies it.
+    fn withdraw_satisfied(&self) -> bool;
+
     /// Counts an event that the program takes. Returns the pointer and the context of the CQ.
     fn notify(&self) -> (*mut ibv_cq, *mut c_void);
 }
@@ -89,12 +92,17 @@ impl CompletionChannel {
         &self.native
     }
 
-    /// Takes an event and returns its CQ. Waits for one, unless the program has set `O_NONBLOCK`.
+    /// Takes an event and returns its CQ. Waits for one, unless the program has set `O_NONBLOCK`. A CQ with a completion
+    /// that arrived before the request for the event has an event at once, as with RDMA devices: perftest requests an
+    /// event before it has polled all completions.
     ///
     /// # Errors
     /// `EAGAIN` without an event, `EINTR` after a signal, `EIO` after the end of the session.
     pub(crate) fn take(&self) -> Result<Arc<dyn Notified>> {
         loop {
+            if let Some(queue) = self.find(|queue| queue.withdraw_satisfied()) {
+                return Ok(queue);
+            }
             match rustix::io::read(&self.native, &mut [0; 1]) {
                 Ok(1..) => {}
                 Ok(0) => return Err(EIO),
@@ -126,18 +134,27 @@ impl CompletionChannel {
     /// Returns the next CQ that a worker has notified. A worker may send two notifications for one request: the second
     /// one is reported for the CQ with the latest request.
     fn notified(&self) -> Option<Arc<dyn Notified>> {
+        if let Some(queue) = self.find(|queue| queue.take_notified()) {
+            return Some(queue);
+        }
+        let queues = lock(&self.queues);
+        let latest = queues.all.iter().find(|queue| queue.as_ptr().addr() == queues.armed);
+        latest.and_then(Weak::upgrade).or_else(|| queues.all.iter().find_map(Weak::upgrade))
+    }
+
+    /// Returns the next CQ for which `has_event` returns true. Visits the CQs in turn.
+    fn find(&self, has_event: impl Fn(&dyn Notified) -> bool) -> Option<Arc<dyn Notified>> {
         let mut queues = lock(&self.queues);
         let count = queues.all.len();
         for at in (queues.next..count).chain(0..queues.next.min(count)) {
             if let Some(queue) = queues.all[at].upgrade()
-                && queue.take_notified()
+                && has_event(&*queue)
             {
                 queues.next = at + 1;
                 return Some(queue);
             }
         }
-        let latest = queues.all.iter().find(|queue| queue.as_ptr().addr() == queues.armed);
-        latest.and_then(Weak::upgrade).or_else(|| queues.all.iter().find_map(Weak::upgrade))
+        None
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use verbs_client::{Completed, Completion, Opcode, Request, Status};
@@ -15,16 +15,11 @@ use crate::object;
 use crate::objects::channel::{CompletionChannel, Notified};
 use crate::objects::context::Context;
 use crate::objects::counts::Counts;
+use crate::objects::empty_polls::EmptyPolls;
 use crate::objects::events::{EventSource, Source, Unacknowledged};
 use crate::objects::instance::Target;
 use crate::registry::{Object, Use, Users, sole};
 use verbs_client::lock::lock;
-
-/// Empty polls in a row after which a poll yields the CPU: a program that polls may share its core with the worker that
-/// it waits for.
-const POLLS_BEFORE_YIELD: u32 = 256;
-/// Number of empty polls per yield after the first yield.
-const POLLS_PER_YIELD: u32 = 16;
 
 /// A completion queue (CQ), ordinary or extended.
 #[derive(Debug)]
@@ -36,8 +31,7 @@ pub struct CompletionQueue {
     channel: Option<Use<CompletionChannel>>,
     users: Users,
     counts: Counts,
-    /// Empty polls in a row.
-    empty_polls: AtomicU32,
+    empty_polls: EmptyPolls,
     /// True if `kept` has completions.
     has_kept: AtomicBool,
     /// Completions that were found while those of a destroyed QP were removed.
@@ -93,7 +87,7 @@ impl CompletionQueue {
             channel: channel.map(Use::new),
             users: Users::default(),
             counts: context.instance().counts().clone(),
-            empty_polls: AtomicU32::new(0),
+            empty_polls: EmptyPolls::default(),
             has_kept: AtomicBool::new(false),
             kept: Mutex::default(),
             failed_write: Mutex::default(),
@@ -197,9 +191,9 @@ impl CompletionQueue {
         });
         taken += polled.or_errno()? - dropped;
         if taken == 0 {
-            self.count_empty_poll();
-        } else if self.empty_polls.load(Ordering::Relaxed) != 0 {
-            self.empty_polls.store(0, Ordering::Relaxed);
+            self.empty_polls.add();
+        } else {
+            self.empty_polls.reset();
         }
         Ok(taken)
     }
@@ -263,20 +257,15 @@ impl CompletionQueue {
         self.has_kept.store(!kept.is_empty(), Ordering::Release);
         taken
     }
-
-    fn count_empty_poll(&self) {
-        let mut count = self.empty_polls.load(Ordering::Relaxed) + 1;
-        if count >= POLLS_BEFORE_YIELD {
-            std::thread::yield_now();
-            count = POLLS_BEFORE_YIELD - POLLS_PER_YIELD;
-        }
-        self.empty_polls.store(count, Ordering::Relaxed);
-    }
 }
 
 impl Notified for CompletionQueue {
     fn take_notified(&self) -> bool {
         self.native.take_notified()
+    }
+
+    fn withdraw_satisfied(&self) -> bool {
+        self.native.withdraw_satisfied()
     }
 
     fn notify(&self) -> (*mut ibv_cq, *mut c_void) {

@@ -7,6 +7,7 @@ pub mod context;
 mod counts;
 pub mod device;
 pub mod domain;
+mod empty_polls;
 pub mod events;
 pub mod instance;
 pub mod memory;

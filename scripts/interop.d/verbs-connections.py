@@ -2,7 +2,8 @@
 """Error paths of librdmacm between two appliances: asserts the events of both sides.
 
 usage: verbs-connections.py server ADDRESS | client ADDRESS
-       verbs-connections.py early ADDRESS      one program, both sides at its own ADDRESS: a connect before rdma_listen
+       verbs-connections.py early ADDRESS      one program, both sides at its own ADDRESS: a connect before rdma_listen, and
+                                               an id at a loopback address
 
 ADDRESS is the server's; its ports 5000 and 5999 are used, and a neighbour ADDRESS + 75 must not exist. Both sides run with
 DDPD_PROGRAMS_SOCKET and the libraries of scripts/verbs-library, for example by `ddpctl run`. Start the server first.
@@ -192,6 +193,12 @@ def use(address):
 def connect_early(address):
     """A request between rdma_bind_addr and rdma_listen waits for the latter."""
     passive, active = Side(), Side()
+    loopback = passive.create()
+    call("rdma_bind_addr", loopback, sockaddr("127.0.0.1", 0))
+    # The first member of an id is its device.
+    assert ctypes.cast(loopback, ctypes.POINTER(ctypes.c_void_p)).contents.value is None
+    fails(errno.EADDRNOTAVAIL, "rdma_listen", loopback, 1)
+    call("rdma_destroy_id", loopback)
     listener = passive.create()
     call("rdma_bind_addr", listener, sockaddr(address, 0))
     made = active.resolve(address, source_port(listener))

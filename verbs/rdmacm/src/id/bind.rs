@@ -17,6 +17,8 @@ use crate::id::{Id, Phase, State};
 
 impl Id {
     /// Binds the id to a local address, possibly unspecified. Reserves the port; for port 0 the appliance chooses one.
+    /// An id at a loopback address has no device, as with the kernel's connection manager, and cannot listen. libfabric
+    /// binds an id to `localhost` to find all devices.
     ///
     /// # Errors
     /// `EINVAL`: the id has an address already. `EADDRNOTAVAIL`: the appliance does not have the address. `EADDRINUSE`.
@@ -37,16 +39,17 @@ impl Id {
         let local = canonical(local);
         self.bind_address(state, local)?;
         // Ids with `RDMA_OPTION_ID_REUSEADDR` reserve a port that the program has chosen only when they listen.
-        if local.port() == 0 || !state.reuses_address {
+        let is_reserved = local.port() == 0 || !state.reuses_address;
+        if is_reserved && !local.ip().is_loopback() {
             self.reserve(state)?;
         }
         state.phase = Phase::Bound;
         Ok(())
     }
 
-    /// Sets the local address, and binds the id to its device unless it is unspecified.
+    /// Sets the local address, and binds the id to its device unless it is unspecified or a loopback address.
     fn bind_address(self: &Arc<Self>, state: &mut State, local: SocketAddr) -> Result<()> {
-        if !local.ip().is_unspecified() {
+        if !local.ip().is_unspecified() && !local.ip().is_loopback() {
             let device = Device::with_address(local.ip())?.ok_or(EADDRNOTAVAIL)?;
             let context = shared(device)?;
             self.bind_device(state, &context)?;

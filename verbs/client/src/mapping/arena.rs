@@ -18,7 +18,18 @@ const WORD: usize = size_of::<u64>();
 pub(crate) struct Arena {
     mapping: Mapping,
     descriptor: OwnedFd,
-    file: Arc<ArenaFile>,
+    /// Dropped after `mapping`.
+    file: MappedFile,
+}
+
+/// The file of an arena that is mapped until drop.
+#[derive(Debug)]
+struct MappedFile(Arc<ArenaFile>);
+
+impl Drop for MappedFile {
+    fn drop(&mut self) {
+        self.0.unmapped.store(true, Ordering::Release);
+    }
 }
 
 /// The memory file of an arena. The program may have mapped its pages at any address, also after the end of the
@@ -28,6 +39,8 @@ pub(crate) struct ArenaFile {
     id: FileId,
     /// Addresses of the session's mapping of the whole arena.
     mapped: Range<usize>,
+    /// True once that mapping has ended. Other memory may then be at its addresses.
+    unmapped: AtomicBool,
     /// True once the session has ended: the appliance no longer accesses the pages.
     ended: AtomicBool,
 }
@@ -47,7 +60,7 @@ impl ArenaFile {
 
     /// Returns true if the session's mapping of the whole arena contains the address.
     pub(crate) fn has_mapped(&self, address: usize) -> bool {
-        self.mapped.contains(&address)
+        self.mapped.contains(&address) && !self.unmapped.load(Ordering::Acquire)
     }
 
     pub(crate) fn end(&self) {
@@ -76,13 +89,14 @@ impl Arena {
         let file = ArenaFile {
             id: FileId { device, inode: found.st_ino },
             mapped: start..start + mapping.len,
+            unmapped: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         };
-        Ok(Arena { mapping, descriptor, file: Arc::new(file) })
+        Ok(Arena { mapping, descriptor, file: MappedFile(Arc::new(file)) })
     }
 
     pub(crate) fn file(&self) -> &Arc<ArenaFile> {
-        &self.file
+        &self.file.0
     }
 
     /// Returns the virtual address of the first byte.
@@ -180,4 +194,18 @@ fn read_bytes(from: &[AtomicU8], to: &mut [u8]) {
 
 fn write_bytes(to: &[AtomicU8], from: &[u8]) {
     to.iter().zip(from).for_each(|(to, from)| to.store(*from, Ordering::Relaxed));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_has_no_mapped_addresses_after_its_arena_is_unmapped() {
+        let arena = Arena::map(crate::tests::world::sealed_file(8192).as_fd(), 8192).unwrap();
+        let (file, start) = (arena.file().clone(), arena.pointer(0).addr());
+        assert!(file.has_mapped(start) && file.has_mapped(start + 8191));
+        drop(arena);
+        assert!(!file.has_mapped(start));
+    }
 }

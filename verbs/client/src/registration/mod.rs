@@ -343,6 +343,10 @@ fn classify(
         let page = vma.page.max(rustix::param::page_size());
         let from = (from - from % page).max(vma.range.start);
         let to = to.next_multiple_of(page).min(vma.range.end);
+        if is_end_of_stack(&vma.range, from, &raw const at as usize) {
+            let reason = "the memory is at the end of the stack, which could not grow any more";
+            return Err(Failure::new(Errno::FAULT, reason));
+        }
         found.push(Found::Other(from..to, vma.rights, page));
     }
     if at < range.end {
@@ -351,10 +355,29 @@ fn classify(
     Ok(found)
 }
 
+/// Returns true if `from` is the lowest address of a mapping that is the stack in use: `here` is in it. The kernel extends
+/// only the mapping of the stack, not one of the arena in its place.
+fn is_end_of_stack(mapping: &Range<usize>, from: usize, here: usize) -> bool {
+    mapping.contains(&here) && from == mapping.start
+}
+
 /// Adds an arena range, and merges it with the previous one if they are adjacent.
 fn add(parts: &mut Parts, start: u64, end: u64) {
     match parts.last_mut() {
         Some(last) if last.1 == start => last.1 = end,
         _ => parts.push((start, end)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lowest_page_of_the_stack_in_use_is_not_replaced() {
+        let stack = 0x7000..0x9000;
+        assert!(is_end_of_stack(&stack, 0x7000, 0x7800));
+        assert!(!is_end_of_stack(&stack, 0x8000, 0x7800), "the stack can grow");
+        assert!(!is_end_of_stack(&stack, 0x7000, 0x9000), "the memory is not a stack in use");
     }
 }

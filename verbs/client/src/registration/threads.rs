@@ -12,6 +12,8 @@
 //! A stopped thread is in the system call `futex` and writes nothing, neither to its stack nor in the kernel: a system
 //! call that the signal interrupts is restarted later (`SA_RESTART`), or fails with EINTR as with any signal. Stopped
 //! threads may hold any lock, also those of the memory allocator. Code that runs meanwhile must not allocate memory.
+//!
+//! Threads of the kernel's io_uring run no code of the program, and receive no signals. They count as stopped.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -30,6 +32,9 @@ const MAX_THREADS: usize = 8192;
 /// Time-out for the arrival of a thread that was signalled. Only a thread that blocks the signal, or that is in an
 /// uninterruptible system call, needs longer than a few milliseconds.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// Time-out for a thread that blocks the signal. Threads block signals for short times while they create threads or
+/// processes.
+const BLOCKED_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Number of the episode, odd from the first signal until the release of the threads, then even. No two successive
 /// episodes have the same number.
@@ -206,12 +211,14 @@ fn wait_for_arrivals() -> Result<(), Failure> {
                 64..1024 => rustix::thread::sched_yield(),
                 _ => {
                     let thread = THREADS[slot].load(Ordering::Relaxed);
-                    if has_ended(thread) {
-                        break;
-                    }
-                    if start.elapsed() > TIMEOUT {
-                        let reason =
-                            "a thread of the program blocks all signals or does not respond";
+                    let (timeout, reason) = match find_state(thread) {
+                        ThreadState::Ended | ThreadState::Kernel => break,
+                        ThreadState::Blocked => {
+                            (BLOCKED_TIMEOUT, "a thread of the program blocks all signals")
+                        }
+                        ThreadState::Other => (TIMEOUT, "a thread of the program does not respond"),
+                    };
+                    if start.elapsed() > timeout {
                         return Err(Failure::new(Errno::BUSY, reason));
                     }
                     let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: 50_000 };
@@ -223,12 +230,46 @@ fn wait_for_arrivals() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns true if the thread has ended. A main thread that has ended stays as a zombie.
-fn has_ended(thread: u32) -> bool {
+/// Reason why a thread has not arrived.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum ThreadState {
+    /// The thread has ended. A main thread that has ended stays as a zombie.
+    Ended,
+    /// A worker thread of the kernel's io_uring.
+    Kernel,
+    /// The thread blocks the signal.
+    Blocked,
+    Other,
+}
+
+/// Finds the state of a thread. Allocates nothing.
+fn find_state(thread: u32) -> ThreadState {
     if send(thread, 0) == Err(Errno::SRCH) {
-        return true;
+        return ThreadState::Ended;
     }
-    let mut path = *b"/proc/self/task/\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+    let mut text = [0u8; 4096];
+    let Some(stat) = read_task(thread, b"/stat", &mut text) else { return ThreadState::Ended };
+    match parse_stat(stat) {
+        ThreadState::Other => {}
+        state => return state,
+    }
+    let Some(status) = read_task(thread, b"/status", &mut text) else { return ThreadState::Ended };
+    let signal = SIGNAL.load(Ordering::Relaxed);
+    match parse_blocked(status) {
+        Some(mask) if signal > 0 && mask >> (signal - 1) & 1 != 0 => ThreadState::Blocked,
+        _ => ThreadState::Other,
+    }
+}
+
+/// Reads a file of `/proc/self/task/THREAD` and returns its first bytes. Returns `None` if the thread has ended.
+fn read_task<'a>(thread: u32, name: &[u8], text: &'a mut [u8]) -> Option<&'a [u8]> {
+    let mut path = [0u8; 48];
+    let mut len = 0;
+    let mut push = |bytes: &[u8]| {
+        path[len..len + bytes.len()].copy_from_slice(bytes);
+        len += bytes.len();
+    };
+    push(b"/proc/self/task/");
     let mut digits = [0u8; 10];
     let mut rest = thread;
     let mut at = digits.len();
@@ -237,17 +278,36 @@ fn has_ended(thread: u32) -> bool {
         digits[at] = b'0' + (rest % 10) as u8;
         rest /= 10;
     }
-    let digits = &digits[at..];
-    path[16..16 + digits.len()].copy_from_slice(digits);
-    path[16 + digits.len()..16 + digits.len() + 5].copy_from_slice(b"/stat");
-    let Ok(path) = std::ffi::CStr::from_bytes_until_nul(&path) else { return false };
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return true };
-    let mut text = [0u8; 128];
-    let len = rustix::io::read(&file, &mut text).unwrap_or(0);
-    // The state follows the name, which is in parentheses and has at most 15 bytes.
-    let name_end = text[..len].iter().rposition(|byte| *byte == b')');
-    name_end.is_some_and(|end| matches!(text[..len].get(end + 2), Some(b'Z' | b'X')))
+    push(&digits[at..]);
+    push(name);
+    let path = std::ffi::CStr::from_bytes_until_nul(&path).ok()?;
+    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let len = rustix::io::read(&file, &mut *text).ok()?;
+    Some(&text[..len])
+}
+
+/// Returns the state of a thread by its file `stat`: `number (name) state parent group session tty foreground flags ...`.
+fn parse_stat(stat: &[u8]) -> ThreadState {
+    /// Flags of worker threads: `PF_IO_WORKER` and `PF_USER_WORKER` of `linux/sched.h`.
+    const WORKER: u64 = 0x10 | 0x4000;
+    // The name may contain spaces and parentheses.
+    let Some(end) = stat.iter().rposition(|byte| *byte == b')') else { return ThreadState::Other };
+    let mut fields = stat[end + 1..].split(|byte| *byte == b' ').filter(|field| !field.is_empty());
+    if matches!(fields.next(), Some(b"Z" | b"X")) {
+        return ThreadState::Ended;
+    }
+    let flags = fields.nth(5).and_then(|field| std::str::from_utf8(field).ok()?.parse().ok());
+    if flags.is_some_and(|flags: u64| flags & WORKER != 0) {
+        return ThreadState::Kernel;
+    }
+    ThreadState::Other
+}
+
+/// Returns the blocked signals of a thread by its file `status`.
+fn parse_blocked(status: &[u8]) -> Option<u64> {
+    let mut lines = status.split(|byte| *byte == b'\n');
+    let mask = lines.find_map(|line| line.strip_prefix(b"SigBlk:\t"))?;
+    u64::from_str_radix(std::str::from_utf8(mask).ok()?, 16).ok()
 }
 
 fn release() {
@@ -331,6 +391,39 @@ fn arrive(arrived: &AtomicU32, episode: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn thread_that_blocks_all_signals_is_found() {
+        use std::sync::mpsc::channel;
+        prepare().unwrap();
+        let (send, receive) = channel();
+        let (end, is_ended) = channel::<()>();
+        let blocking = std::thread::spawn(move || {
+            let masked = Masked::new();
+            send.send(rustix::thread::gettid().as_raw_nonzero().get() as u32).unwrap();
+            let _ = is_ended.recv();
+            drop(masked);
+        });
+        let thread = receive.recv().unwrap();
+        assert_eq!(find_state(thread), ThreadState::Blocked);
+        let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        assert_eq!(find_state(own), ThreadState::Other);
+        drop(end);
+        blocking.join().unwrap();
+        assert_eq!(find_state(u32::MAX >> 1), ThreadState::Ended);
+    }
+
+    #[test]
+    fn zombies_and_threads_of_io_uring_need_not_be_stopped() {
+        let stat = |name: &str, state: &str, flags: u64| {
+            parse_stat(format!("17 ({name}) {state} 1 17 17 0 -1 {flags} 0 0").as_bytes())
+        };
+        assert_eq!(stat("a) Z (b", "S", 4194304), ThreadState::Other);
+        assert_eq!(stat("main", "Z", 4194304), ThreadState::Ended);
+        assert_eq!(stat("iou-wrk-17", "S", 0x10 | 4194304), ThreadState::Kernel);
+        assert_eq!(stat("iou-sqp-17", "S", 0x4000 | 4194304), ThreadState::Kernel);
+        assert_eq!(parse_stat(b""), ThreadState::Other);
+    }
 
     #[test]
     fn all_signals_but_kill_and_stop_are_blocked_while_masked() {

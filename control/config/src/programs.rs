@@ -40,12 +40,12 @@ section! {
         /// `limits.memory`.
         memory: u64 = size_rule(64 << 10, 64 * TIB), or 1 << 30;
         /// Size of the address space for a program's memory, bytes, rounded up to whole pages. Only pages in use take
-        /// memory.
+        /// memory. A program that uses more than twice `memory` and 64 MiB registers no further memory.
         arena: u64 = size_rule(64 << 10, 64 * TIB), or 64 << 30;
         /// Maximum number of incomplete posts of each send queue and of each receive queue.
         posts: u32 = integer_rule(1, 32_768), or 8192;
         /// Maximum number of entries of a completion queue for each worker.
-        completions: u32 = integer_rule(2, 1 << 20), or 65_536;
+        completions: u32 = integer_rule(2, 1 << 20), or 262_144;
         /// Maximum number of listeners of a program.
         listeners: u32 = integer_rule(1, 1024), or 64;
         /// Maximum number of doorbells and posted sends of a program that a worker processes per iteration of its loop.

@@ -243,6 +243,7 @@ impl Preparer {
         parts: &[(u64, u64)],
     ) -> Result<Prepared, Refusal> {
         let total = region.check(parts)?;
+        self.check_arena(arena)?;
         let RegionRequest { pd, address, len, offset, access } = region;
         let hold = self.share.take(&self.shared.budget, total, parts.len() as u64)?;
         let parts: Vec<_> = parts.iter().map(|&(start, end)| start..end).collect();
@@ -257,6 +258,23 @@ impl Preparer {
         let memory = memory.with_charge(charge);
         let registration = Registration { pd, address, len, offset, access, memory, key };
         Ok(Prepared::Register(Box::new(registration)))
+    }
+
+    /// Refuses a registration while the program has too much memory in its arena. Its pages without a region are not
+    /// charged, and a page stays in the arena until the program frees it.
+    fn check_arena(&self, arena: &Arena) -> Result<(), Refusal> {
+        let found = rustix::fs::fstat(arena.fd()).map_err(no_descriptor)?;
+        // `st_blocks` counts blocks of 512 bytes.
+        let used = u64::try_from(found.st_blocks).unwrap_or(0).saturating_mul(512);
+        let most = self.shared.settings.memory.saturating_mul(2).saturating_add(ARENA_SLACK);
+        if used <= most {
+            return Ok(());
+        }
+        let sentence = format!(
+            "{used} bytes of the program's arena are in use; with programs.memory = {}, at most {most} may be in use",
+            self.shared.settings.memory
+        );
+        Err(refusal(RefusalKind::Limit, sentence))
     }
 
     fn completion_queue(&self, entries: u32, channel: Option<u32>) -> Result<Prepared, Refusal> {
@@ -342,6 +360,9 @@ impl Preparer {
         })))
     }
 }
+
+/// Memory of an arena beyond twice `programs.memory`, bytes: more than what programs leave unused before they free it.
+const ARENA_SLACK: u64 = 64 << 20;
 
 /// Returns the capacity of a ring for `posts` descriptors.
 fn units(posts: u32, units_per_post: u32) -> u32 {

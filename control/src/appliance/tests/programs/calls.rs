@@ -277,6 +277,31 @@ fn objects_in_use_are_not_removed() {
 }
 
 #[test]
+fn program_with_too_much_memory_in_its_arena_registers_nothing() {
+    let text = PROGRAMS.replace("arena = \"1 MiB\"", "arena = \"256 MiB\"");
+    let mut rig = Rig::new(&text);
+    let mut client = Client::new(&rig, 1);
+    let (_, descriptors) = welcome(&mut client, &mut rig);
+    let pd = client.create(&mut rig, Call::CreatePd);
+    // Twice `memory`, and the slack.
+    let most = (2 << 20) + (64 << 20);
+    let allocate = |offset, len| {
+        let flags = rustix::fs::FallocateFlags::empty();
+        rustix::fs::fallocate(&descriptors[0], flags, offset, len).unwrap();
+    };
+    allocate(0, most);
+    let stag = client.create(&mut rig, register(pd, LOCAL_ACCESS));
+    allocate(most, PAGE);
+    assert_eq!(client.refused(&mut rig, register(pd, LOCAL_ACCESS)), RefusalKind::Limit);
+    let holes = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(&descriptors[0], holes, most, PAGE).unwrap();
+    client.create(&mut rig, register(pd, LOCAL_ACCESS));
+    assert_eq!(client.call(&mut rig, Call::DeregisterMemory { stag }), Ok(Answer::Done));
+    client.hang_up(&mut rig);
+    rig.assert_empty();
+}
+
+#[test]
 fn memory_of_programs_counts_under_the_memory_ceiling() {
     let text = PROGRAMS.replace("memory = \"1 MiB\"", "memory = \"1 GiB\"");
     let mut rig = Rig::new(&text);

@@ -15,6 +15,12 @@
 //!   the lab when it gets the lock exclusively and no program has a session, and holds the lock until ddpd has ended. A
 //!   program that joins meanwhile waits, and starts the next lab. Each lab has a new file.
 //! - `serving`: held by the serving process. A lab exists if and only if the lock is held.
+//!
+//! Programs can attach to a lab while the file `size` exists. The process that starts a lab removes the file of an earlier
+//! lab that was killed, and the serving process creates it when the appliance is ready.
+//!
+//! The processes of a lab keep nothing of the first program: neither its directory, nor descriptors 3 to 9, which shells
+//! use, nor directories of verbs libraries in `LD_LIBRARY_PATH`.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -30,7 +36,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::{Errno, FdFlags};
 use rustix::process::{Pid, Signal};
 
-use super::PROGRAMS_SOCKET;
+use super::{PROGRAMS_SOCKET, libraries};
 use crate::exit::{Exit, Failure};
 
 /// First argument of the processes of a lab.
@@ -43,12 +49,16 @@ const MEMBERS: &str = "members";
 const SERVING: &str = "serving";
 /// File with the number of addresses of the running lab.
 const SIZE: &str = "size";
+const NEW_SIZE: &str = "size.new";
 const CONFIG: &str = "lab.toml";
 const LOG: &str = "ddpd.log";
 /// Number of addresses of a new lab if the command line gives none.
 const DEFAULT_SIZE: u8 = 2;
-/// Line that the serving process writes when programs can attach.
+/// Lines that the serving process writes: programs can attach, and another lab runs.
 const READY: &str = "ready";
+const BUSY: &str = "another lab runs";
+/// Script that starts the lab's first process without the descriptors that shells open. The others have `FD_CLOEXEC`.
+const WITHOUT_DESCRIPTORS: &str = r#"exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&- "$@""#;
 /// Maximum wait for the start of the appliance, and for the end of an earlier lab.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum wait for the lock of `gate`, which other programs hold while they wait for the end and the start of a lab.
@@ -91,30 +101,53 @@ pub(super) fn join(size: Option<u8>) -> Result<Lab, Failure> {
     lock_gate(&gate)
         .map_err(|error| failed(&directory.join(GATE), "another program starts the lab", error))?;
     let deadline = Instant::now() + START_TIMEOUT;
-    while is_served(&directory)? {
-        let members = open_lock(&directory, MEMBERS)?;
-        let is_joined = flock(&members, FlockOperation::NonBlockingLockShared).is_ok();
-        // The lab may have ended before the lock was taken.
-        if is_joined && is_served(&directory)? {
-            check_size(&directory, size)?;
+    loop {
+        let joined = match is_served(&directory)? {
+            true => join_running(&directory, size)?,
+            false => start_new(&directory, size.unwrap_or(DEFAULT_SIZE))?,
+        };
+        if let Some(members) = joined {
             return Ok(Lab { directory, members });
         }
         if Instant::now() >= deadline {
-            return Err(Failure::new(Exit::Failed, "the earlier lab of this user does not end"));
+            let message = "the earlier lab of this user neither starts nor ends";
+            return Err(Failure::new(Exit::Failed, message));
         }
         std::thread::sleep(RETRY);
     }
-    // A new file: children of an earlier lab's program may still hold the lock of the old one.
-    match fs::remove_file(directory.join(MEMBERS)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(failed(&directory.join(MEMBERS), "cannot remove", error));
-        }
-        _ => {}
+}
+
+/// Joins a lab that runs. Returns `None` if it is ending, or if it is still starting because its first program was killed.
+fn join_running(directory: &Path, size: Option<u8>) -> Result<Option<File>, Failure> {
+    let members = open_lock(directory, MEMBERS)?;
+    let is_joined = flock(&members, FlockOperation::NonBlockingLockShared).is_ok();
+    // The lab may have ended before the lock was taken.
+    if !is_joined || !is_served(directory)? {
+        return Ok(None);
     }
-    let members = open_lock(&directory, MEMBERS)?;
+    let Ok(running) = fs::read_to_string(directory.join(SIZE)) else { return Ok(None) };
+    check_size(running.trim(), size)?;
+    Ok(Some(members))
+}
+
+/// Starts a lab and joins it. Returns `None` if another one has started: the first program of an earlier lab was killed
+/// before its lab held the lock.
+fn start_new(directory: &Path, size: u8) -> Result<Option<File>, Failure> {
+    // A new file of members: children of an earlier lab's program may still hold the lock of the old one.
+    for name in [MEMBERS, SIZE, PROGRAMS_SOCKET, MANAGEMENT_SOCKET] {
+        remove(directory, name).map_err(|e| failed(&directory.join(name), "cannot remove", e))?;
+    }
+    let members = open_lock(directory, MEMBERS)?;
     flock(&members, FlockOperation::NonBlockingLockShared).map_err(io::Error::from)?;
-    start(&directory, size.unwrap_or(DEFAULT_SIZE))?;
-    Ok(Lab { directory, members })
+    Ok(start(directory, size)?.then_some(members))
+}
+
+/// Removes a file of the lab's directory, if it exists.
+fn remove(directory: &Path, name: &str) -> io::Result<()> {
+    match fs::remove_file(directory.join(name)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Returns true if a lab exists.
@@ -177,10 +210,8 @@ fn lock_gate(gate: &File) -> io::Result<()> {
 }
 
 /// Checks that the running lab has the requested number of addresses.
-fn check_size(directory: &Path, size: Option<u8>) -> Result<(), Failure> {
+fn check_size(running: &str, size: Option<u8>) -> Result<(), Failure> {
     let Some(size) = size else { return Ok(()) };
-    let running = fs::read_to_string(directory.join(SIZE)).unwrap_or_default();
-    let running = running.trim();
     if running == size.to_string() {
         return Ok(());
     }
@@ -189,12 +220,16 @@ fn check_size(directory: &Path, size: Option<u8>) -> Result<(), Failure> {
     Err(Failure::new(Exit::Failed, message).with_hint(Some(hint)))
 }
 
-/// Starts the lab and waits until programs can attach.
-fn start(directory: &Path, size: u8) -> Result<(), Failure> {
-    let ddpd = find_ddpd()?;
-    let mut child = Command::new(std::env::current_exe()?)
+/// Starts the lab and waits until programs can attach. Returns false if another lab runs.
+fn start(directory: &Path, size: u8) -> Result<bool, Failure> {
+    let ddpd = std::path::absolute(find_ddpd()?)?;
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", WITHOUT_DESCRIPTORS, "ddpctl"]).arg(std::env::current_exe()?);
+    libraries::remove_from_environment(&mut command);
+    let mut child = command
         .args([LAB_PROCESS, "detach"])
         .args([directory.as_os_str(), size.to_string().as_ref(), ddpd.as_os_str()])
+        .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -209,7 +244,8 @@ fn start(directory: &Path, size: u8) -> Result<(), Failure> {
     child.wait()?;
     read?;
     match line.trim_end() {
-        READY => Ok(()),
+        READY => Ok(true),
+        BUSY => Ok(false),
         reason => {
             let reason = if reason.is_empty() { "its process has ended" } else { reason };
             let message = format!("the lab does not start: {reason}");
@@ -314,21 +350,21 @@ impl LabProcess {
     fn serve(&self) -> Result<(), String> {
         let sentence = |failure: Failure| failure.message;
         let serving = open_lock(&self.directory, SERVING).map_err(sentence)?;
-        flock(&serving, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|_| "another lab runs".to_owned())?;
-        let members = open_lock(&self.directory, MEMBERS).map_err(sentence)?;
+        flock(&serving, FlockOperation::NonBlockingLockExclusive).map_err(|_| BUSY.to_owned())?;
         let mut appliance = self.start_appliance().map_err(|error| error.to_string())?;
         let client = Client::new(&self.directory.join(MANAGEMENT_SOCKET))
             .map_err(|error| error.to_string())?
             .with_timeout(SILENCE);
         let started = self.wait_until_ready(&mut appliance, &client);
-        if started.is_ok() && announce_ready().is_ok() {
-            wait_for_last_program(&members, &mut appliance, &client);
-        }
+        let started = started.and_then(|()| self.announce_ready().map_err(|e| e.to_string()));
+        let members = match started {
+            Ok(()) => wait_for_last_program(&self.directory, &mut appliance, &client),
+            Err(_) => None,
+        };
         end(&mut appliance);
-        for name in [PROGRAMS_SOCKET, MANAGEMENT_SOCKET, SIZE] {
-            // A file that does not exist is not an error.
-            drop(fs::remove_file(self.directory.join(name)));
+        for name in [SIZE, PROGRAMS_SOCKET, MANAGEMENT_SOCKET] {
+            // After an error, the next start removes the file.
+            drop(remove(&self.directory, name));
         }
         // `serving` is released first: a program that then gets the lock of `members` finds that the lab has ended.
         drop(serving);
@@ -345,7 +381,6 @@ impl LabProcess {
             file.write_all(text.as_bytes()).map(|()| file)
         };
         create(CONFIG, &configuration(&self.directory, self.size))?;
-        create(SIZE, &format!("{}\n", self.size))?;
         let log = create(LOG, "")?;
         self.command(Stage::Appliance)?
             .args(["--parent", &std::process::id().to_string()])
@@ -379,36 +414,49 @@ impl LabProcess {
         }
     }
 
+    /// Reports that programs can attach: to the first program, whose pipe is then released, and to later ones.
+    fn announce_ready(&self) -> io::Result<()> {
+        // Later programs see the whole file or none.
+        let new = self.directory.join(NEW_SIZE);
+        fs::write(&new, format!("{}\n", self.size))?;
+        fs::rename(&new, self.directory.join(SIZE))?;
+        let mut out = io::stdout();
+        // The first program may have been killed. Others may wait for the lab.
+        drop(writeln!(out, "{READY}").and_then(|()| out.flush()));
+        let null = OpenOptions::new().write(true).open("/dev/null")?;
+        loop {
+            match rustix::stdio::dup2_stdout(&null) {
+                // EBUSY: another thread opens a file at the same time (dup(2)).
+                Err(Errno::INTR | Errno::BUSY) => {}
+                result => return Ok(result?),
+            }
+        }
+    }
+
     fn last_log_line(&self) -> String {
         let log = fs::read_to_string(self.directory.join(LOG)).unwrap_or_default();
         log.lines().last().unwrap_or("its log is empty").to_owned()
     }
 }
 
-/// Writes [`READY`] to the `ddpctl run` that started the lab, and closes the pipe to it.
-fn announce_ready() -> io::Result<()> {
-    let mut out = io::stdout();
-    writeln!(out, "{READY}")?;
-    out.flush()?;
-    let null = OpenOptions::new().write(true).open("/dev/null")?;
-    Ok(rustix::stdio::dup2_stdout(&null)?)
-}
-
 /// Returns when no process has joined and no program has a session, or when the appliance has ended. In the first case
-/// `members` is locked exclusively.
-fn wait_for_last_program(members: &File, appliance: &mut Child, client: &Client) {
+/// returns the file of members, which is locked exclusively.
+fn wait_for_last_program(directory: &Path, appliance: &mut Child, client: &Client) -> Option<File> {
     let mut silences = 0;
     while matches!(appliance.try_wait(), Ok(None)) {
-        if flock(members, FlockOperation::NonBlockingLockExclusive).is_ok() {
+        // Opens the file each time: a program that has not found this lab may have replaced it before it joins.
+        if let Ok(members) = open_lock(directory, MEMBERS)
+            && flock(&members, FlockOperation::NonBlockingLockExclusive).is_ok()
+        {
             // A child of a program may have closed the inherited descriptor of `members` and still have a session.
-            let is_used =
-                is_used(client.get::<Vec<ProgramInfo>>("/v1/programs").ok(), &mut silences);
-            if !is_used || flock(members, FlockOperation::Unlock).is_err() {
-                return;
+            let programs = client.get::<Vec<ProgramInfo>>("/v1/programs").ok();
+            if !is_used(programs, &mut silences) {
+                return Some(members);
             }
         }
         std::thread::sleep(INTERVAL);
     }
+    None
 }
 
 /// Returns true if a program may have a session. An appliance that does not answer may be stalled together with its

@@ -1,8 +1,8 @@
 //! The directory of the verbs libraries, and the check that the dynamic loader will use them for a program.
 
 use std::env;
-use std::ffi::OsStr;
-use std::os::unix::fs::PermissionsExt;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -16,6 +16,24 @@ const LIBRARIES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
 const DIRECTORIES: [&str; 3] = ["../lib/ddpd-verbs", "../verbs-library", "../verbs-library-debug"];
 /// Prefix of the symbol version that connects libibverbs with the drivers of one release of rdma-core.
 const PRIVATE_VERSION: &str = "IBVERBS_PRIVATE_";
+
+/// Environment variable with directories of the dynamic loader.
+const LOADER_VARIABLE: &str = "LD_LIBRARY_PATH";
+
+/// Removes directories of verbs libraries from the environment of a command, which may load libibverbs itself.
+pub(super) fn remove_from_environment(command: &mut Command) {
+    if let Some(old) = env::var_os(LOADER_VARIABLE) {
+        command.env(LOADER_VARIABLE, without_libraries(&old));
+    }
+}
+
+fn without_libraries(path: &OsStr) -> OsString {
+    let has_libraries =
+        |directory: &Path| LIBRARIES.iter().all(|name| directory.join(name).is_file());
+    let kept = env::split_paths(path).filter(|directory| !has_libraries(directory));
+    // An error is impossible: the parts of a path contain no separator.
+    env::join_paths(kept).unwrap_or_default()
+}
 
 /// The directory of the verbs libraries.
 #[derive(Debug)]
@@ -37,7 +55,11 @@ impl Libraries {
         }
         let program = env::current_exe()?;
         let own = program.parent().unwrap_or(Path::new("/usr/bin"));
-        DIRECTORIES.iter().find_map(|directory| Libraries::at(&own.join(directory))).ok_or_else(|| {
+        let found = DIRECTORIES.iter().find_map(|directory| Libraries::at(&own.join(directory)));
+        if let Some(libraries) = &found {
+            libraries.check_owner(&program)?;
+        }
+        found.ok_or_else(|| {
             let message = "the verbs libraries are not installed";
             let hint = format!(
                 "install the package libddpd-verbs, or run scripts/verbs-library; {DIRECTORY_VARIABLE} names \
@@ -58,15 +80,33 @@ impl Libraries {
             .map(|directory| Libraries { directory })
     }
 
+    /// Refuses libraries that a user other than root, this user or the owner of `program` can replace, for example those
+    /// beside a `ddpctl` in /tmp.
+    fn check_owner(&self, program: &Path) -> Result<(), Failure> {
+        let mut trusted = vec![0, rustix::process::geteuid().as_raw()];
+        trusted.extend(program.metadata().map(|file| file.uid()));
+        let files = LIBRARIES.iter().map(|name| self.directory.join(name));
+        for path in std::iter::once(self.directory.clone()).chain(files) {
+            let file = path.metadata()?;
+            if !trusted.contains(&file.uid()) || file.permissions().mode() & 0o022 != 0 {
+                let message = format!("another user can replace {}", path.display());
+                let hint = format!(
+                    "remove it, or restrict its owner and mode, or name a directory by {DIRECTORY_VARIABLE}"
+                );
+                return Err(Failure::new(Exit::Failed, message).with_hint(Some(hint)));
+            }
+        }
+        Ok(())
+    }
+
     /// Prepends the directory to `LD_LIBRARY_PATH` of `command`.
     pub(super) fn set_environment(&self, command: &mut Command) {
-        let variable = "LD_LIBRARY_PATH";
         let mut path = self.directory.clone().into_os_string();
-        if let Some(old) = env::var_os(variable).filter(|old| !old.is_empty()) {
+        if let Some(old) = env::var_os(LOADER_VARIABLE).filter(|old| !old.is_empty()) {
             path.push(":");
             path.push(old);
         }
-        command.env(variable, path);
+        command.env(LOADER_VARIABLE, path);
     }
 
     /// Checks that the program can be loaded with the libraries. Uses ldd, by which the dynamic loader resolves the
@@ -185,6 +225,39 @@ mod tests {
             message.ends_with("has an RPATH, by which it loads /opt/mpi/lib/libibverbs.so.1"),
             "{message}"
         );
+    }
+
+    #[test]
+    fn libraries_that_others_can_replace_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in LIBRARIES {
+            std::fs::write(directory.path().join(name), "").unwrap();
+        }
+        let libraries = Libraries::at(directory.path()).unwrap();
+        let mode = |path: &Path, mode| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let program = Path::new("/proc/self/exe");
+        assert!(libraries.check_owner(program).is_ok());
+        let library = directory.path().join(LIBRARIES[1]);
+        for path in [directory.path(), &library] {
+            mode(path, 0o777);
+            let failure = libraries.check_owner(program).unwrap_err();
+            assert!(failure.message.starts_with("another user can replace"), "{}", failure.message);
+            mode(path, 0o755);
+        }
+        assert!(libraries.check_owner(program).is_ok());
+    }
+
+    #[test]
+    fn directories_with_verbs_libraries_are_removed_from_a_path() {
+        let (with, without) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for name in LIBRARIES {
+            std::fs::write(with.path().join(name), "").unwrap();
+        }
+        let path = env::join_paths([with.path(), without.path(), with.path()]).unwrap();
+        assert_eq!(without_libraries(&path), without.path());
+        assert_eq!(without_libraries(OsStr::new("")), "");
     }
 
     #[test]

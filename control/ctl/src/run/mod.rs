@@ -94,7 +94,7 @@ pub(super) fn run(run: &Run) -> Result<(), Failure> {
         let shown = devices.unwrap_or_default();
         let shown =
             shown.into_iter().filter(|name| run.device.as_ref().is_none_or(|one| one == name));
-        sysfs::command(shown, &program_file)
+        sysfs::command(shown, &program_file)?
     } else {
         let mut command = Command::new(&program_file);
         // Some programs select their function by the name under which they were started.

@@ -11,6 +11,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use crate::exit::{Exit, Failure};
+
 /// Script that mounts the directories, then executes the program. Arguments: number of devices, devices, program.
 const SCRIPT: &str = r#"
 set -e
@@ -37,8 +39,18 @@ exec setpriv --ambient-caps=-all --inh-caps=-all -- "$@"
 "#;
 
 /// Returns the command that executes `program` in the namespace. The caller appends the program's arguments.
-pub(super) fn command(devices: impl Iterator<Item = String>, program: &Path) -> Command {
+///
+/// # Errors
+/// The name of a device is not that of a directory.
+pub(super) fn command(
+    devices: impl Iterator<Item = String>,
+    program: &Path,
+) -> Result<Command, Failure> {
     let devices: Vec<String> = devices.collect();
+    if let Some(name) = devices.iter().find(|name| !is_file_name(name)) {
+        let message = format!("the appliance has a device {name:?}, which cannot be in sysfs");
+        return Err(Failure::new(Exit::Failed, message));
+    }
     let mut command = Command::new("unshare");
     command.args([
         "--user",
@@ -51,5 +63,23 @@ pub(super) fn command(devices: impl Iterator<Item = String>, program: &Path) -> 
         SCRIPT,
     ]);
     command.args(["ddpctl run", &devices.len().to_string()]).args(devices).arg(program);
-    command
+    Ok(command)
+}
+
+fn is_file_name(name: &str) -> bool {
+    !matches!(name, "" | "." | "..") && !name.contains(['/', '\0'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_lead_to_other_directories_are_refused() {
+        for name in ["", ".", "..", "../../tmp", "a/b", "a\0b"] {
+            let failure = command([name.to_owned()].into_iter(), Path::new("true")).unwrap_err();
+            assert!(failure.message.contains("cannot be in sysfs"), "{}", failure.message);
+        }
+        assert!(command(["lab1".to_owned()].into_iter(), Path::new("true")).is_ok());
+    }
 }

@@ -488,8 +488,18 @@ lab_life() {
     else
         row ddpctl "the lab ends when its last program is killed" FAILED "it still runs"
     fi
-    # Starts and ends at the same time: each program finds an appliance.
+    # The first program is killed while it starts the lab: the next one joins it, or starts another.
     local each starts=()
+    state=ok
+    for each in 0.01 0.03 0.05 0.1 0.2 0.4; do
+        launch "$work/killed" "${at_client[@]}" sleep 300
+        sleep $each
+        kill -KILL "$launched" 2>/dev/null || true
+        wait "$launched" 2>/dev/null || true
+        "$ddpctl" run --lab -- "$ddpctl" status >/dev/null 2>"$work/client.out" || state=FAILED
+    done
+    row ddpctl "the first program is killed while the lab starts" "$state" "$([ $state = ok ] || last_line "$work/client.out")"
+    # Starts and ends at the same time: each program finds an appliance.
     for each in 1 2 3 4 5 6 7 8; do
         (for _ in 1 2 3; do "$ddpctl" run --lab -- "$ddpctl" status >/dev/null || exit 1; done) &
         starts+=($!)

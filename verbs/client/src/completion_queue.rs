@@ -199,9 +199,9 @@ impl CompletionQueue {
         is_notified
     }
 
-    /// Withdraws the requested notification, and returns true, if the CQ has a completion that satisfies the request and
-    /// arrived before it. A program that waits for the notification without polling until the CQ is empty calls this
-    /// before.
+    /// Withdraws the requested notification, and returns true, if the CQ has a completion that satisfies the request
+    /// and arrived before it. A program that waits for the notification without polling until the CQ is empty calls
+    /// this before.
     pub fn withdraw_satisfied(&self) -> bool {
         let mut rings = lock(&self.0.rings);
         let rings = &mut *rings;

@@ -16,11 +16,11 @@
 //!   program that joins meanwhile waits, and starts the next lab. Each lab has a new file.
 //! - `serving`: held by the serving process. A lab exists if and only if the lock is held.
 //!
-//! Programs can attach to a lab while the file `size` exists. The process that starts a lab removes the file of an earlier
-//! lab that was killed, and the serving process creates it when the appliance is ready.
+//! Programs can attach to a lab while the file `size` exists. The process that starts a lab removes the file of an
+//! earlier lab that was killed, and the serving process creates it when the appliance is ready.
 //!
-//! The processes of a lab keep nothing of the first program: neither its directory, nor descriptors 3 to 9, which shells
-//! use, nor directories of verbs libraries in `LD_LIBRARY_PATH`.
+//! The processes of a lab keep nothing of the first program: neither its directory, nor descriptors 3 to 9, which
+//! shells use, nor directories of verbs libraries in `LD_LIBRARY_PATH`.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -117,7 +117,8 @@ pub(super) fn join(size: Option<u8>) -> Result<Lab, Failure> {
     }
 }
 
-/// Joins a lab that runs. Returns `None` if it is ending, or if it is still starting because its first program was killed.
+/// Joins a lab that runs. Returns `None` if it is ending, or if it is still starting because its first program was
+/// killed.
 fn join_running(directory: &Path, size: Option<u8>) -> Result<Option<File>, Failure> {
     let members = open_lock(directory, MEMBERS)?;
     let is_joined = flock(&members, FlockOperation::NonBlockingLockShared).is_ok();
@@ -534,6 +535,21 @@ mod tests {
         assert!(!is_used(None, &mut silences));
         assert!(!is_used(Some(Vec::new()), &mut silences));
         assert!(is_used(None, &mut silences), "an answer begins a new count");
+    }
+
+    #[test]
+    fn program_joins_a_running_lab_that_has_announced_its_size() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        let serving = open_lock(path, SERVING).unwrap();
+        flock(&serving, FlockOperation::NonBlockingLockExclusive).unwrap();
+        assert!(join_running(path, Some(2)).unwrap().is_none(), "the lab starts");
+        fs::write(path.join(SIZE), "2\n").unwrap();
+        assert!(join_running(path, Some(2)).unwrap().is_some());
+        assert!(join_running(path, None).unwrap().is_some());
+        assert!(join_running(path, Some(3)).is_err());
+        drop(serving);
+        assert!(join_running(path, None).unwrap().is_none(), "the lab has ended");
     }
 
     #[test]

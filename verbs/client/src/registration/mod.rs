@@ -355,8 +355,8 @@ fn classify(
     Ok(found)
 }
 
-/// Returns true if `from` is the lowest address of a mapping that is the stack in use: `here` is in it. The kernel extends
-/// only the mapping of the stack, not one of the arena in its place.
+/// Returns true if `from` is the lowest address of the mapping that contains `here`, the stack in use. The kernel
+/// extends only the mapping of the stack, not one of the arena in its place.
 fn is_end_of_stack(mapping: &Range<usize>, from: usize, here: usize) -> bool {
     mapping.contains(&here) && from == mapping.start
 }

@@ -286,7 +286,8 @@ fn read_task<'a>(thread: u32, name: &[u8], text: &'a mut [u8]) -> Option<&'a [u8
     Some(&text[..len])
 }
 
-/// Returns the state of a thread by its file `stat`: `number (name) state parent group session tty foreground flags ...`.
+/// Returns the state of a thread by its file `stat`: `number (name) state parent group session tty foreground flags
+/// ...`.
 fn parse_stat(stat: &[u8]) -> ThreadState {
     /// Flags of worker threads: `PF_IO_WORKER` and `PF_USER_WORKER` of `linux/sched.h`.
     const WORKER: u64 = 0x10 | 0x4000;

@@ -92,9 +92,9 @@ impl CompletionChannel {
         &self.native
     }
 
-    /// Takes an event and returns its CQ. Waits for one, unless the program has set `O_NONBLOCK`. A CQ with a completion
-    /// that arrived before the request for the event has an event at once, as with RDMA devices: perftest requests an
-    /// event before it has polled all completions.
+    /// Takes an event and returns its CQ. Waits for one, unless the program has set `O_NONBLOCK`. A CQ with a
+    /// completion that arrived before the request for the event has an event at once, as with RDMA devices: perftest
+    /// requests an event before it has polled all completions.
     ///
     /// # Errors
     /// `EAGAIN` without an event, `EINTR` after a signal, `EIO` after the end of the session.

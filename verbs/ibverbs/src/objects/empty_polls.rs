@@ -1,4 +1,5 @@
-//! Polls of an empty CQ. Programs poll in a loop, and may share their core with the worker or the peer that they wait for.
+//! Polls of an empty CQ. Programs poll in a loop, and may share their core with the worker or the peer that they wait
+//! for.
 //!
 //! After [`POLLS_BEFORE_YIELD`] empty polls in a row, a poll yields the CPU. On a host with more runnable threads than
 //! cores a yield costs a time slice of each of them, several milliseconds. The next polls then sleep instead, about

@@ -26,7 +26,7 @@ impl Frame {
     }
 }
 
-/// Next MSN of each untagged queue that RDMAP uses (RFC 5040 §5, RFC 7306 §5.1).
+/// Next MSN of each untagged queue that RDMAP uses (RFC 5040 §4.1, RFC 7306 §4.1).
 #[derive(Clone, Debug)]
 pub struct Numbers([u32; 4]);
 

@@ -234,7 +234,8 @@ fn start_initiator(session: &mut Session<'_>, arguments: &Arguments) -> Result<(
     session.setup().service.private_data(session, &request.data)
 }
 
-/// Receives the ready-to-receive message of the peer-to-peer model (RFC 6581 §9.2).
+/// Receives the ready-to-receive message of the peer-to-peer model (RFC 6581 §9.2), and answers
+/// it if it is a Read.
 fn ready(session: &mut Session<'_>) -> Result<(), Stop> {
     match session.receive(None)? {
         Some(m) if m.kind == Kind::Read && m.field("size") == Some(0) => {

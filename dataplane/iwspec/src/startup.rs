@@ -35,8 +35,8 @@ pub fn start(session: &mut Session<'_>, arguments: &Arguments, needs: &[Need]) -
     service.prepare(session, needs)
 }
 
-/// Opens the connection of a case, which replaces any previous one. Over SCTP, `arguments` has the adaptation indication
-/// and the number of streams.
+/// Opens the connection of a case, which replaces any previous one. Over SCTP, `arguments` has the adaptation
+/// indication and the number of streams.
 ///
 /// # Errors
 /// [`Stop::Inconclusive`]: there is no connection, or an argument cannot be computed.
@@ -234,8 +234,8 @@ fn start_initiator(session: &mut Session<'_>, arguments: &Arguments) -> Result<(
     session.setup().service.private_data(session, &request.data)
 }
 
-/// Receives the ready-to-receive message of the peer-to-peer model (RFC 6581 §9.2), and answers
-/// it if it is a Read.
+/// Receives the ready-to-receive message of the peer-to-peer model (RFC 6581 §9.2), and answers it if it is a
+/// Read.
 fn ready(session: &mut Session<'_>) -> Result<(), Stop> {
     match session.receive(None)? {
         Some(m) if m.kind == Kind::Read && m.field("size") == Some(0) => {

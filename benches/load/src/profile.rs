@@ -33,18 +33,18 @@ pub struct Profile {
 
 /// All profiles, in the order in which a run executes them.
 pub const PROFILES: &[Profile] = &[
-    profile_of_many_sources(F::Line64, "UDP and TCP to ports of nobody, 64 bytes", LINE_COUNTERS),
+    profile_of_many_sources(F::Line64, "UDP and TCP to closed ports, 64 bytes", LINE_COUNTERS),
     profile_of_many_sources(
         F::LineImix,
-        "the same of 64, 594 and 1518 bytes, 7 : 4 : 1",
+        "UDP and TCP to closed ports, 64, 594 and 1518 bytes, 7 : 4 : 1",
         LINE_COUNTERS,
     ),
-    profile_of_many_sources(F::Line1518, "the same of 1518 bytes", LINE_COUNTERS),
+    profile_of_many_sources(F::Line1518, "UDP and TCP to closed ports, 1518 bytes", LINE_COUNTERS),
     profile_of_any_source(F::SynFlood, "SYNs to a listener", SYN_COUNTERS),
     profile_of_any_source(F::UnknownFlow, "data segments of no stream", UNMATCHED_COUNTERS),
     profile_of_stream(
         F::InWindow,
-        "a stream's addresses, any sequence number",
+        "segments with a stream's addresses and any sequence number",
         VictimOutcome::Survives,
     ),
     profile_of_stream(
@@ -67,24 +67,24 @@ pub const PROFILES: &[Profile] = &[
     profile_of_any_source(F::FinFlood, "FINs of no stream", UNMATCHED_COUNTERS),
     profile_of_any_source(
         F::IcmpFlood,
-        "echo requests, and errors about flows that are not there",
+        "echo requests, and errors about unknown flows",
         ICMP_COUNTERS,
     ),
+    profile_of_any_source(F::ArpFlood, "ARP requests, and unsolicited replies", NEIGHBOUR_COUNTERS),
     profile_of_any_source(
-        F::ArpFlood,
-        "ARP requests, and replies that nobody asked for",
+        F::NdFlood,
+        "neighbour solicitations, and unsolicited advertisements",
         NEIGHBOUR_COUNTERS,
     ),
-    profile_of_any_source(F::NdFlood, "the same of neighbour discovery", NEIGHBOUR_COUNTERS),
     profile_of_any_source(
         F::FragmentFlood,
-        "first and middle fragments of which the rest never comes",
+        "first and middle fragments of incomplete packets",
         FRAGMENT_COUNTERS,
     ),
     profile_of_any_source(F::InitFlood, "SCTP INITs to a listener", INIT_COUNTERS),
     profile_of_many_sources(
         F::PcapReplay,
-        "what a client on soft iWARP sent, as ever new flows",
+        "the traffic of a client on soft iWARP, repeated as new flows",
         REPLAY_COUNTERS,
     ),
 ];

@@ -193,8 +193,8 @@ section! {
         /// acknowledgement is copied when it is sent. A copy is kept until the data is acknowledged. A stream without
         /// copies may always send one segment, even if the limit is exceeded.
         kept_per_worker: u64 = size_rule(64 << 10, TIB), or 64 << 20;
-        /// Maximum total growth of all receive windows of one worker, bytes. A window may grow only while its own
-        /// growth is at most the unused rest of this limit.
+        /// Maximum total growth of all receive windows of one worker, bytes. An increase is granted only if the
+        /// total growth of the window is then at most the unused rest of this limit.
         windows_per_worker: u64 = size_rule(64 << 10, TIB), or 1 << 30;
         /// Maximum memory for untagged receive buffers per worker, bytes.
         buffers_per_worker: u64 = size_rule(4096, TIB), or 64 << 20;

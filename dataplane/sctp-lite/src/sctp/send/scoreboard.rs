@@ -113,7 +113,7 @@ impl Board {
         self.outstanding
     }
 
-    /// Returns the number of packets received beyond gaps: RACK.segs_sacked (RFC 8985 §5.2).
+    /// Returns the number of packets received beyond gaps: RACK.segs_sacked (RFC 8985 §5.3).
     pub(super) fn sacked_packets(&self) -> u64 {
         self.sacked_packets
     }

@@ -104,6 +104,8 @@ mod listener;
 #[doc(hidden)]
 pub mod lock;
 mod mapping;
+#[doc(hidden)]
+pub mod page;
 pub mod post;
 mod queue_pair;
 mod queues;

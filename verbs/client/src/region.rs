@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use verbs_layout::work::{Remote, Sge};
-use verbs_session::message::{Answer, Call, MemoryAccess};
+use verbs_session::message::{Answer, Call, MemoryAccess, RefusalKind};
 
 use crate::domain::ProtectionDomain;
 use crate::error::Error;
@@ -113,7 +113,7 @@ pub struct MemoryRegion {
     memory: Memory,
     len: usize,
     stag: u32,
-    /// True until a deregistration was tried.
+    /// True until the region is deregistered, or cannot be used any more.
     registered: bool,
 }
 
@@ -339,23 +339,43 @@ impl MemoryRegion {
     /// The appliance refuses the call, for example because memory windows are bound to the region, or the session has
     /// ended. The memory is then not allocated again.
     pub fn deregister(mut self) -> Result<(), Error> {
-        self.remove()
+        let removed = self.try_deregister();
+        self.abandon();
+        removed
     }
 
-    fn remove(&mut self) -> Result<(), Error> {
-        if !std::mem::take(&mut self.registered) {
+    /// Deregisters the memory like [`deregister`](Self::deregister). If memory windows are bound to the region, it stays
+    /// registered, and can be deregistered later.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] of the kind [`RefusalKind::InUse`]: memory windows are bound to the region. Other errors of
+    /// [`deregister`](Self::deregister), after which the region cannot be used any more.
+    pub fn try_deregister(&mut self) -> Result<(), Error> {
+        if !self.registered {
             return Ok(());
         }
         let removed = self.link().call_done(Call::DeregisterMemory { stag: self.stag });
-        match (&self.memory, removed.is_ok()) {
-            // The appliance may still write to the pages: no other memory may get them.
-            (Memory::Buffer { buffer, .. }, false) => {
-                buffer.0.withheld.store(true, Ordering::Relaxed);
+        match &removed {
+            Ok(()) => {
+                self.registered = false;
+                if let Memory::Program(held) = &self.memory {
+                    held.release(self.link());
+                }
             }
-            (Memory::Program(held), true) => held.release(self.link()),
-            (Memory::Buffer { .. }, true) | (Memory::Program(_), false) => {}
+            Err(Error::Refused(refusal)) if refusal.kind == RefusalKind::InUse => {}
+            Err(_) => self.abandon(),
         }
         removed
+    }
+
+    /// Ends the use of a region that could not be deregistered. The appliance may still write to the pages, so no other
+    /// memory gets them.
+    fn abandon(&mut self) {
+        if std::mem::take(&mut self.registered)
+            && let Memory::Buffer { buffer, .. } = &self.memory
+        {
+            buffer.0.withheld.store(true, Ordering::Relaxed);
+        }
     }
 
     fn link(&self) -> &crate::link::Link {
@@ -379,11 +399,12 @@ impl MemoryRegion {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        // On an error `remove` keeps the pages from being allocated again.
-        let _ = self.remove();
+        // An error has no other effect: `abandon` keeps the pages from being allocated again.
+        let _ = self.try_deregister();
+        self.abandon();
     }
 }
 
 fn page_size() -> u64 {
-    rustix::param::page_size() as u64
+    crate::page::size() as u64
 }

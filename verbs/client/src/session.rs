@@ -144,6 +144,12 @@ impl Session {
         self.link().inbox.unmatched()
     }
 
+    /// Ends the session for this reason: all waiting and later calls, and all later posts, fail. Queued events can still
+    /// be taken.
+    pub fn end(&self, reason: &str) {
+        self.link().end(reason);
+    }
+
     pub(crate) fn link(&self) -> &Link {
         &self.shared.link
     }
@@ -213,7 +219,7 @@ fn check(
     if workers == 0 || 1 + 2 * workers > MAX_DESCRIPTORS || descriptors.len() != 1 + 2 * workers {
         return Err(wrong("descriptors that do not match the number of workers"));
     }
-    let page = rustix::param::page_size() as u64;
+    let page = crate::page::size() as u64;
     if welcome.arena == 0 || welcome.arena > MAX_BYTES || !welcome.arena.is_multiple_of(page) {
         return Err(wrong("an impossible length of the arena"));
     }

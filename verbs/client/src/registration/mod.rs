@@ -151,7 +151,7 @@ pub(crate) unsafe fn hold(
     len: usize,
     writable: bool,
 ) -> Result<(Held, Parts), Error> {
-    let page = rustix::param::page_size();
+    let page = crate::page::size();
     let start = address.as_ptr().expose_provenance();
     let end = start.checked_add(len).and_then(|end| end.checked_next_multiple_of(page));
     let end = end.ok_or(Failure::new(Errno::FAULT, "the range is not within the address space"))?;
@@ -178,6 +178,12 @@ pub(crate) unsafe fn hold(
     let parts = std::mem::take(&mut plan.parts);
     let key = lock(&link.replacements).hold(parts.clone());
     Ok((Held { address, key }, parts))
+}
+
+/// Returns the signal that stops threads; `None` if the program uses all real-time signals.
+pub(crate) fn stop_signal() -> Option<std::ffi::c_int> {
+    let _serialised = lock(&PROCESS);
+    threads::prepare().ok()
 }
 
 /// Gives back the ranges of the session's arena that neither the program has mapped nor a region holds.
@@ -257,7 +263,7 @@ impl<'a> Plan<'a> {
     ) -> Result<(), Error> {
         // In the arena, the first page is behind the other pages, with an unused page before and behind it: see the
         // module's documentation.
-        let unused = rustix::param::page_size();
+        let unused = crate::page::size();
         let len = memory.end - memory.start;
         let first = page.min(len);
         let others = len - first;
@@ -340,7 +346,7 @@ fn classify(
             }
         }
         // Mappings of huge pages can be replaced only in whole huge pages.
-        let page = vma.page.max(rustix::param::page_size());
+        let page = vma.page.max(crate::page::size());
         let from = (from - from % page).max(vma.range.start);
         let to = to.next_multiple_of(page).min(vma.range.end);
         if is_end_of_stack(&vma.range, from, &raw const at as usize) {

@@ -24,7 +24,7 @@ pub(super) fn reclaim(link: &Link, process: &mut Process) -> Result<(), Failure>
     let mapped = vmas.iter().filter(of_arena);
     let mapped: Parts =
         mapped.map(|vma| (vma.offset, vma.offset + vma.range.len() as u64)).collect();
-    let free = lock(&link.replacements).reclaim(mapped, rustix::param::page_size() as u64);
+    let free = lock(&link.replacements).reclaim(mapped, crate::page::size() as u64);
     free.into_iter().for_each(|range| give_back(link, range));
     Ok(())
 }

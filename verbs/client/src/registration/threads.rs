@@ -80,6 +80,18 @@ fn set_mask(mask: u64) -> u64 {
     old
 }
 
+/// Returns the blocked signals of the calling thread.
+fn blocked() -> u64 {
+    let mut mask = 0u64;
+    // SAFETY: without a new set the call only stores the present one, in a valid set of the length that is passed.
+    let result = unsafe {
+        let none = ptr::null::<u64>();
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, none, &raw mut mask, SET)
+    };
+    debug_assert_eq!(result, 0);
+    mask
+}
+
 /// Guard during which all other threads are stopped. Its drop releases them.
 #[derive(Debug)]
 pub(super) struct Stopped {
@@ -94,15 +106,21 @@ impl Drop for Stopped {
     }
 }
 
-/// Installs the signal's handler if that has not been done. Must be called before [`stop`].
-pub(super) fn prepare() -> Result<(), Failure> {
+/// Chooses the signal and installs its handler if that has not been done, and returns it. Must be called before
+/// [`stop`], and at first before the library starts a thread, which blocks all other signals. The caller serialises
+/// calls.
+pub(super) fn prepare() -> Result<c_int, Failure> {
     let chosen = SIGNAL.load(Ordering::Relaxed);
     if chosen != 0 && handler_of(chosen) == Some(on_signal as *const () as usize) {
-        return Ok(());
+        return Ok(chosen);
     }
-    // From the highest number down, because programs choose from SIGRTMIN up.
-    let signals = (libc::SIGRTMIN()..libc::SIGRTMAX()).rev();
-    for signal in signals.filter(|signal| handler_of(*signal) == Some(libc::SIG_DFL)) {
+    // From the highest number down, because programs choose from SIGRTMIN up. Signals that this thread blocks come last:
+    // the program may receive them by `signalfd` or `sigwait`.
+    let blocked = blocked();
+    let is_blocked = |signal: c_int| blocked >> (signal - 1) & 1 == 1;
+    let mut signals: Vec<c_int> = (libc::SIGRTMIN()..libc::SIGRTMAX()).rev().collect();
+    signals.sort_by_key(|signal| is_blocked(*signal));
+    for signal in signals.into_iter().filter(|signal| handler_of(*signal) == Some(libc::SIG_DFL)) {
         // SAFETY: all zero is a valid value of the structure. Its fields are set below.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = on_signal as *const () as usize;
@@ -116,7 +134,7 @@ pub(super) fn prepare() -> Result<(), Failure> {
         };
         if result == 0 {
             SIGNAL.store(signal, Ordering::Relaxed);
-            return Ok(());
+            return Ok(signal);
         }
     }
     Err(Failure::new(Errno::BUSY, "the program uses all real-time signals"))

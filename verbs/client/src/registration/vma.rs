@@ -232,7 +232,7 @@ fn parse(line: &str) -> Option<Vma> {
         is_shared: rights.get(3) == Some(&b's'),
         file: (id != FileId::default()).then_some(id),
         offset,
-        page: if is_huge { huge_page_size() } else { rustix::param::page_size() },
+        page: if is_huge { huge_page_size() } else { crate::page::size() },
     })
 }
 

@@ -235,7 +235,7 @@ fn device_attributes(context: &Context) -> ibv_device_attr {
         node_guid: guid,
         sys_image_guid: guid,
         max_mr_size: limits.memory_bytes,
-        page_size_cap: rustix::param::page_size() as u64,
+        page_size_cap: verbs_client::page::size() as u64,
         // No vendor: programs would use special features of a vendor that they support.
         vendor_id: 0,
         vendor_part_id: 0,

@@ -1,0 +1,10 @@
+//! Size of pages, from the C library. `rustix::param` reads the kernel's auxiliary vector and the vDSO that it names, which a
+//! program under valgrind does not have.
+#![allow(unsafe_code)]
+
+/// Returns the size of a page, bytes.
+pub fn size() -> usize {
+    // SAFETY: the call has no requirement.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(size).unwrap_or(4096)
+}

@@ -52,8 +52,18 @@ struct Rings {
     /// Index in `queues` of the queue that is polled next.
     next: usize,
     failed: Option<CompletionError>,
+    /// Completions that polls drop, at most one entry for each number of a QP.
+    discards: Vec<Discard>,
     /// True after a request for a notification, until [`CompletionQueue::take_notified`] has reported it.
     armed: bool,
+}
+
+/// Completions of a removed QP that are still in the queues.
+#[derive(Debug)]
+struct Discard {
+    pair: u32,
+    /// For each queue, the index after the last completion of the QP.
+    ends: Box<[u64]>,
 }
 
 impl Session {
@@ -98,7 +108,13 @@ impl Session {
             session: self.clone(),
             number: queue,
             capacity,
-            rings: Mutex::new(Rings { queues, next: 0, failed: None, armed: false }),
+            rings: Mutex::new(Rings {
+                queues,
+                next: 0,
+                failed: None,
+                discards: Vec::new(),
+                armed: false,
+            }),
             channel: channel.cloned(),
         })))
     }
@@ -137,8 +153,26 @@ impl CompletionQueue {
     /// The errors of [`poll`](Self::poll).
     #[inline]
     pub fn poll_each(&self, most: usize, mut take: impl FnMut(Completion)) -> Result<usize, Error> {
+        self.poll_counted(most, |completion| {
+            take(completion);
+            true
+        })
+    }
+
+    /// Polls like [`poll_each`](Self::poll_each), but counts only the completions for which `take` returns true. The
+    /// others are removed, too.
+    ///
+    /// # Errors
+    /// The errors of [`poll`](Self::poll).
+    #[inline]
+    pub fn poll_counted(
+        &self,
+        most: usize,
+        mut take: impl FnMut(Completion) -> bool,
+    ) -> Result<usize, Error> {
         let mut guard = lock(&self.0.rings);
         let rings = &mut *guard;
+        let has_discards = !rings.discards.is_empty();
         let mut taken = 0;
         // Each worker's queue is visited at most once, until it is empty or `most` completions are taken.
         for _ in 0..rings.queues.len() {
@@ -148,17 +182,23 @@ impl CompletionQueue {
             let queue = &mut rings.queues[rings.next];
             while taken < most {
                 match queue.poll() {
-                    Ok(Some(completion)) => take(completion),
+                    Ok(Some(completion)) => {
+                        let is_dropped = has_discards
+                            && is_discarded(&rings.discards, rings.next, queue, &completion);
+                        taken += usize::from(!is_dropped && take(completion));
+                    }
                     Ok(None) => break,
                     Err(error) => {
                         rings.failed = Some(error);
                         break;
                     }
                 }
-                taken += 1;
             }
             queue.release();
             rings.next = if rings.next + 1 == rings.queues.len() { 0 } else { rings.next + 1 };
+        }
+        if has_discards {
+            rings.forget_discards();
         }
         if taken > 0 || most == 0 {
             return Ok(taken);
@@ -167,6 +207,16 @@ impl CompletionQueue {
             return Err(self.failure(rings.failed));
         }
         Ok(0)
+    }
+
+    /// Removes the present completions of a QP that was removed. The order of the others does not change. The appliance
+    /// may use the number again: later completions of that number are not removed.
+    pub fn discard(&self, pair: u32) {
+        let mut rings = lock(&self.0.rings);
+        rings.discards.retain(|discard| discard.pair != pair);
+        let ends = rings.queues.iter().map(|queue| queue.end_of_pair(pair)).collect();
+        rings.discards.push(Discard { pair, ends });
+        rings.forget_discards();
     }
 
     /// Returns the error of a CQ that is corrupt, or whose session has ended.
@@ -264,6 +314,31 @@ impl CompletionQueue {
     pub(crate) fn session(&self) -> &Session {
         &self.0.session
     }
+}
+
+impl Rings {
+    /// Removes the discards whose completions are all polled.
+    #[cold]
+    fn forget_discards(&mut self) {
+        let Rings { queues, discards, .. } = self;
+        discards.retain(|discard| {
+            queues.iter().zip(&discard.ends).any(|(queue, end)| queue.position() < *end)
+        });
+    }
+}
+
+/// Returns true if the completion, which was just taken from the queue `at`, is to be dropped.
+#[cold]
+fn is_discarded(
+    discards: &[Discard],
+    at: usize,
+    queue: &CompletionConsumer,
+    completion: &Completion,
+) -> bool {
+    let is_of = |discard: &Discard| {
+        discard.pair == completion.qp_number && queue.position() <= discard.ends[at]
+    };
+    discards.iter().any(is_of)
 }
 
 impl Drop for Inner {

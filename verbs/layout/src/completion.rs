@@ -189,17 +189,47 @@ impl<'a> Consumer<'a> {
     /// Returns the next completion and removes it; `None` if the queue is empty.
     #[inline]
     pub fn poll(&mut self) -> Result<Option<Completion>, CompletionError> {
-        let entry = self.entries.at(self.next);
+        let completion = self.read(self.next)?;
+        if completion.is_some() {
+            self.next = self.next.wrapping_add(1);
+        }
+        Ok(completion)
+    }
+
+    /// Returns the completion of the entry of `index`; `None` if it is not written. The index is at least the next one
+    /// to read, and less than `capacity` above that.
+    #[inline]
+    fn read(&self, index: u64) -> Result<Option<Completion>, CompletionError> {
+        let entry = self.entries.at(index);
         let seen = entry[GENERATION_AT].load(Ordering::Acquire);
-        let expected = generation(self.entries, self.next);
+        let expected = generation(self.entries, index);
         if seen != expected {
             let empty = seen == expected - 1;
             return if empty { Ok(None) } else { Err(CompletionError::Generation(seen)) };
         }
         let words = std::array::from_fn(|at| entry[at].load(Ordering::Relaxed));
-        let completion = Completion::decode(&words)?;
-        self.next = self.next.wrapping_add(1);
-        Ok(Some(completion))
+        Ok(Some(Completion::decode(&words)?))
+    }
+
+    /// Returns the index of the next entry to read.
+    #[inline]
+    pub fn position(&self) -> u64 {
+        self.next
+    }
+
+    /// Returns the index after the last written entry whose completion matches; [`position`](Self::position) if none
+    /// does. Removes no entry, and reads at most `capacity` entries.
+    pub fn end_of(&self, matches: impl Fn(&Completion) -> bool) -> u64 {
+        let mut end = self.next;
+        for index in self.next..self.next + self.entries.capacity() {
+            match self.read(index) {
+                Ok(Some(completion)) if matches(&completion) => end = index + 1,
+                Ok(Some(_)) => {}
+                // An impossible entry is the error of the poll that reaches it.
+                Ok(None) | Err(_) => break,
+            }
+        }
+        end
     }
 
     /// Releases all polled entries to the worker with one store.

@@ -130,6 +130,17 @@ impl CompletionConsumer {
         self.queue.poll()
     }
 
+    /// Returns the index of the next entry: see [`completion::Consumer::position`].
+    #[inline]
+    pub(crate) fn position(&self) -> u64 {
+        self.queue.position()
+    }
+
+    /// Returns the index after the last entry of a QP: see [`completion::Consumer::end_of`].
+    pub(crate) fn end_of_pair(&self, number: u32) -> u64 {
+        self.queue.end_of(|completion| completion.qp_number == number)
+    }
+
     /// Releases the polled entries to the worker: see [`completion::Consumer::release`].
     #[inline]
     pub(crate) fn release(&mut self) {

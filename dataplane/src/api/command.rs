@@ -218,6 +218,11 @@ pub enum Command {
         /// Chosen by the sender, repeated in the answer.
         ticket: Ticket,
     },
+    /// Ends a QP: its stream, if it has one, is reset, and its posts are flushed. Has no effect on an ended QP.
+    EndQueuePair {
+        /// QP to end.
+        id: QueuePairId,
+    },
     /// Changes the memory windows of a program. Answered by [`Event::Done`](super::Event::Done): after a removal, this
     /// worker places and reads no data through the window.
     Window {

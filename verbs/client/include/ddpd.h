@@ -148,7 +148,8 @@ struct ddpd_completion {
     uint64_t wr_id;
     uint32_t status;   /* enum ddpd_status */
     uint32_t opcode;   /* enum ddpd_opcode */
-    uint32_t byte_len; /* received, read, or returned by an atomic; undefined with an error */
+    uint32_t byte_len; /* received, read, or returned by an atomic; with Immediate Data, of the RDMA Write before it, or 0
+                          if a Send or Immediate Data is between them; undefined with an error */
     uint32_t qp_number;
     uint32_t flags;    /* enum ddpd_completion_flags */
     uint32_t invalidated;

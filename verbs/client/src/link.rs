@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -149,7 +150,7 @@ impl Link {
         pending.calls.clear();
         drop(pending);
         let error = self.disconnected();
-        lock(&self.pairs).values().for_each(|queues| queues.end(&error));
+        lock(&self.pairs).values().for_each(|queues| queues.close(&error));
         error
     }
 
@@ -179,7 +180,7 @@ impl Link {
         }
         drop(pairs);
         if self.is_ended() {
-            queues.end(&self.disconnected());
+            queues.close(&self.disconnected());
         }
         is_new
     }
@@ -216,7 +217,14 @@ impl Link {
 
     /// Receives and handles messages until the session ends: the body of the receiving thread.
     pub(crate) fn receive_all(&self) {
-        let reason = loop {
+        // A panic is a defect of this library. Without the thread, all calls would wait for ever.
+        let received = catch_unwind(AssertUnwindSafe(|| self.receive_until_end()));
+        self.end(&received.unwrap_or_else(|_| "the receiving thread of the library failed".into()));
+    }
+
+    /// Receives and handles messages until the session ends. Returns the reason of its end.
+    fn receive_until_end(&self) -> String {
+        loop {
             match self.socket.receive::<Message>() {
                 Ok((message, descriptors)) => {
                     if let Err(problem) = self.handle(message, descriptors) {
@@ -231,8 +239,7 @@ impl Link {
                 Err(SocketError::Closed) => break "the appliance has closed it".into(),
                 Err(error) => break error.to_string(),
             }
-        };
-        self.end(&reason);
+        }
     }
 
     fn handle(&self, message: Message, descriptors: Vec<OwnedFd>) -> Result<(), &'static str> {
@@ -270,19 +277,15 @@ impl Link {
                 }
             }
             Event::Disconnected { pair, message, .. }
-            | Event::QueuePairFailed { pair, message } => {
+            | Event::QueuePairFailed { pair, message }
+            | Event::ConnectFailed { pair, message, .. } => {
                 if let Some(queues) = queues(*pair) {
-                    queues.end(&Error::Ended(message.clone()));
+                    queues.end(&Error::Ended(message.clone()), &self.workers);
                 }
             }
             Event::Rejected { pair, .. } => {
                 if let Some(queues) = queues(*pair) {
-                    queues.end(&Error::Ended("the peer has rejected it".into()));
-                }
-            }
-            Event::ConnectFailed { pair, message, .. } => {
-                if let Some(queues) = queues(*pair) {
-                    queues.end(&Error::Ended(message.clone()));
+                    queues.end(&Error::Ended("the peer has rejected it".into()), &self.workers);
                 }
             }
             Event::Incoming { .. }

@@ -219,7 +219,7 @@ impl QueuePair {
     ///
     /// # Errors
     /// [`Error::Full`], [`Error::Queue`], [`Error::Ended`], or the session has ended. A post that races with the end of
-    /// the connection may be accepted and never complete.
+    /// the connection may be accepted, and completes as flushed.
     pub fn post_send(&self, work: &SendWork) -> Result<(), Error> {
         self.post_work(std::slice::from_ref(work)).1
     }
@@ -281,8 +281,7 @@ impl QueuePair {
         result.map_err(|error| PostError { posted, error })
     }
 
-    /// Enables posts after the end of an established connection: they complete as flushed instead of failing with
-    /// [`Error::Ended`].
+    /// Enables posts after the end of the QP: they complete as flushed instead of failing with [`Error::Ended`].
     pub fn flush_after_end(&self) {
         self.0.queues.flush_after_end();
     }
@@ -333,6 +332,21 @@ impl QueuePair {
     /// There is no connection, or the session has ended.
     pub fn start_disconnect(&self) -> Result<(), Error> {
         self.link().call_done(Call::Disconnect { pair: self.0.number })
+    }
+
+    /// Ends the QP: its posts complete as flushed, and it cannot be connected afterwards. An established connection is
+    /// closed gracefully, and [`PairEvent::Disconnected`] reports its end. A connect or an accept in progress fails, which
+    /// [`PairEvent::ConnectFailed`] reports. Has no effect if the QP has ended already.
+    ///
+    /// Returns false if no event reports the end, because neither a connect nor an accept was requested.
+    ///
+    /// # Errors
+    /// The session has ended.
+    pub fn end(&self) -> Result<bool, Error> {
+        self.link().call_done(Call::EndQueuePair { pair: self.0.number })?;
+        let error = Error::Ended("the program has ended the queue pair".into());
+        self.0.queues.end(&error, &self.link().workers);
+        Ok(self.0.used.load(Ordering::Acquire))
     }
 
     /// Waits for the next event of this QP, and returns `None` after `timeout`. Without a `timeout` the wait has no
@@ -466,7 +480,7 @@ impl Drop for Inner {
         if link.is_forked() {
             return;
         }
-        self.queues.end(&Error::State("the queue pair was removed"));
+        self.queues.close(&Error::State("the queue pair was removed"));
         // Removes the library's state of the QP before the call, because the appliance may reuse the QP's number at
         // once.
         link.remove_pair(self.number);

@@ -62,8 +62,9 @@ enum State {
     Ended {
         /// Error of later posts.
         error: Error,
-        /// Worker that flushes later posts: `None` if no worker served the queue, and after the end of the session.
-        worker: Option<Arc<WorkerBells>>,
+        /// Workers that may flush later posts: all of them if the connection was not established, and none after the end
+        /// of the session. A worker that does not serve the queue ignores its doorbell.
+        workers: Vec<Arc<WorkerBells>>,
     },
 }
 
@@ -122,20 +123,18 @@ impl PairQueues {
     ) -> Result<R, Error> {
         let mut queue = lock(self.queue(direction));
         let queue = &mut *queue;
-        let worker = match &queue.state {
-            State::New => None,
-            State::Established(worker) => Some(worker),
-            State::Ended { worker: Some(worker), .. } if queue.flushes => Some(worker),
+        let workers = match &queue.state {
+            State::New => &[],
+            State::Established(worker) => std::slice::from_ref(worker),
+            State::Ended { workers, .. } if queue.flushes && !workers.is_empty() => workers,
             State::Ended { error, .. } => return Err(error.clone()),
         };
         let Some(ring) = &mut queue.ring else {
             return Err(Error::State("the queue pair has a shared receive queue"));
         };
         let result = body(ring);
-        if ring.publish()
-            && let Some(worker) = worker
-        {
-            worker.ring(queue.doorbell);
+        if ring.publish() {
+            workers.iter().for_each(|worker| worker.ring(queue.doorbell));
         }
         Ok(result)
     }
@@ -152,22 +151,33 @@ impl PairQueues {
         }
     }
 
-    /// Ends both queues. Later posts fail with `error`, or are flushed by the worker of the connection. Queues that
-    /// have ended already keep their first error.
-    pub(crate) fn end(&self, error: &Error) {
+    /// Ends both queues, because the QP has ended. Later posts fail with `error`, or are flushed by the worker of the
+    /// connection. If there was none, one of `workers` has the QP, and earlier posts are announced to all of them. Queues
+    /// that have ended already keep their first error.
+    pub(crate) fn end(&self, error: &Error, workers: &[Arc<WorkerBells>]) {
         for direction in [Direction::Receive, Direction::Send] {
             let mut queue = lock(self.queue(direction));
-            let has_worker = matches!(error, Error::Ended(_));
-            let worker = match &queue.state {
-                State::New => None,
-                State::Established(worker) => has_worker.then(|| worker.clone()),
-                State::Ended { .. } if has_worker => continue,
-                State::Ended { error, .. } => {
-                    queue.state = State::Ended { error: error.clone(), worker: None };
-                    continue;
+            let workers = match &queue.state {
+                State::New => {
+                    workers.iter().for_each(|worker| worker.ring(queue.doorbell));
+                    workers.to_vec()
                 }
+                State::Established(worker) => vec![worker.clone()],
+                State::Ended { .. } => continue,
             };
-            queue.state = State::Ended { error: error.clone(), worker };
+            queue.state = State::Ended { error: error.clone(), workers };
+        }
+    }
+
+    /// Ends both queues, because the QP was removed, or the session has ended. All later posts fail: with `error`, or with
+    /// the first error of queues that have ended already.
+    pub(crate) fn close(&self, error: &Error) {
+        for direction in [Direction::Receive, Direction::Send] {
+            let mut queue = lock(self.queue(direction));
+            match &mut queue.state {
+                State::Ended { workers, .. } => workers.clear(),
+                state => *state = State::Ended { error: error.clone(), workers: Vec::new() },
+            }
         }
     }
 

@@ -326,7 +326,7 @@ impl Core {
                 ConnectFailure::Failed { unreachable, refused, message: reason.to_string() }
             }
         };
-        self.programs.on_connect_failed(connect, failure);
+        self.programs.on_connect_failed(&mut self.env, connect, failure);
     }
 
     // --- listen ---

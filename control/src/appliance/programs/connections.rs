@@ -5,8 +5,9 @@
 //!   New --Accept---> Starting --worker has the QP-----------------> Accepting --reported--> Connected --> Ended
 //! ```
 //!
-//! If the connection fails, the QP changes from Starting, Connecting or Accepting to Ended. The removal changes
-//! the QP from any state to Removing.
+//! If the connection fails, or the program ends the QP, the QP changes from Starting, Connecting or Accepting to Ended. A
+//! QP that is ended before it is connected changes from New over Starting to Ended, and a worker flushes its posts. The
+//! removal changes the QP from any state to Removing.
 //!
 //! A QP can be connected only once: the worker of its connection owns its rings, and a second connection could be at
 //! another worker.
@@ -21,6 +22,9 @@ use super::program::{PairState, Start, not_found};
 use super::{MAX_DEPTHS, Programs, StreamAction, StreamUse, invalid, refusal};
 use crate::appliance::env::Env;
 use crate::appliance::pending::{Continuation, PairConnect, ProgramStep};
+
+/// Cause of the failure of a connect, and of a call to connect or accept, whose QP the program has ended.
+const ENDED: &str = "the program has ended the QP";
 
 /// Attributes of a QP that has not been connected.
 #[derive(Clone, Copy, Debug)]
@@ -155,6 +159,11 @@ impl Programs {
         let PairState::Starting { start, request } = before else { return actions };
         let Some(worker) = pair.worker else { return actions };
         match (start, result) {
+            (Start::End, Ok(())) => {
+                program.reply(request, Ok(Answer::Done));
+                let id = QueuePairId { program: id, number };
+                env.send_command(worker.0, Command::EndQueuePair { id });
+            }
             (Start::Connect { mut connect, needs_settling }, Ok(())) => {
                 pair.state = PairState::Connecting;
                 program.reply(request, Ok(Answer::Done));
@@ -240,9 +249,11 @@ impl Programs {
         });
     }
 
-    /// Reports to the program that the connection of its QP could not be opened.
+    /// Reports to the program that the connection of its QP could not be opened. The worker flushes the posts of the QP,
+    /// also if no stream was opened.
     pub(in crate::appliance) fn on_connect_failed(
         &mut self,
+        env: &mut Env,
         connect: &PairConnect,
         failure: ConnectFailure,
     ) {
@@ -253,6 +264,10 @@ impl Programs {
             return;
         };
         pair.state = PairState::Ended;
+        if let Some(worker) = pair.worker {
+            let id = QueuePairId { program: id, number };
+            env.send_command(worker.0, Command::EndQueuePair { id });
+        }
         program.outbox.event(match failure {
             ConnectFailure::Rejected(private_data) => {
                 Event::Rejected { pair: number, private_data }
@@ -338,6 +353,67 @@ impl Programs {
         }
         program.reply(request, Ok(Answer::Done));
         Ok(())
+    }
+
+    /// Ends a QP, so that its posts are flushed. Closes its connection gracefully, if it has one. The connection that is
+    /// being opened fails.
+    pub(super) fn end_pair(
+        &mut self,
+        env: &mut Env,
+        id: ProgramId,
+        request: u32,
+        number: u32,
+        actions: &mut Vec<StreamAction>,
+    ) -> Result<(), Refusal> {
+        let program = self.open(id)?;
+        let pair = program.pair(number)?;
+        match pair.state {
+            PairState::New => {
+                let depths = pair.depths;
+                return self.start(env, id, request, (number, depths), WorkerId(0), Start::End);
+            }
+            PairState::Starting { .. } => {
+                let state = PairState::Starting { start: Start::End, request };
+                let before = std::mem::replace(&mut pair.state, state);
+                self.refuse_start(env, id, before, actions);
+                return Ok(());
+            }
+            PairState::Connecting => {
+                pair.state = PairState::Ended;
+                if let Some(worker) = pair.worker {
+                    let id = QueuePairId { program: id, number };
+                    env.send_command(worker.0, Command::EndQueuePair { id });
+                }
+                let (unreachable, refused, message) = (false, false, ENDED.to_owned());
+                let pair = number;
+                let event = Event::ConnectFailed { pair, unreachable, refused, message };
+                program.outbox.event(event);
+            }
+            // The end of the stream is reported.
+            PairState::Accepting(stream) => actions.push(StreamAction::Abort(stream, ENDED)),
+            PairState::Connected(stream) => actions.push(StreamAction::Close(stream)),
+            PairState::Ended | PairState::Removing => {}
+        }
+        program.reply(request, Ok(Answer::Done));
+        Ok(())
+    }
+
+    /// Refuses the call that began to connect or to accept, because the program has ended its QP.
+    fn refuse_start(
+        &mut self,
+        env: &mut Env,
+        id: ProgramId,
+        before: PairState,
+        actions: &mut Vec<StreamAction>,
+    ) {
+        let PairState::Starting { start, request } = before else { return };
+        let Ok(program) = self.open(id) else { return };
+        program.reply(request, Err(invalid(ENDED)));
+        if let Start::Accept { stream, listener, .. } = start {
+            self.streams.remove(&stream);
+            return_credit(env, stream, listener);
+            actions.push(StreamAction::Abort(stream, ENDED));
+        }
     }
 }
 

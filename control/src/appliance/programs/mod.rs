@@ -352,6 +352,7 @@ impl Programs {
                 self.stop_listening(env, id, request, listener, actions)
             }
             Call::Disconnect { pair } => self.disconnect(id, request, pair, actions),
+            Call::EndQueuePair { pair } => self.end_pair(env, id, request, pair, actions),
             Call::Hello { .. }
             | Call::RegisterMemory { .. }
             | Call::CreateChannel

@@ -190,6 +190,8 @@ pub(super) enum Start {
         private_data: Vec<u8>,
         ulp: UlpConfig,
     },
+    /// The worker ends the QP, and flushes its posts.
+    End,
 }
 
 /// A listener of a program. It has one worker listener for each address.

@@ -212,6 +212,7 @@ impl Programs {
             let sentence = match start {
                 Start::Connect { .. } => "the QP was removed before its connection was opened",
                 Start::Accept { .. } => "the QP was removed before the connection was accepted",
+                Start::End => "the QP was removed before it was ended",
             };
             program.reply(request, Err(super::invalid(sentence)));
         }

@@ -118,6 +118,7 @@ impl<Io: PortIo> Core<Io> {
                 let result = self.remove_queue_pair(id);
                 self.report_done(ticket, result);
             }
+            Command::EndQueuePair { id } => self.end_queue_pair(id),
             Command::Window { program, change, ticket } => {
                 let result = self.change_window(program, change, now);
                 self.report_done(ticket, result);

@@ -119,6 +119,22 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
+    /// Ends a QP whose program does not wait for a connection any more. Its posts are flushed, the later ones, too. Ignores
+    /// QPs that do not exist.
+    pub(in crate::worker) fn end_queue_pair(&mut self, id: QueuePairId) {
+        let Some(index) = self.env.programs.find(id.program) else { return };
+        let Some(mut program) = self.env.programs.take(index) else { return };
+        if let Some(Some(pair)) = program.pairs.get_mut(id.number as usize)
+            && !pair.ended
+        {
+            self.abandon_pair(pair);
+            program.windows.release_pair(id.number, &mut self.env.tables);
+            pair.end(&mut program.completions);
+            program.make_ready(id.number);
+        }
+        self.env.programs.restore(index, program);
+    }
+
     /// Links a new stream to its QP.
     ///
     /// # Errors

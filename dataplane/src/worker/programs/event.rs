@@ -50,7 +50,13 @@ impl<Io: PortIo> Env<Io> {
                     pair.finish_send(None, completions);
                 }
             }
+            Event::WriteDelivered { len, .. } => {
+                // Nothing is completed, so the QP need not be served.
+                pair.written = u32::try_from(len).unwrap_or(u32::MAX);
+                return None;
+            }
             Event::ReceivedInto { cookie, len, solicited, invalidated } => {
+                pair.written = 0;
                 if let Some(stag) = invalidated {
                     windows.on_invalidated(stag, number, &mut self.tables);
                 }
@@ -61,7 +67,9 @@ impl<Io: PortIo> Env<Io> {
             Event::ImmediateInto { cookie, data, solicited } => {
                 counters.program_receives_completed.add(1);
                 let carried = Carried::Immediate(data);
-                pair.fill_receive(cookie, 0, solicited, carried, completions);
+                // RFC 7306 §6: Immediate Data may belong to the RDMA Write before it.
+                let written = std::mem::take(&mut pair.written);
+                pair.fill_receive(cookie, written, solicited, carried, completions);
             }
             Event::ReceiveFlushed { cookie } => pair.flush_receive(cookie, completions),
             Event::Error(error) => {

@@ -44,6 +44,8 @@ pub(super) struct QueuePair {
     pub(super) refused_request: Option<Status>,
     /// Status with which the oldest receive is flushed, if the stream's error concerns the message for that receive.
     pub(super) refused_receive: Option<Status>,
+    /// Length of the peer's last RDMA Write after its last Send or Immediate Data, bytes; 0 without one.
+    pub(super) written: u32,
 }
 
 pub(super) struct SendQueue {
@@ -170,6 +172,7 @@ impl QueuePair {
             },
             refused_request: None,
             refused_receive: None,
+            written: 0,
         }
     }
 

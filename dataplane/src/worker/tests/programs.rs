@@ -15,7 +15,7 @@ use verbs_layout::work::{
 
 use super::test_host::*;
 use super::test_program::*;
-use crate::api::{Command, Event, SourceRemoval};
+use crate::api::{Command, Event, SourceRemoval, Transport};
 
 fn sent(wr_id: u64, opcode: Opcode, byte_len: u32) -> Completion {
     let (status, completed) = (Status::Success, Completed::Sent(opcode));
@@ -101,6 +101,27 @@ fn immediate_data_and_invalidation_are_in_the_completion() {
     let stag = here.0;
     programs.a.post(2, Operation::SendInvalidate { payload, solicited: false, stag });
     assert_eq!(programs.completion(1), received(10, 3, false, Carried::Invalidated(stag)));
+}
+
+#[test]
+fn immediate_data_has_the_length_of_the_write_before_it() {
+    for transport in [Transport::Tcp, Transport::Sctp] {
+        let mut programs = Programs::connected(PairPlan { transport, ..PairPlan::DEFAULT });
+        let Programs { a, b, .. } = &mut programs;
+        (10..14).for_each(|wr_id| b.receive(wr_id, &[(0, 64)]));
+        let write = |b: &TestProgram, payload| Operation::Write { remote: b.remote(4096), payload };
+        let immediate = Operation::Immediate { data: [0xff; 8], solicited: false };
+        a.post(1, write(b, inline(b"an earlier Write")));
+        a.post(2, write(b, a.gather(&[(0, 30_000), (100, 7)])));
+        a.post(3, immediate.clone());
+        a.post(4, immediate.clone());
+        a.post(5, write(b, inline(b"before a Send")));
+        a.post(6, Operation::Send { payload: inline(b"Send"), solicited: false });
+        a.post(7, immediate);
+        let found = programs.completions(1, 4);
+        let lengths: Vec<_> = found.iter().map(|found| (found.wr_id, found.byte_len)).collect();
+        assert_eq!(lengths, [(10, 30_007), (11, 0), (12, 4), (13, 0)]);
+    }
 }
 
 impl Programs {
@@ -208,6 +229,42 @@ fn close_flushes_posts_and_later_ones_in_order() {
     assert_eq!(last, [flushed(3, nothing), flushed(4, Completed::Sent(Opcode::Send))]);
     programs.a.post(5, Operation::Send { payload: inline(b"x"), solicited: false });
     assert_eq!(programs.completion(0), flushed(5, Completed::Sent(Opcode::Send)));
+}
+
+#[test]
+fn ended_pair_flushes_posts_and_later_ones_in_each_state() {
+    for transport in [Transport::Tcp, Transport::Sctp] {
+        for is_connected in [false, true] {
+            let plan = PairPlan { transport, ..PairPlan::DEFAULT };
+            let mut pair = Programs::new(plan);
+            pair.a.receive(1, &[(0, 8)]);
+            match is_connected {
+                true => drop(pair.connect()),
+                false => {
+                    pair.a.post(2, Operation::Send { payload: inline(b"x"), solicited: false })
+                }
+            }
+            let id = pair.a.id();
+            pair.net.hosts[0].command(0, |_| Command::EndQueuePair { id });
+            pair.a.receive(3, &[(0, 8)]);
+            pair.a.post(4, Operation::Send { payload: inline(b"x"), solicited: false });
+            pair.a.arm(Request::Next);
+            let expected = if is_connected { vec![1, 3, 4] } else { vec![1, 2, 3, 4] };
+            let mut found = pair.completions(0, expected.len());
+            assert!(found.iter().all(|completion| completion.status == Status::Flushed));
+            found.sort_by_key(|completion| completion.wr_id);
+            assert_eq!(found.iter().map(|found| found.wr_id).collect::<Vec<_>>(), expected);
+            pair.net.run_until_idle();
+            // A second command has no effect.
+            pair.net.hosts[0].command(0, |_| Command::EndQueuePair { id });
+            pair.net.run_until_idle();
+            assert_eq!(pair.a.poll(), None);
+            if is_connected {
+                let event = |e: &Event| matches!(e, Event::Closed { .. }).then_some(());
+                pair.net.run_until("the end at the peer", |net| net.hosts[1].take_event(event));
+            }
+        }
+    }
 }
 
 #[test]

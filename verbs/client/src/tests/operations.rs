@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::world::Appliance;
 use super::{ALL, LONG, Side, connect, create_pair};
 use crate::{
-    Carried, Completed, Completion, Error, Event, MemoryAccess, NO_COMPLETION, Opcode, PairEvent,
-    QueuePairConfig, Remote, Request, SendBatch, SendWork, Sge, SharedReceivesEvent, Status,
-    WindowAccess, WindowKind, post,
+    Carried, Completed, Completion, ConnectOptions, Error, Event, MemoryAccess, NO_COMPLETION,
+    Opcode, PairEvent, QueuePairConfig, Remote, Request, SendBatch, SendWork, Sge,
+    SharedReceivesEvent, Status, Transport, WindowAccess, WindowKind, post,
 };
 
 fn sides() -> (Side, Side) {
@@ -192,7 +192,8 @@ fn window_is_bound_used_and_invalidated_by_posts() {
     let mut bytes = [0; 4];
     memory.read(124, &mut bytes);
     assert_eq!(&bytes, b"last");
-    assert!(matches!(memory.deregister(), Err(Error::Refused(_))), "a window is bound");
+    let mut memory = memory;
+    assert!(matches!(memory.try_deregister(), Err(Error::Refused(_))), "a window is bound");
     client.pair.post_send(&post::write(remote(61), post::inline(b"last").unwrap())).unwrap();
     assert_eq!(next(&client).status, Status::RemoteAccess);
     server.pair.post_send(&post::local_invalidate(window.stag(7))).unwrap();
@@ -200,6 +201,8 @@ fn window_is_bound_used_and_invalidated_by_posts() {
     client.pair.post_send(&post::write(remote(0), post::inline(b"x").unwrap())).unwrap();
     assert_eq!(next(&client).status, Status::RemoteAccess);
     assert!(window.unbind().is_err(), "type 2");
+    memory.try_deregister().unwrap();
+    assert!(memory.deregister().is_ok(), "nothing is left to do");
 }
 
 #[test]
@@ -395,4 +398,101 @@ fn posts_after_the_end_are_flushed_on_request() {
     assert!(matches!(event, Some(PairEvent::Disconnected { .. })), "{event:?}");
     let refused = server.pair.post_send(&work);
     assert!(matches!(refused, Err(Error::Ended(_))), "not requested: {refused:?}");
+}
+
+#[test]
+fn qp_that_ends_without_a_connection_flushes_earlier_and_later_posts() {
+    let appliance = Appliance::start();
+    let missing = "127.0.0.1:9".parse().unwrap();
+    let listener = appliance.session();
+    let listener = listener.listen("127.0.0.1:0".parse().unwrap(), Transport::Tcp, 4).unwrap();
+    for how in ["ended", "refused", "rejected"] {
+        let side = Side::new(appliance.session(), 4);
+        side.pair.flush_after_end();
+        let send = SendWork { wr_id: 1, ..post::send(post::inline(b"x").unwrap()) };
+        side.pair.post_send(&send).unwrap();
+        side.pair.post_receive(&post::receive(2, &[]).unwrap()).unwrap();
+        match how {
+            "ended" => assert!(!side.pair.end().unwrap()),
+            "refused" => {
+                side.pair.connect(missing, &ConnectOptions::default()).unwrap_err();
+            }
+            _ => {
+                side.pair.start_connect(listener.local(), &ConnectOptions::default()).unwrap();
+                listener.next_request(LONG).unwrap().unwrap().reject(b"no").unwrap();
+                let event = side.pair.next_event(LONG).unwrap();
+                assert!(matches!(event, Some(PairEvent::Rejected { .. })), "{event:?}");
+            }
+        }
+        let flushed = |expected| {
+            let flushed = next(&side);
+            assert_eq!((flushed.wr_id, flushed.status), (expected, Status::Flushed), "{how}");
+        };
+        flushed(1);
+        flushed(2);
+        side.pair.post_receive(&post::receive(3, &[]).unwrap()).unwrap();
+        flushed(3);
+        side.pair.post_send(&SendWork { wr_id: 4, ..send }).unwrap();
+        flushed(4);
+        side.pair.end().unwrap();
+    }
+}
+
+#[test]
+fn discarded_completions_leave_the_order_of_the_others_and_later_ones() {
+    let appliance = Appliance::start();
+    let (client, server) = (Side::new(appliance.session(), 64), Side::new(appliance.session(), 64));
+    let pairs: Vec<_> = (0..4)
+        .map(|_| {
+            let ends =
+                [&client, &server].map(|side| create_pair(&side.domain, &side.completions, 8));
+            connect(&ends[0], &ends[1], &server.session);
+            ends
+        })
+        .collect();
+    let send = |round: u64| {
+        for ends in &pairs {
+            ends[1].post_receive(&post::receive(round, &[]).unwrap()).unwrap();
+            let work = SendWork { wr_id: round, ..post::send(post::inline(b"").unwrap()) };
+            ends[0].post_send(&work).unwrap();
+        }
+        (0..pairs.len()).for_each(|_| assert_eq!(next(&server).wr_id, round));
+        // The completions of the client are written in the turn of the receives, under this lock.
+        appliance.with(|_| ());
+    };
+    (0..3).for_each(send);
+    let removed = [pairs[0][0].number(), pairs[3][0].number()];
+    removed.iter().for_each(|number| client.completions.discard(*number));
+    send(3);
+    let mut of_pair = std::collections::HashMap::<u32, Vec<u64>>::new();
+    let count = |completions: &crate::CompletionQueue,
+                 of_pair: &mut std::collections::HashMap<u32, Vec<u64>>| {
+        completions
+            .poll_each(1, |found| of_pair.entry(found.qp_number).or_default().push(found.wr_id))
+            .unwrap()
+    };
+    let total = (0..10).map(|_| count(&client.completions, &mut of_pair)).sum::<usize>();
+    assert_eq!((total, count(&client.completions, &mut of_pair)), (10, 0));
+    for ends in &pairs {
+        let number = ends[0].number();
+        let expected = if removed.contains(&number) { vec![3] } else { vec![0, 1, 2, 3] };
+        assert_eq!(of_pair[&number], expected);
+    }
+}
+
+#[test]
+fn poll_continues_after_completions_that_do_not_count() {
+    let (client, server) = sides();
+    for wr_id in 0..4 {
+        server.pair.post_receive(&post::receive(wr_id, &[]).unwrap()).unwrap();
+        client.pair.post_send(&post::send(post::inline(b"").unwrap())).unwrap();
+        assert_eq!(next(&client).completed, Completed::Sent(Opcode::Send));
+    }
+    let mut seen = Vec::new();
+    let counted = server.completions.poll_counted(1, |completion| {
+        seen.push(completion.wr_id);
+        completion.wr_id == 2
+    });
+    assert_eq!((counted.unwrap(), seen), (1, vec![0, 1, 2]));
+    assert_eq!(next(&server).wr_id, 3);
 }

@@ -504,6 +504,7 @@ impl World {
             }
             Call::Reject { request, private_data } => {
                 let (other, pair, _) = self.requests.remove(&request).ok_or_else(missing)?;
+                self.flush_unconnected(other, pair);
                 self.outbox.push((other, Event::Rejected { pair, private_data }));
                 answer(Answer::Done)
             }
@@ -512,11 +513,18 @@ impl World {
                 self.end(program, pair, true);
                 answer(Answer::Done)
             }
+            Call::EndQueuePair { pair } => {
+                this.pairs.get(&pair).map(|_| ()).ok_or_else(missing)?;
+                self.end(program, pair, true);
+                self.flush_unconnected(program, pair);
+                answer(Answer::Done)
+            }
         }
     }
 
     fn connect(&mut self, from: u32, pair: u32, remote: SocketAddr, data: Vec<u8>, number: u32) {
         let Some(&(program, listener)) = self.listeners.get(&remote) else {
+            self.flush_unconnected(from, pair);
             let message = "the peer refuses the connection".into();
             let (unreachable, refused) = (false, true);
             let event = Event::ConnectFailed { pair, unreachable, refused, message };
@@ -570,6 +578,16 @@ impl World {
             let message = if graceful { "closed" } else { "reset" }.into();
             self.outbox.push((program, Event::Disconnected { pair: number, graceful, message }));
         }
+    }
+
+    /// Ends a QP that has no connection, and flushes its posts.
+    fn flush_unconnected(&mut self, program: u32, number: u32) {
+        let Some(this) = self.programs.get_mut(&program) else { return };
+        let Some(pair) = this.pairs.get_mut(&number).filter(|pair| pair.peer.is_none()) else {
+            return;
+        };
+        pair.ended = true;
+        this.flush_posts(number);
     }
 
     fn remove_program(&mut self, number: u32) {

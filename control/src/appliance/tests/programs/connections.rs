@@ -100,6 +100,7 @@ fn failed_connects_are_events_of_their_kind() {
         client.call(&mut rig, connect(pair)).unwrap();
         rig.fail_connect(reason);
         assert_eq!(client.take_events(), [expected]);
+        assert_eq!(rig.ended, [rig.pairs()[0].id], "also if no stream was opened");
         client.hang_up(&mut rig);
         rig.assert_empty();
     }
@@ -373,6 +374,72 @@ fn failures_of_queues_are_events_of_the_program() {
     let unknown = dataplane::QueuePairId { program: ProgramId(99), number: 0 };
     let failed = dataplane::ProgramEvent::QueuePairFailed { id: unknown, reason };
     rig.bench.event(Event::Program(failed));
+    client.hang_up(&mut rig);
+    rig.assert_empty();
+}
+
+#[test]
+fn ended_pair_is_at_a_worker_and_its_connection_in_progress_fails() {
+    let mut rig = Rig::new(PROGRAMS);
+    let mut client = Client::attach(&mut rig, 1);
+    client.create(&mut rig, listen(4000));
+    let failed = |pair| ProgramEvent::ConnectFailed {
+        pair,
+        unreachable: false,
+        refused: false,
+        message: "the program has ended the QP".into(),
+    };
+    let end = |pair| Call::EndQueuePair { pair };
+
+    // Never connected.
+    let new = client.create_pair(&mut rig);
+    assert_eq!(client.call(&mut rig, end(new)), Ok(Answer::Done));
+    assert_eq!(rig.ended.iter().map(|id| id.number).collect::<Vec<_>>(), [new]);
+    assert_eq!(client.call(&mut rig, end(new)), Ok(Answer::Done), "twice");
+    assert_eq!(client.refused(&mut rig, connect(new)), RefusalKind::Invalid);
+    assert!(client.take_events().is_empty());
+
+    // Connecting: the failure of the connect at the worker is not reported again.
+    let connecting = client.create(&mut rig, queue_pair(0, 0));
+    client.call(&mut rig, connect(connecting)).unwrap();
+    assert_eq!(client.call(&mut rig, end(connecting)), Ok(Answer::Done));
+    assert!(rig.connects.is_empty());
+    assert_eq!(client.take_events(), [failed(connecting)]);
+    assert_eq!(rig.ended.last().map(|id| id.number), Some(connecting));
+
+    // The worker is adding the QP for an accept.
+    let starting = client.create(&mut rig, queue_pair(0, 0));
+    rig.request(1, 4000);
+    let accept = Call::Accept { request: 1, pair: starting, depths: DEPTHS, private_data: vec![] };
+    let accepted = client.send(&rig, accept);
+    assert_eq!(client.call(&mut rig, end(starting)), Ok(Answer::Done));
+    assert_eq!(client.reply(accepted).unwrap().unwrap_err().kind, RefusalKind::Invalid);
+    assert_eq!((&rig.closed[..], rig.credits), (&[(1, true)][..], 1));
+    assert_eq!(rig.ended.last().map(|id| id.number), Some(starting));
+    client.call(&mut rig, Call::RemoveQueuePair { pair: starting }).unwrap();
+    client.take_events();
+
+    // Accepting: the stream is reset.
+    let accepting = client.create(&mut rig, queue_pair(0, 0));
+    rig.request(2, 4000);
+    let accept = Call::Accept { request: 2, pair: accepting, depths: DEPTHS, private_data: vec![] };
+    client.call(&mut rig, accept).unwrap();
+    client.take_events();
+    assert_eq!(client.call(&mut rig, end(accepting)), Ok(Answer::Done));
+    assert_eq!(rig.closed.last(), Some(&(2, true)));
+    let events = client.take_events();
+    assert!(matches!(events[..], [ProgramEvent::ConnectFailed { .. }]), "{events:?}");
+    client.call(&mut rig, Call::RemoveQueuePair { pair: accepting }).unwrap();
+
+    // Connected: closed gracefully.
+    let connected = client.create(&mut rig, queue_pair(0, 0));
+    client.call(&mut rig, connect(connected)).unwrap();
+    let stream = rig.establish_connect(3);
+    client.take_events();
+    assert_eq!(client.call(&mut rig, end(connected)), Ok(Answer::Done));
+    assert_eq!(rig.closed.last(), Some(&(stream.0, false)));
+    let events = client.take_events();
+    assert!(matches!(events[..], [ProgramEvent::Disconnected { .. }]), "{events:?}");
     client.hang_up(&mut rig);
     rig.assert_empty();
 }

@@ -95,6 +95,7 @@ fn call() -> impl Strategy<Value = Call> {
         1 => (request(), data())
             .prop_map(|(request, private_data)| Call::Reject { request, private_data }),
         2 => number().prop_map(|pair| Call::Disconnect { pair }),
+        2 => number().prop_map(|pair| Call::EndQueuePair { pair }),
     ]
 }
 

@@ -44,6 +44,8 @@ pub(super) struct Rig {
     pub(super) closed: Vec<(u64, bool)>,
     /// Answers to requests that bind windows: QP, number of the request, and true if all workers have bound the window.
     pub(super) bound: Vec<(QueuePairId, u32, bool)>,
+    /// QPs that the core has ended.
+    pub(super) ended: Vec<QueuePairId>,
     /// Name of the command that the last worker refuses next: see [`refuse_next`](Self::refuse_next).
     next_ticket_fails: Option<&'static str>,
 }
@@ -63,6 +65,7 @@ impl Rig {
             rejected,
             closed,
             bound,
+            ended: Vec::new(),
             next_ticket_fails,
         }
     }
@@ -190,6 +193,11 @@ impl Rig {
                 for (stream, _) in streams {
                     self.report_closed(stream, CloseReason::LocalAbort);
                 }
+                self.abandon_connects(at, |other| *other == id);
+            }
+            Command::EndQueuePair { id } => {
+                assert!(worker.pairs.contains_key(&id));
+                self.ended.push(id);
                 self.abandon_connects(at, |other| *other == id);
             }
             Command::AddListener { listener, .. } => {

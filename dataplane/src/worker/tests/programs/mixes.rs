@@ -41,8 +41,11 @@ struct Model {
     memory: Vec<u8>,
     sends: Vec<Completion>,
     receives: Vec<Completion>,
-    /// Messages sent by the other program: bytes, Solicited Event flag, and Immediate Data if any.
-    inbound: Vec<(Vec<u8>, bool, Carried)>,
+    /// Messages sent by the other program: bytes, length in the completion, Solicited Event flag, and Immediate Data if
+    /// any.
+    inbound: Vec<(Vec<u8>, u32, bool, Carried)>,
+    /// Length of the other program's last Write after its last message; 0 without one.
+    written: u32,
     /// With an SRQ: completions in order, without `wr_id`, and the bytes of their messages.
     shared: Vec<(Completion, Vec<u8>)>,
     /// Key with which the window [`CHANGED`] is bound.
@@ -97,16 +100,19 @@ fn post(random: &mut Random, n: u64, a: &mut TestProgram, own: &mut Model, peer:
     };
     let (operation, opcode, byte_len) = match random.below(7) {
         0 | 1 => {
-            peer.inbound.push((bytes, solicited, Carried::Nothing));
+            peer.written = 0;
+            peer.inbound.push((bytes, len as u32, solicited, Carried::Nothing));
             (Operation::Send { payload, solicited }, Opcode::Send, 0)
         }
         2 => {
             let data = random.below(u64::MAX).to_le_bytes();
-            peer.inbound.push((Vec::new(), solicited, Carried::Immediate(data)));
+            let written = std::mem::take(&mut peer.written);
+            peer.inbound.push((Vec::new(), written, solicited, Carried::Immediate(data)));
             (Operation::Immediate { data, solicited }, Opcode::Immediate, 0)
         }
         3 => {
             let to = 2 * PART + slot;
+            peer.written = len as u32;
             peer.memory[to as usize..(to + len) as usize].copy_from_slice(&bytes);
             let remote = Remote { stag: target, to: ADDRESS + to };
             (Operation::Write { remote, payload }, Opcode::Write, 0)
@@ -153,19 +159,19 @@ fn bind(program: &TestProgram, window: u32, offset: u64, len: u64) -> WindowBind
 
 /// Posts the receives for all messages of the other program.
 fn post_receives(random: &mut Random, b: &mut TestProgram, model: &mut Model) {
-    for (n, (bytes, solicited, carried)) in (0..).zip(std::mem::take(&mut model.inbound)) {
+    for (n, (bytes, len, solicited, carried)) in (0..).zip(std::mem::take(&mut model.inbound)) {
         let at = PART + n * SLOT;
         let room = bytes.len() as u64 + random.below(SLOT - bytes.len() as u64 + 1);
         if b.shared.is_some() {
             // Any message may take any receive of an SRQ.
             b.receive(1000 + n, &split(random, at, SLOT));
-            let completion = received(0, bytes.len() as u32, solicited, carried);
+            let completion = received(0, len, solicited, carried);
             model.shared.push((completion, bytes));
             continue;
         }
         b.receive(1000 + n, &split(random, at, room));
         model.memory[at as usize..at as usize + bytes.len()].copy_from_slice(&bytes);
-        model.receives.push(received(1000 + n, bytes.len() as u32, solicited, carried));
+        model.receives.push(received(1000 + n, len, solicited, carried));
     }
 }
 

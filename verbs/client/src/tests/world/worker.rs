@@ -27,6 +27,10 @@ impl World {
             else {
                 continue;
             };
+            // The program does not know the worker of a QP that has ended without a connection.
+            if this.ended && this.peer.is_none() && this.worker != worker {
+                continue;
+            }
             assert_eq!(this.worker, worker, "the doorbell of another worker");
             if this.ended {
                 self.programs.get_mut(&program).unwrap().flush_posts(pair);

@@ -9,7 +9,14 @@ use verbs_client::lock::lock;
 
 /// Objects by address.
 #[derive(Debug)]
-pub struct Registry<T>(Mutex<Option<HashMap<usize, Arc<T>>>>);
+pub struct Registry<T>(Mutex<Option<HashMap<usize, Entry<T>>>>);
+
+#[derive(Debug)]
+struct Entry<T> {
+    object: Arc<T>,
+    /// True while the object is being destroyed: only acknowledgements find it.
+    is_retired: bool,
+}
 
 /// Number of objects that use an object. While it is not 0, the object cannot be destroyed.
 #[derive(Debug, Default)]
@@ -36,8 +43,15 @@ pub trait Object: Send + Sync + Sized + 'static {
     /// # Errors
     /// `EINVAL`: there is no such object.
     fn from_ptr(pointer: *mut Self::C) -> Result<Arc<Self>> {
-        let objects = lock(&Self::registry().0);
-        objects.as_ref().and_then(|objects| objects.get(&pointer.addr())).cloned().ok_or(EINVAL)
+        Self::registry().find(pointer.addr(), false)
+    }
+
+    /// Returns the object of a pointer, also if it is being destroyed, for an acknowledgement of its events.
+    ///
+    /// # Errors
+    /// `EINVAL`: there is no such object.
+    fn with_events(pointer: *mut Self::C) -> Result<Arc<Self>> {
+        Self::registry().find(pointer.addr(), true)
     }
 
     /// Returns the object of a pointer, or `None` for NULL.
@@ -52,8 +66,41 @@ pub trait Object: Send + Sync + Sized + 'static {
     fn register(self) -> Arc<Self> {
         let object = Arc::new(self);
         let address = object.as_ptr().addr();
-        lock(&Self::registry().0).get_or_insert_default().insert(address, object.clone());
+        let entry = Entry { object: object.clone(), is_retired: false };
+        lock(&Self::registry().0).get_or_insert_default().insert(address, entry);
         object
+    }
+
+    /// Begins to destroy an object: from now on [`from_ptr`](Self::from_ptr) does not find it. [`unlist`](Self::unlist) or
+    /// [`restore`](Self::restore) must follow.
+    ///
+    /// # Errors
+    /// `EINVAL`: there is no such object. `EBUSY`: other objects use it.
+    fn retire(pointer: *mut Self::C) -> Result<Arc<Self>> {
+        let mut objects = lock(&Self::registry().0);
+        let entry = objects.get_or_insert_default().get_mut(&pointer.addr());
+        let entry = entry.filter(|entry| !entry.is_retired).ok_or(EINVAL)?;
+        if entry.object.users().0.load(Ordering::Acquire) > 0 {
+            return Err(EBUSY);
+        }
+        entry.is_retired = true;
+        Ok(entry.object.clone())
+    }
+
+    /// Ends a destruction that has failed: the object is found again.
+    fn restore(&self) {
+        let mut objects = lock(&Self::registry().0);
+        if let Some(entry) = objects.get_or_insert_default().get_mut(&self.as_ptr().addr()) {
+            entry.is_retired = false;
+        }
+    }
+
+    /// Removes a retired object from the registry.
+    fn unlist(&self) {
+        let removed =
+            lock(&Self::registry().0).get_or_insert_default().remove(&self.as_ptr().addr());
+        // The drop of the last reference takes other locks.
+        drop(removed);
     }
 
     /// Removes an object, which the caller then drops.
@@ -61,19 +108,16 @@ pub trait Object: Send + Sync + Sized + 'static {
     /// # Errors
     /// `EINVAL`: there is no such object. `EBUSY`: other objects use it.
     fn unregister(pointer: *mut Self::C) -> Result<Arc<Self>> {
-        let mut objects = lock(&Self::registry().0);
-        let objects = objects.get_or_insert_default();
-        match objects.get(&pointer.addr()) {
-            None => Err(EINVAL),
-            Some(object) if object.users().0.load(Ordering::Acquire) > 0 => Err(EBUSY),
-            Some(_) => objects.remove(&pointer.addr()).ok_or(EINVAL),
-        }
+        let object = Self::retire(pointer)?;
+        object.unlist();
+        Ok(object)
     }
 }
 
-/// Waits until no other thread refers to an object that [`Object::unregister`] has removed, and returns the object.
-/// Once the caller drops it, the objects that it uses may be destroyed. Other threads, such as the dispatcher, refer to
-/// it only during a call, so the wait is short. The caller must not have a second reference.
+/// Waits until no other thread refers to an object that [`Object::unlist`] has removed, and returns the object. Once
+/// the caller drops it, the objects that it uses may be destroyed. Other threads, such as the dispatcher, refer to it only
+/// during a call, so the wait is short. The caller must not have a second reference, and must not be a forked child: it
+/// has no such threads, and their references stay.
 pub(crate) fn sole<T: Object>(mut object: Arc<T>) -> T {
     loop {
         match Arc::try_unwrap(object) {
@@ -92,7 +136,16 @@ impl<T> Registry<T> {
 
     /// Returns all objects.
     pub fn all(&self) -> Vec<Arc<T>> {
-        lock(&self.0).iter().flat_map(|objects| objects.values().cloned()).collect()
+        let objects = lock(&self.0);
+        let entries = objects.iter().flat_map(HashMap::values);
+        entries.filter(|entry| !entry.is_retired).map(|entry| entry.object.clone()).collect()
+    }
+
+    fn find(&self, address: usize, may_be_retired: bool) -> Result<Arc<T>> {
+        let objects = lock(&self.0);
+        let entry = objects.as_ref().and_then(|objects| objects.get(&address));
+        let entry = entry.filter(|entry| may_be_retired || !entry.is_retired);
+        entry.map(|entry| entry.object.clone()).ok_or(EINVAL)
     }
 }
 

@@ -75,7 +75,7 @@ pub unsafe extern "C" fn ibv_get_cq_event(
     cq_context: *mut *mut c_void,
 ) -> c_int {
     boundary::minus_one(|| {
-        let (notified, its_context) = CompletionChannel::from_ptr(channel)?.take()?.notify();
+        let (notified, its_context) = CompletionChannel::from_ptr(channel)?.take()?;
         // SAFETY: NULL or valid by the contract of C callers.
         unsafe {
             boundary::store(queue, notified)?;
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn ibv_get_cq_event(
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_ack_cq_events(queue: *mut ibv_cq, count: c_uint) {
     boundary::code(|| {
-        CompletionQueue::find(queue)?.notifications.acknowledge(count);
+        CompletionQueue::with_events(queue.cast())?.notifications.acknowledge(count);
         Ok(())
     });
 }

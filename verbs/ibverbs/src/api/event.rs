@@ -4,12 +4,12 @@ use std::ffi::c_int;
 
 use crate::bindings::*;
 use crate::boundary;
-use crate::errno::Result;
 use crate::objects::completion_queue::CompletionQueue;
 use crate::objects::context::Context;
 use crate::objects::events::Source;
 use crate::objects::queue_pair::QueuePair;
 use crate::objects::shared_receives::SharedReceiveQueue;
+use crate::registry::Object;
 
 /// Takes the next event. Waits for one, unless the descriptor is non-blocking.
 #[unsafe(no_mangle)]
@@ -49,26 +49,25 @@ pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
             | IBV_EVENT_COMM_EST
             | IBV_EVENT_SQ_DRAINED
             | IBV_EVENT_QP_LAST_WQE_REACHED => {
-                QueuePair::find(pair)?.events.acknowledge(1);
+                QueuePair::with_events(pair.cast())?.events.acknowledge(1);
             }
-            IBV_EVENT_CQ_ERR => CompletionQueue::find(queue)?.async_events.acknowledge(1),
-            IBV_EVENT_SRQ_ERR | IBV_EVENT_SRQ_LIMIT_REACHED => find(shared)?.events.acknowledge(1),
+            IBV_EVENT_CQ_ERR => {
+                CompletionQueue::with_events(queue.cast())?.async_events.acknowledge(1);
+            }
+            IBV_EVENT_SRQ_ERR | IBV_EVENT_SRQ_LIMIT_REACHED => {
+                SharedReceiveQueue::with_events(shared)?.events.acknowledge(1);
+            }
             _ => {}
         }
         Ok(())
     });
 }
 
-fn find(queue: *mut ibv_srq) -> Result<std::sync::Arc<SharedReceiveQueue>> {
-    <SharedReceiveQueue as crate::registry::Object>::from_ptr(queue)
-}
-
-/// Returns the element of an event and counts the event at its object; `None` if the object is gone.
+/// Returns the element of an event and counts the event at its object; `None` if the object is destroyed.
 fn element(source: &Source) -> Option<ibv_async_event__bindgen_ty_1> {
     let Some(source) = source else {
         return Some(ibv_async_event__bindgen_ty_1 { port_num: 1 });
     };
     let source = source.upgrade()?;
-    source.taken_events().add();
-    Some(source.element())
+    source.taken_events().take().then(|| source.element())
 }

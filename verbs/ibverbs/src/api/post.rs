@@ -1,7 +1,8 @@
 //! The data path: posts and polls. No memory is allocated, and a system call is made only to wake a sleeping worker.
 //!
 //! An RDMA Write with Immediate is posted as an RDMA Write, then Immediate Data (RFC 7306 §6). Its 8 bytes are the 4
-//! bytes of the program, then the length of the Write in network byte order. A receiver with this library reports both.
+//! bytes of the program, then the length of the Write in network byte order. A receiver with this library reports the bytes
+//! of the program, and the length of the Write that its appliance has placed.
 
 use std::ffi::{c_int, c_uint};
 
@@ -306,10 +307,11 @@ pub(crate) fn convert(completion: &Completion) -> ibv_wc {
                 to.__bindgen_anon_1 = ibv_wc__bindgen_ty_1 { invalidated_rkey: stag };
             }
             Carried::Immediate(data) => {
-                let (immediate, length) = split_immediate(data);
+                // `byte_len` is the length of the Write that the appliance has placed, not the one that the peer claims.
+                let [a, b, c, d, ..] = data;
+                let immediate = u32::from_ne_bytes([a, b, c, d]);
                 to.wc_flags = IBV_WC_WITH_IMM;
                 to.__bindgen_anon_1 = ibv_wc__bindgen_ty_1 { imm_data: immediate };
-                to.byte_len = length;
             }
         }
     }
@@ -332,10 +334,4 @@ fn opcode(completion: &Completion) -> ibv_wc_opcode {
         Completed::Received { carried: Carried::Immediate(_), .. } => IBV_WC_RECV_RDMA_WITH_IMM,
         Completed::Received { .. } => IBV_WC_RECV,
     }
-}
-
-/// Returns the immediate data of the program in network byte order, and the length of the Write.
-fn split_immediate(data: [u8; 8]) -> (__be32, u32) {
-    let [a, b, c, d, e, f, g, h] = data;
-    (u32::from_ne_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]))
 }

@@ -25,9 +25,13 @@ pub(crate) trait Notified: Send + Sync {
     /// Withdraws the request for a notification, and returns true, if an earlier completion in the CQ satisfies it.
     fn withdraw_satisfied(&self) -> bool;
 
-    /// Counts an event that the program takes. Returns the pointer and the context of the CQ.
-    fn notify(&self) -> (*mut ibv_cq, *mut c_void);
+    /// Counts an event that the program takes. Returns the pointer and the context of the CQ; `None` if the CQ is being
+    /// destroyed.
+    fn notify(&self) -> Option<Notification>;
 }
+
+/// Pointer and context of a CQ, for the program.
+pub(crate) type Notification = (*mut ibv_cq, *mut c_void);
 
 /// A completion channel.
 #[repr(C)]
@@ -92,16 +96,16 @@ impl CompletionChannel {
         &self.native
     }
 
-    /// Takes an event and returns its CQ. Waits for one, unless the program has set `O_NONBLOCK`. A CQ with a
+    /// Takes an event and counts it at its CQ. Waits for one, unless the program has set `O_NONBLOCK`. A CQ with a
     /// completion that arrived before the request for the event has an event at once, as with RDMA devices: perftest
     /// requests an event before it has polled all completions.
     ///
     /// # Errors
     /// `EAGAIN` without an event, `EINTR` after a signal, `EIO` after the end of the session.
-    pub(crate) fn take(&self) -> Result<Arc<dyn Notified>> {
+    pub(crate) fn take(&self) -> Result<Notification> {
         loop {
-            if let Some(queue) = self.find(|queue| queue.withdraw_satisfied()) {
-                return Ok(queue);
+            if let Some(notification) = self.find(|queue| queue.withdraw_satisfied()) {
+                return Ok(notification);
             }
             match rustix::io::read(&self.native, &mut [0; 1]) {
                 Ok(1..) => {}
@@ -109,20 +113,22 @@ impl CompletionChannel {
                 Err(error) => return Err(error.raw_os_error()),
             }
             // `None`: all CQs of the channel were destroyed after the event.
-            if let Some(queue) = self.notified() {
-                return Ok(queue);
+            if let Some(notification) = self.notified() {
+                return Ok(notification);
             }
         }
     }
 
     pub(crate) fn add(&self, queue: Weak<dyn Notified>) {
-        lock(&self.queues).all.push(queue);
+        let mut queues = lock(&self.queues);
+        queues.all.push(queue);
         self.c.write(fields::refcnt, self.c.read(fields::refcnt) + 1);
     }
 
     /// Removes the CQ at this address.
     pub(crate) fn remove(&self, queue: usize) {
-        lock(&self.queues).all.retain(|other| other.as_ptr().addr() != queue);
+        let mut queues = lock(&self.queues);
+        queues.all.retain(|other| other.as_ptr().addr() != queue);
         self.c.write(fields::refcnt, self.c.read(fields::refcnt) - 1);
     }
 
@@ -131,27 +137,29 @@ impl CompletionChannel {
         lock(&self.queues).armed = queue;
     }
 
-    /// Returns the next CQ that a worker has notified. A worker may send two notifications for one request: the second
-    /// one is reported for the CQ with the latest request.
-    fn notified(&self) -> Option<Arc<dyn Notified>> {
-        if let Some(queue) = self.find(|queue| queue.take_notified()) {
-            return Some(queue);
+    /// Counts an event at the next CQ that a worker has notified. A worker may send two notifications for one request: the
+    /// second one is reported for the CQ with the latest request. `None` if all CQs are being destroyed.
+    fn notified(&self) -> Option<Notification> {
+        if let Some(notification) = self.find(|queue| queue.take_notified()) {
+            return Some(notification);
         }
         let queues = lock(&self.queues);
         let latest = queues.all.iter().find(|queue| queue.as_ptr().addr() == queues.armed);
-        latest.and_then(Weak::upgrade).or_else(|| queues.all.iter().find_map(Weak::upgrade))
+        let mut others = latest.into_iter().chain(&queues.all).filter_map(Weak::upgrade);
+        others.find_map(|queue| queue.notify())
     }
 
-    /// Returns the next CQ for which `has_event` returns true. Visits the CQs in turn.
-    fn find(&self, has_event: impl Fn(&dyn Notified) -> bool) -> Option<Arc<dyn Notified>> {
+    /// Counts an event at the next CQ for which `has_event` returns true. Visits the CQs in turn.
+    fn find(&self, has_event: impl Fn(&dyn Notified) -> bool) -> Option<Notification> {
         let mut queues = lock(&self.queues);
         let count = queues.all.len();
         for at in (queues.next..count).chain(0..queues.next.min(count)) {
             if let Some(queue) = queues.all[at].upgrade()
                 && has_event(&*queue)
+                && let Some(notification) = queue.notify()
             {
                 queues.next = at + 1;
-                return Some(queue);
+                return Some(notification);
             }
         }
         None

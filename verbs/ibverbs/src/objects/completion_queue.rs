@@ -1,9 +1,7 @@
 //! Completion queues: the native CQ with its C structure, polls, and events.
 
-use std::collections::VecDeque;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use verbs_client::{Completed, Completion, Opcode, Request, Status};
 
@@ -12,7 +10,7 @@ use crate::boundary::{Shared, fields};
 use crate::errno::{EINVAL, OrErrno, Result};
 use crate::gate::Gate;
 use crate::object;
-use crate::objects::channel::{CompletionChannel, Notified};
+use crate::objects::channel::{CompletionChannel, Notification, Notified};
 use crate::objects::context::Context;
 use crate::objects::counts::Counts;
 use crate::objects::empty_polls::EmptyPolls;
@@ -32,12 +30,6 @@ pub struct CompletionQueue {
     users: Users,
     counts: Counts,
     empty_polls: EmptyPolls,
-    /// True if `kept` has completions.
-    has_kept: AtomicBool,
-    /// Completions that were found while those of a destroyed QP were removed.
-    kept: Mutex<VecDeque<Completion>>,
-    /// QP and `wr_id` of the last failed Write: see [`is_second`](Self::is_second).
-    failed_write: Mutex<Option<(u32, u64)>>,
     pub(crate) notifications: Unacknowledged,
     pub(crate) async_events: Unacknowledged,
     /// Held from `ibv_start_poll` to `ibv_end_poll`.
@@ -88,9 +80,6 @@ impl CompletionQueue {
             users: Users::default(),
             counts: context.instance().counts().clone(),
             empty_polls: EmptyPolls::default(),
-            has_kept: AtomicBool::new(false),
-            kept: Mutex::default(),
-            failed_write: Mutex::default(),
             notifications: Unacknowledged::default(),
             async_events: Unacknowledged::default(),
             gate: Gate::default(),
@@ -105,22 +94,30 @@ impl CompletionQueue {
         Ok(queue)
     }
 
-    /// Destroys a CQ. Waits until the program has acknowledged its events.
+    /// Destroys a CQ. Waits until the program has acknowledged its events. In a forked child nothing waits: the
+    /// threads that use the CQ are those of the parent.
     ///
     /// # Errors
     /// `EINVAL`: there is no such CQ. `EBUSY`: QPs use it.
     pub fn destroy(pointer: *mut ibv_cq) -> Result<()> {
-        let queue = CompletionQueue::unregister(pointer.cast())?;
+        let queue = CompletionQueue::retire(pointer.cast())?;
+        let context = queue.context().clone();
+        let is_forked = context.instance().is_forked();
         if let Some(channel) = &queue.channel {
             channel.remove(Arc::as_ptr(&queue).addr());
         }
-        let context = queue.context().clone();
-        context.events().remove(&queue.source());
-        queue.notifications.wait();
-        queue.async_events.wait();
+        if is_forked {
+            queue.unlist();
+            return Ok(());
+        }
+        queue.notifications.close();
+        queue.async_events.close();
+        queue.unlist();
         lock(&context.instance().objects).completion_queues.remove(&queue.native.number());
+        let source = queue.source();
         // The dispatcher, or a thread that waits at the channel, may handle an event of the CQ.
         let queue = sole(queue);
+        context.events().remove(&source);
         // The lock is held during the removal: otherwise the dispatcher could pass an event of this CQ to a new one
         // with the same number.
         let _objects = lock(&context.instance().objects);
@@ -174,22 +171,17 @@ impl CompletionQueue {
     /// The session has ended, or the CQ has failed.
     #[inline]
     pub fn poll(&self, most: usize, mut take: impl FnMut(&Completion)) -> Result<usize> {
-        let mut taken = 0;
-        if self.has_kept.load(Ordering::Acquire) {
-            taken = self.poll_kept(most, &mut take);
-        }
-        let mut dropped = 0;
-        let polled = self.native.poll_each(most - taken, |completion| {
+        let polled = self.native.poll_counted(most, |completion| {
             if let Completed::Sent(_) = completion.completed {
                 self.counts.add_polled(completion.qp_number);
             }
             if completion.status != Status::Success && self.is_second(&completion) {
-                dropped += 1;
-            } else {
-                take(&completion);
+                return false;
             }
+            take(&completion);
+            true
         });
-        taken += polled.or_errno()? - dropped;
+        let taken = polled.or_errno()?;
         if taken == 0 {
             self.empty_polls.add();
         } else {
@@ -207,55 +199,14 @@ impl CompletionQueue {
         }
     }
 
-    /// Removes the completions of a QP that is destroyed: their `wr_id` may refer to freed memory of the program.
-    pub(crate) fn remove_completions(&self, pair: u32) {
-        let mut kept = lock(&self.kept);
-        kept.retain(|completion| completion.qp_number != pair);
-        // No worker adds completions of this QP any more. The bound ends the call although workers may still add
-        // completions of other QPs.
-        let most = self.native.capacity() as usize;
-        let _ = self.native.poll_each(most, |completion| {
-            if completion.qp_number != pair {
-                if let Completed::Sent(_) = completion.completed {
-                    // Counted now, under the lock of the CQ, although the program has not polled the completion. It no
-                    // longer occupies an entry of the native CQ.
-                    self.counts.add_polled(completion.qp_number);
-                }
-                kept.push_back(completion);
-            }
-        });
-        self.has_kept.store(!kept.is_empty(), Ordering::Release);
-    }
-
     /// Returns true for the second completion of a failed RDMA Write with Immediate, which is posted as a Write and
-    /// Immediate Data with the same `wr_id`.
+    /// Immediate Data. All requests after a failed one fail, too. So the Write of failed Immediate Data has a completion,
+    /// unless the Immediate Data is the first request that fails.
     #[cold]
     fn is_second(&self, completion: &Completion) -> bool {
-        let mut failed = lock(&self.failed_write);
-        let key = Some((completion.qp_number, completion.wr_id));
-        match completion.completed {
-            Completed::Sent(Opcode::Write) => {
-                *failed = key;
-                false
-            }
-            Completed::Sent(Opcode::Immediate) => *failed == key,
-            _ => false,
-        }
-    }
-
-    #[cold]
-    fn poll_kept(&self, most: usize, take: &mut impl FnMut(&Completion)) -> usize {
-        let mut kept = lock(&self.kept);
-        let count = kept.len().min(most);
-        let mut taken = 0;
-        for completion in kept.drain(..count) {
-            if completion.status == Status::Success || !self.is_second(&completion) {
-                take(&completion);
-                taken += 1;
-            }
-        }
-        self.has_kept.store(!kept.is_empty(), Ordering::Release);
-        taken
+        let Completed::Sent(opcode) = completion.completed else { return false };
+        let has_failed = self.counts.record_failure(completion.qp_number);
+        has_failed && opcode == Opcode::Immediate
     }
 }
 
@@ -268,9 +219,9 @@ impl Notified for CompletionQueue {
         self.native.withdraw_satisfied()
     }
 
-    fn notify(&self) -> (*mut ibv_cq, *mut c_void) {
-        self.notifications.add();
-        (self.pointer(), self.c.read(fields::cq_context))
+    fn notify(&self) -> Option<Notification> {
+        let is_counted = self.notifications.take();
+        is_counted.then(|| (self.pointer(), self.c.read(fields::cq_context)))
     }
 }
 

@@ -5,18 +5,20 @@
 //! exceeds this bound is therefore refused.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Maximum number of QPs of a session: all QP numbers are below it. A power of two.
 const PAIRS: usize = 16384;
 
-/// Counts of a QP. Both wrap.
+/// Counts of a QP. The numbers wrap.
 #[derive(Debug, Default)]
 struct Count {
     /// Number of signalled requests, written under the lock of the send queue.
     posted: AtomicU32,
     /// Number of polled completions of requests, written under the lock of the CQ.
     polled: AtomicU32,
+    /// True once a completion of a request had an error, written under the lock of the CQ.
+    has_failed: AtomicBool,
 }
 
 /// Counts of all QPs of a session, by number.
@@ -33,6 +35,12 @@ impl Counts {
         let count = self.of(pair);
         count.posted.store(0, Ordering::Relaxed);
         count.polled.store(0, Ordering::Relaxed);
+        count.has_failed.store(false, Ordering::Relaxed);
+    }
+
+    /// Records that a request of a QP has completed with an error. Returns true if an earlier one had.
+    pub(crate) fn record_failure(&self, pair: u32) -> bool {
+        self.of(pair).has_failed.swap(true, Ordering::Relaxed)
     }
 
     /// Returns true if a QP may have `requests` more signalled requests, with at most `most` in all.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::ReadWriteFlags;
@@ -68,7 +68,7 @@ impl Events {
         }
     }
 
-    /// Removes the events of an object that is destroyed.
+    /// Removes the events of an object that is destroyed, once no thread can queue one.
     pub(crate) fn remove(&self, source: &Source) {
         let mut queue = lock(&self.queue);
         let before = queue.len();
@@ -109,28 +109,71 @@ fn is_same(a: &Source, b: &Source) -> bool {
 /// manual pages of `ibv_destroy_qp`, `ibv_destroy_cq` and `ibv_destroy_srq` say.
 #[derive(Debug, Default)]
 pub struct Unacknowledged {
-    count: Mutex<u32>,
+    taken: Mutex<Taken>,
     changed: Condvar,
 }
 
+#[derive(Debug, Default)]
+struct Taken {
+    count: u32,
+    /// True once the object is being destroyed: no further event can be taken.
+    is_closed: bool,
+}
+
 impl Unacknowledged {
-    /// Counts a taken event.
-    pub fn add(&self) {
-        *lock(&self.count) += 1;
+    /// Counts an event that the program takes. Returns false if the object is being destroyed: the program must not get
+    /// its pointer then.
+    #[must_use]
+    pub fn take(&self) -> bool {
+        let mut taken = lock(&self.taken);
+        taken.count += u32::from(!taken.is_closed);
+        !taken.is_closed
     }
 
     /// Acknowledges `count` events, at most those that were taken.
     pub fn acknowledge(&self, count: u32) {
-        let mut left = lock(&self.count);
-        *left = left.saturating_sub(count);
+        let mut taken = lock(&self.taken);
+        taken.count = taken.count.saturating_sub(count);
         self.changed.notify_all();
     }
 
     /// Waits until all taken events are acknowledged.
     pub fn wait(&self) {
-        let mut left = lock(&self.count);
-        while *left > 0 {
-            left = self.changed.wait(left).unwrap_or_else(PoisonError::into_inner);
+        self.wait_for(lock(&self.taken));
+    }
+
+    /// Ends the taking of events, and waits until all taken events are acknowledged.
+    pub fn close(&self) {
+        let mut taken = lock(&self.taken);
+        taken.is_closed = true;
+        self.wait_for(taken);
+    }
+
+    fn wait_for(&self, mut taken: MutexGuard<'_, Taken>) {
+        while taken.count > 0 {
+            taken = self.changed.wait(taken).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn event_of_an_object_that_is_being_destroyed_is_not_taken() {
+        let events = Unacknowledged::default();
+        assert!(events.take() && events.take());
+        std::thread::scope(|scope| {
+            let closing = scope.spawn(|| events.close());
+            while events.take() {
+                events.acknowledge(1);
+                std::thread::yield_now();
+            }
+            assert!(!closing.is_finished(), "two events are not acknowledged");
+            events.acknowledge(2);
+        });
+        assert!(!events.take());
+        events.wait();
     }
 }

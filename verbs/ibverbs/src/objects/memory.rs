@@ -11,7 +11,7 @@ use crate::bindings::{
     IBV_ACCESS_REMOTE_WRITE, ibv_mr,
 };
 use crate::boundary::{Shared, fields};
-use crate::errno::{EINVAL, EOPNOTSUPP, OrErrno, Result};
+use crate::errno::{EBUSY, EINVAL, EOPNOTSUPP, OrErrno, Result};
 use crate::object;
 use crate::objects::context::Context;
 use crate::objects::domain::Domain;
@@ -78,18 +78,20 @@ impl MemoryRegion {
     /// # Errors
     /// `EINVAL`: there is no such region. `EBUSY`: memory windows are bound to it.
     pub fn destroy(pointer: *mut ibv_mr) -> Result<()> {
-        let region = MemoryRegion::unregister(pointer)?;
-        match Arc::try_unwrap(region).map(|region| region.native.into_inner()) {
-            Ok(Ok(registered)) => registered.native.deregister().or_errno(),
-            // Another thread uses the region at this moment: the last use deregisters it.
-            _ => Ok(()),
+        let region = MemoryRegion::retire(pointer)?;
+        let deregistered = lock(&region.native).native.try_deregister().or_errno();
+        match deregistered {
+            Err(EBUSY) => region.restore(),
+            _ => region.unlist(),
         }
+        deregistered
     }
 
-    /// Changes the domain, the range or the rights. The region gets new keys.
+    /// Changes the domain, the range or the rights. The region gets new keys, and the old ones become invalid.
     ///
     /// # Errors
-    /// The errors of [`create`](Self::create). The region is then unchanged.
+    /// The errors of [`create`](Self::create). `EBUSY`: memory windows are bound to the region. The region is then
+    /// unchanged.
     ///
     /// # Safety
     /// As [`create`](Self::create).
@@ -111,6 +113,8 @@ impl MemoryRegion {
         let access = access.unwrap_or(registered.access);
         // SAFETY: the memory is as the caller's contract requires.
         let new = unsafe { register(&domain, address, length, access) }?;
+        // Refused if memory windows are bound to the old region. The new one is then deregistered by its drop.
+        registered.native.try_deregister().or_errno()?;
         let stag = new.native.stag();
         *registered = new;
         self.c.write(fields::region_domain, domain.pointer());

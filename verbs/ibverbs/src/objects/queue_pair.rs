@@ -75,6 +75,8 @@ struct Attributes {
     depths: Depths,
     /// True from the establishment of the connection to its end.
     is_connected: bool,
+    /// True once the end of the QP is reported to a program with an SRQ.
+    is_end_reported: bool,
 }
 
 object!(QueuePair, ibv_qp_ex);
@@ -130,6 +132,8 @@ impl QueuePair {
             Some(shared) => shared.attributes().max_wr,
             None => cap.max_recv_wr.max(1),
         };
+        // The lock excludes that the appliance reuses the number of a QP whose completions are not removed yet.
+        let mut objects = lock(&context.instance().objects);
         let native = domain
             .native()
             .create_queue_pair(&QueuePairConfig {
@@ -175,7 +179,13 @@ impl QueuePair {
             receive_queue: Use::new(&receive_queue),
             shared_receives: shared.as_ref().map(Use::new),
             users: Users::default(),
-            attributes: Mutex::new(Attributes { cap, access: 0, depths, is_connected: false }),
+            attributes: Mutex::new(Attributes {
+                cap,
+                access: 0,
+                depths,
+                is_connected: false,
+                is_end_reported: false,
+            }),
             events: Unacknowledged::default(),
             owner: Mutex::default(),
             gate: Gate::default(),
@@ -183,36 +193,41 @@ impl QueuePair {
         }
         .register();
         let target = Arc::downgrade(&pair);
-        lock(&context.instance().objects).pairs.insert(number, target);
+        objects.pairs.insert(number, target);
         Ok(pair)
     }
 
-    /// Destroys a QP, resets its connection and removes its completions. Waits until the program has acknowledged its
-    /// events.
+    /// Destroys a QP, resets its connection and removes its completions: their `wr_id` may refer to freed memory of the
+    /// program. Waits until the program has acknowledged its events. In a forked child nothing waits: the threads that use
+    /// the QP are those of the parent.
     ///
     /// # Errors
     /// `EINVAL`: there is no such QP.
     pub fn destroy(pointer: *mut ibv_qp) -> Result<()> {
-        let pair = QueuePair::unregister(pointer.cast())?;
+        let pair = QueuePair::retire(pointer.cast())?;
         let context = pair.context().clone();
-        context.events().remove(&pair.source());
-        pair.events.wait();
+        if context.instance().is_forked() {
+            pair.unlist();
+            return Ok(());
+        }
+        pair.events.close();
+        pair.unlist();
         // Drops the owner without the lock, because its drop takes other locks.
         let owner = lock(&pair.owner).take();
         drop(owner);
         let number = pair.number();
         let queues = [pair.send_queue.object().clone(), pair.receive_queue.object().clone()];
         lock(&context.instance().objects).pairs.remove(&number);
+        let source = pair.source();
         // Waits for the dispatcher, which may still handle an event of the QP: until it is done, the program could not
         // destroy the CQs, SRQ and PD, which the QP uses.
         let pair = sole(pair);
-        {
-            // The lock keeps the dispatcher from finding another QP with this number.
-            let _objects = lock(&context.instance().objects);
-            drop(pair);
-        }
-        // Another QP may have the number by now. It has no completions yet, unless it is connected already.
-        queues.iter().for_each(|queue| queue.remove_completions(number));
+        context.events().remove(&source);
+        // The lock is held until the completions are removed: otherwise the dispatcher could pass an event of this QP to a
+        // new one with the same number, and completions of the new one could be removed.
+        let _objects = lock(&context.instance().objects);
+        drop(pair);
+        queues.iter().for_each(|queue| queue.native().discard(number));
         Ok(())
     }
 
@@ -307,10 +322,9 @@ impl QueuePair {
         lock(&self.attributes).depths = depths;
     }
 
-    /// Sets the owner in the connection manager, which [`destroy`](Self::destroy) drops.
-    pub fn set_owner(&self, owner: Option<Owner>) {
-        let previous = std::mem::replace(&mut *lock(&self.owner), owner);
-        drop(previous);
+    /// Sets the owner in the connection manager, which [`destroy`](Self::destroy) drops. Returns the previous one.
+    pub fn set_owner(&self, owner: Option<Owner>) -> Option<Owner> {
+        std::mem::replace(&mut *lock(&self.owner), owner)
     }
 
     /// Returns the owner in the connection manager.
@@ -335,14 +349,24 @@ impl QueuePair {
             }
             PairEvent::Rejected { .. } | PairEvent::ConnectFailed { .. } => {
                 self.set_state(IBV_QPS_ERR);
+                self.report_end();
             }
-            PairEvent::Disconnected { .. } | PairEvent::Failed { .. } => {
+            PairEvent::Disconnected { .. } => {
                 lock(&self.attributes).is_connected = false;
                 self.set_state(IBV_QPS_ERR);
-                if self.shared_receives.is_some() {
-                    self.context().events().push(IBV_EVENT_QP_LAST_WQE_REACHED, self.source());
-                }
+                self.report_end();
             }
+            // The end of the connection follows, and until then messages may arrive.
+            PairEvent::Failed { .. } => self.set_state(IBV_QPS_ERR),
+        }
+    }
+
+    /// Reports, once, that the QP takes no more receives of its SRQ.
+    fn report_end(self: &Arc<Self>) {
+        if self.shared_receives.is_some()
+            && !std::mem::replace(&mut lock(&self.attributes).is_end_reported, true)
+        {
+            self.context().events().push(IBV_EVENT_QP_LAST_WQE_REACHED, self.source());
         }
     }
 
@@ -351,7 +375,7 @@ impl QueuePair {
     /// # Errors
     /// `EINVAL`: the transition does not exist. `EOPNOTSUPP`: the program connects the QP without the connection
     /// manager, or resets a QP that had a connection.
-    pub fn modify(&self, attr: &ibv_qp_attr, mask: u32) -> Result<()> {
+    pub fn modify(self: &Arc<Self>, attr: &ibv_qp_attr, mask: u32) -> Result<()> {
         if mask & IBV_QP_CUR_STATE != 0 && attr.cur_qp_state != self.state() {
             return Err(EINVAL);
         }
@@ -373,15 +397,19 @@ impl QueuePair {
         Ok(())
     }
 
-    fn change_state(&self, to: ibv_qp_state, mask: u32) -> Result<()> {
+    fn change_state(self: &Arc<Self>, to: ibv_qp_state, mask: u32) -> Result<()> {
         let by_number = IBV_QP_DEST_QPN | IBV_QP_AV | IBV_QP_RQ_PSN | IBV_QP_SQ_PSN;
         let from = self.state();
         match (from, to) {
+            (IBV_QPS_ERR, IBV_QPS_ERR) => {}
             (_, IBV_QPS_ERR) => {
-                if lock(&self.attributes).is_connected && from != IBV_QPS_ERR {
-                    // An error means that the connection has ended meanwhile.
-                    let _ = self.native.start_disconnect();
+                // Set first: the establishment of a connection does not change the state any more.
+                self.set_state(IBV_QPS_ERR);
+                // An error means that the session has ended.
+                if let Ok(false) = self.native.end() {
+                    self.report_end();
                 }
+                return Ok(());
             }
             (_, IBV_QPS_RTR | IBV_QPS_RTS) if mask & by_number != 0 => {
                 report::once(

@@ -73,18 +73,25 @@ impl SharedReceiveQueue {
         Ok(queue)
     }
 
-    /// Destroys an SRQ. Waits until the program has acknowledged its events.
+    /// Destroys an SRQ. Waits until the program has acknowledged its events. In a forked child nothing waits: the threads
+    /// that use the SRQ are those of the parent.
     ///
     /// # Errors
     /// `EINVAL`: there is no such SRQ. `EBUSY`: QPs use it.
     pub fn destroy(pointer: *mut ibv_srq) -> Result<()> {
-        let queue = SharedReceiveQueue::unregister(pointer)?;
+        let queue = SharedReceiveQueue::retire(pointer)?;
         let context = queue.context().clone();
-        context.events().remove(&queue.source());
-        queue.events.wait();
+        if context.instance().is_forked() {
+            queue.unlist();
+            return Ok(());
+        }
+        queue.events.close();
+        queue.unlist();
         lock(&context.instance().objects).shared_receives.remove(&queue.native.number());
+        let source = queue.source();
         // The dispatcher may handle an event of the SRQ.
         let queue = sole(queue);
+        context.events().remove(&source);
         // The lock is held during the removal: otherwise the dispatcher could pass an event of this SRQ to a new one
         // with the same number.
         let _objects = lock(&context.instance().objects);

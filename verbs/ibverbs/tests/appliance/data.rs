@@ -3,6 +3,8 @@
 use std::ptr::null_mut;
 
 use ibverbs::bindings::*;
+use ibverbs::queue_pair::QueuePair;
+use verbs_client::{Remote, SendWork, post};
 
 use crate::world::{World, next, post_recv, post_send, rdma, request};
 
@@ -135,4 +137,26 @@ fn threads_on_one_pair_lose_no_request() {
         }
     });
     assert_eq!(seen, [REQUESTS; THREADS as usize]);
+}
+
+#[test]
+#[ignore = "needs an appliance"]
+fn length_of_a_received_write_with_immediate_is_that_of_the_placed_bytes() {
+    let world = World::new();
+    let (a, b) = world.connected();
+    assert_eq!(post_recv(b, 5, world.sge(0, 0)), 0);
+    assert_eq!(post_recv(b, 6, world.sge(0, 0)), 0);
+    // The peer claims more than it has written.
+    let mut claim = [0; 8];
+    claim[4..].copy_from_slice(&1_000_000_u32.to_be_bytes());
+    let remote = Remote { stag: world.rkey(), to: world.address(400) };
+    let write = post::write(remote, post::inline(b"9 bytes..").unwrap());
+    let native = QueuePair::find(a).unwrap();
+    let native = native.native();
+    for work in [write, post::immediate(claim), post::immediate(claim)] {
+        native.post_send(&SendWork { signalled: false, ..work }).unwrap();
+    }
+    let found = [world.next(), world.next()];
+    assert_eq!(found.map(|wc| (wc.wr_id, wc.byte_len)), [(5, 9), (6, 0)]);
+    assert_eq!(found.map(|wc| wc.opcode), [IBV_WC_RECV_RDMA_WITH_IMM; 2]);
 }

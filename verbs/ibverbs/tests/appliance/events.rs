@@ -12,11 +12,15 @@ use ibverbs::api::event::{ibv_ack_async_event, ibv_get_async_event};
 use ibverbs::api::queue_pair::ibv_destroy_qp;
 use ibverbs::api::shared_receives::{ibv_create_srq, ibv_destroy_srq, ibv_modify_srq};
 use ibverbs::bindings::*;
+use ibverbs::completion_queue::CompletionQueue;
 use ibverbs::queue_pair::QueuePair;
+use ibverbs::registry::Object;
+use ibverbs::report;
+use ibverbs::shared_receives::SharedReceiveQueue;
 
 use crate::world::{
     LONG, World, connect, hook_next_event, modify, next, post_recv, post_send, receive, request,
-    wait,
+    wait, wait_for_end,
 };
 
 fn arm(queue: *mut ibv_cq, solicited: bool) {
@@ -219,4 +223,126 @@ fn overflow_of_a_completion_queue_is_an_event_of_the_queue() {
         }
     }
     assert!(failed <= pairs.len());
+}
+
+/// Calls `destroy` in another thread, which must wait for the acknowledgement of an event. Acknowledges it when `is_found`
+/// is false: the destruction has begun.
+fn destroy_during_an_event(
+    destroy: impl FnOnce() -> i32 + Send,
+    is_found: impl Fn() -> bool,
+    acknowledge: impl FnOnce(),
+) {
+    std::thread::scope(|scope| {
+        let (sender, done) = channel();
+        scope.spawn(move || sender.send(destroy()).unwrap());
+        wait("destroyed", || !is_found());
+        assert!(done.try_recv().is_err(), "the event is not acknowledged");
+        acknowledge();
+        let result = done.recv_timeout(LONG).unwrap_or_else(|_| {
+            // The other thread would never end, and the test with it.
+            report::line(format_args!("an acknowledgement has no effect"));
+            std::process::abort()
+        });
+        assert_eq!(result, 0);
+    });
+}
+
+/// Takes the next event of a context.
+fn take_event(context: *mut ibv_context) -> ibv_async_event {
+    let mut event = ibv_async_event::default();
+    // SAFETY: the pointers are valid.
+    assert_eq!(unsafe { ibv_get_async_event(context, &raw mut event) }, 0);
+    event
+}
+
+#[test]
+#[ignore = "needs an appliance"]
+fn events_can_be_acknowledged_while_their_object_is_being_destroyed() {
+    let world = World::new();
+    let queue = ibv_create_cq(world.context, 8, null_mut(), world.channel, 0);
+    let attr = ibv_srq_attr { max_wr: 8, max_sge: 1, srq_limit: 0 };
+    let mut init = ibv_srq_init_attr { srq_context: null_mut(), attr };
+    // SAFETY: the pointers are valid.
+    let shared = unsafe { ibv_create_srq(world.domain, &raw mut init) };
+    let (a, b) = (world.create_pair(), world.create_pair_with(queue, shared));
+    connect(a, b);
+    // An event of the SRQ: there are fewer receives than the limit.
+    let mut attr = ibv_srq_attr { srq_limit: 1, ..attr };
+    // SAFETY: the pointers are valid.
+    assert_eq!(unsafe { ibv_modify_srq(shared, &raw mut attr, IBV_SRQ_LIMIT as i32) }, 0);
+    let mut of_shared = take_event(world.context);
+    assert_eq!(of_shared.event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
+    // An event of the QP, and a notification of its CQ.
+    arm(queue, false);
+    assert_eq!(ibv_destroy_qp(a), 0);
+    let mut of_pair = take_event(world.context);
+    assert_eq!(of_pair.event_type, IBV_EVENT_QP_LAST_WQE_REACHED);
+    assert_eq!(post_send(b, request(1, IBV_WR_SEND, &mut world.sge(0, 8))), 0);
+    let (mut notified, mut found) = (null_mut(), null_mut());
+    // SAFETY: the pointers are valid.
+    unsafe {
+        assert_eq!(ibv_get_cq_event(world.channel, &raw mut notified, &raw mut found), 0);
+    }
+    assert_eq!(notified, queue);
+
+    let pointers = (b.expose_provenance(), queue.expose_provenance(), shared.expose_provenance());
+    destroy_during_an_event(
+        || ibv_destroy_qp(std::ptr::with_exposed_provenance_mut(pointers.0)),
+        || QueuePair::find(b).is_ok(),
+        // SAFETY: the event was taken and not acknowledged.
+        || unsafe { ibv_ack_async_event(&raw mut of_pair) },
+    );
+    destroy_during_an_event(
+        || ibv_destroy_cq(std::ptr::with_exposed_provenance_mut(pointers.1)),
+        || CompletionQueue::find(queue).is_ok(),
+        || ibv_ack_cq_events(queue, 1),
+    );
+    destroy_during_an_event(
+        || ibv_destroy_srq(std::ptr::with_exposed_provenance_mut(pointers.2)),
+        || SharedReceiveQueue::from_ptr(shared).is_ok(),
+        // SAFETY: as above.
+        || unsafe { ibv_ack_async_event(&raw mut of_shared) },
+    );
+}
+
+#[test]
+#[ignore = "needs an appliance"]
+fn last_receive_of_a_failed_pair_is_reported_once() {
+    let world = World::new();
+    let attr = ibv_srq_attr { max_wr: 8, max_sge: 1, srq_limit: 0 };
+    let mut init = ibv_srq_init_attr { srq_context: null_mut(), attr };
+    // SAFETY: the pointers are valid.
+    let shared = unsafe { ibv_create_srq(world.domain, &raw mut init) };
+    let (a, b) = (world.create_pair(), world.create_pair_with(world.queue, shared));
+    connect(a, b);
+    // SAFETY: the descriptor is open.
+    let set = unsafe { libc::fcntl((*world.context).async_fd, libc::F_SETFL, libc::O_NONBLOCK) };
+    assert_eq!(set, 0);
+    let drain = || {
+        let mut kinds = Vec::new();
+        let mut event = ibv_async_event::default();
+        // SAFETY: the pointers are valid.
+        while unsafe { ibv_get_async_event(world.context, &raw mut event) } == 0 {
+            // SAFETY: the event was just taken.
+            unsafe { ibv_ack_async_event(&raw mut event) };
+            kinds.push(event.event_type);
+        }
+        kinds
+    };
+    let ((failed, has_failed), (leave, may_leave)) = (channel::<()>(), channel::<()>());
+    // The first event is the failure. The dispatcher waits after it.
+    let hook = move || {
+        failed.send(()).unwrap();
+        may_leave.recv_timeout(LONG).unwrap();
+    };
+    hook_next_event(b, Box::new(hook));
+    let mut sge = ibv_sge { lkey: world.sge(0, 8).lkey ^ 0xff00, ..world.sge(0, 8) };
+    assert_eq!(post_send(b, request(1, IBV_WR_SEND, &mut sge)), 0);
+    has_failed.recv_timeout(LONG).unwrap();
+    let mut kinds = drain();
+    leave.send(()).unwrap();
+    wait_for_end(b);
+    kinds.extend(drain());
+    assert_eq!(kinds, [IBV_EVENT_QP_FATAL, IBV_EVENT_QP_LAST_WQE_REACHED]);
+    assert_eq!((ibv_destroy_qp(b), ibv_destroy_srq(shared)), (0, 0));
 }

@@ -3,6 +3,7 @@
 use std::ptr::null_mut;
 
 use ibverbs::api::completion::ibv_destroy_cq;
+use ibverbs::api::memory::{ibv_dereg_mr, ibv_rereg_mr};
 use ibverbs::api::queue_pair::{ibv_destroy_qp, ibv_qp_to_qp_ex};
 use ibverbs::bindings::*;
 
@@ -125,8 +126,23 @@ fn window_gives_the_peer_access_until_the_next_binding() {
         assert_eq!(crate::world::post_send(a, read), 0);
         assert_eq!(world.next().status, IBV_WC_SUCCESS);
         assert_eq!(world.read(256, 9), b"by window");
+        // A region with a bound window keeps its keys, and stays valid.
+        let (lkey, rkey) = ((*world.region).lkey, (*world.region).rkey);
+        assert_eq!(ibv_dereg_mr(world.region), libc::EBUSY);
+        let flags = IBV_REREG_MR_CHANGE_ACCESS as i32;
+        let rights = IBV_ACCESS_LOCAL_WRITE as i32;
+        let changed = ibv_rereg_mr(world.region, flags, null_mut(), null_mut(), 0, rights);
+        assert_eq!((changed, crate::world::errno()), (IBV_REREG_MR_ERR_CMD, libc::EBUSY));
+        assert_eq!(((*world.region).lkey, (*world.region).rkey), (lkey, rkey));
+        let read = crate::world::request(6, IBV_WR_RDMA_READ, &mut world.sge(512, 9));
+        let read = crate::world::rdma(read, world.address(128), world.rkey());
+        assert_eq!(crate::world::post_send(a, read), 0);
+        assert_eq!(world.next().status, IBV_WC_SUCCESS);
         assert_eq!((ibv_destroy_qp(a), ibv_destroy_qp(b)), (0, 0));
         assert_eq!(ops.dealloc_mw.unwrap()(window), 0);
+        assert_eq!(ibv_rereg_mr(world.region, flags, null_mut(), null_mut(), 0, rights), 0);
+        assert_ne!((*world.region).rkey, rkey);
+        assert_eq!(ibv_dereg_mr(world.region), 0);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Wrong calls: each has the error of its manual page, and none ends the process.
 
+use std::net::SocketAddr;
 use std::ptr::null_mut;
 
 use ibverbs::api::completion::{ibv_create_cq, ibv_destroy_comp_channel, ibv_destroy_cq};
@@ -9,9 +10,12 @@ use ibverbs::api::memory::{ibv_dereg_mr, ibv_reg_mr};
 use ibverbs::api::queue_pair::{ibv_create_qp, ibv_destroy_qp, ibv_modify_qp};
 use ibverbs::api::unsupported::ibv_create_ah;
 use ibverbs::bindings::*;
+use ibverbs::queue_pair::QueuePair;
+use verbs_client::{ConnectOptions, Remote, post};
 
 use crate::world::{
     ALL_RIGHTS, NULL, World, errno, modify, poll, post_recv, post_send, rdma, request, wait,
+    wait_for_end,
 };
 
 #[test]
@@ -169,4 +173,123 @@ fn impossible_registrations_are_refused() {
         assert!(region.is_null());
         assert_eq!(errno(), expected);
     }
+}
+
+#[test]
+#[ignore = "needs an appliance"]
+fn failed_write_with_immediate_has_one_completion_and_hides_no_other() {
+    let world = World::new();
+    let (a, b) = world.connected();
+    let write = |sge: &mut ibv_sge| {
+        let write = request(0, IBV_WR_RDMA_WRITE_WITH_IMM, sge);
+        rdma(write, world.address(400), world.rkey())
+    };
+    let mut wrong = ibv_sge { lkey: world.sge(0, 8).lkey ^ 0xff00, ..world.sge(0, 8) };
+    assert_eq!(post_send(a, write(&mut wrong)), 0);
+    assert_eq!(post_send(a, write(&mut world.sge(0, 8))), 0);
+    assert_eq!(post_send(a, request(0, IBV_WR_SEND, &mut world.sge(0, 8))), 0);
+    wait_for_end(a);
+    // All completions are in the CQ: each poll returns one.
+    let polled: Vec<_> = (0..3).filter_map(|_| poll(world.queue)).collect();
+    let kinds: Vec<_> = polled.iter().map(|wc| (wc.status, wc.opcode)).collect();
+    let expected = [
+        (IBV_WC_LOC_PROT_ERR, IBV_WC_RDMA_WRITE),
+        (IBV_WC_WR_FLUSH_ERR, IBV_WC_RDMA_WRITE),
+        (IBV_WC_WR_FLUSH_ERR, IBV_WC_SEND),
+    ];
+    assert_eq!(kinds, expected);
+    assert!(poll(world.queue).is_none());
+    assert_eq!((ibv_destroy_qp(a), ibv_destroy_qp(b)), (0, 0));
+}
+
+#[test]
+#[ignore = "needs an appliance"]
+fn failed_immediate_data_has_a_completion_unless_its_write_has() {
+    let world = World::new();
+    let number = |pair| QueuePair::find(pair).unwrap().number();
+    let post = |pair, opcode| {
+        let remote = Remote { stag: world.rkey(), to: world.address(400) };
+        let work = match opcode {
+            IBV_WR_RDMA_WRITE => post::write(remote, post::inline(b"x").unwrap()),
+            IBV_WR_SEND => post::send(post::inline(b"x").unwrap()),
+            _ => post::immediate([0; 8]),
+        };
+        QueuePair::find(pair).unwrap().native().post_send(&work).unwrap();
+    };
+    let flushed = |pair, opcode| {
+        let found = world.next();
+        assert_eq!((found.qp_num, found.opcode), (number(pair), opcode));
+        assert_eq!((found.wr_id, found.status), (0, IBV_WC_WR_FLUSH_ERR));
+    };
+    let (a, b) = (world.create_pair(), world.create_pair());
+    assert_eq!((modify(a, IBV_QPS_ERR), modify(b, IBV_QPS_ERR)), (0, 0));
+    for pair in [a, b] {
+        post(pair, IBV_WR_RDMA_WRITE);
+        flushed(pair, IBV_WC_RDMA_WRITE);
+    }
+    // A request of another QP has failed in between.
+    post(a, IBV_WR_RDMA_WRITE_WITH_IMM);
+    post(a, IBV_WR_SEND);
+    flushed(a, IBV_WC_SEND);
+    // A new QP with the same number has no failed Write: that of its request was performed.
+    let reused = number(a);
+    assert_eq!(ibv_destroy_qp(a), 0);
+    let mut others = Vec::new();
+    let again = loop {
+        let pair = world.create_pair();
+        if number(pair) == reused {
+            break pair;
+        }
+        others.push(pair);
+    };
+    assert_eq!(modify(again, IBV_QPS_ERR), 0);
+    post(again, IBV_WR_RDMA_WRITE_WITH_IMM);
+    flushed(again, IBV_WC_RDMA_WRITE);
+    others.extend([again, b]);
+    others.into_iter().for_each(|pair| assert_eq!(ibv_destroy_qp(pair), 0));
+}
+
+#[test]
+#[ignore = "needs an appliance"]
+fn pair_in_the_state_err_flushes_without_a_connection() {
+    let world = World::new();
+    for from in [IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR] {
+        let pair = world.create_pair();
+        assert_eq!(modify(pair, from), 0);
+        if from != IBV_QPS_RESET {
+            assert_eq!(post_recv(pair, 1, world.sge(0, 8)), 0);
+        }
+        assert_eq!(modify(pair, IBV_QPS_ERR), 0);
+        assert_eq!(post_recv(pair, 2, world.sge(0, 8)), 0);
+        assert_eq!(post_send(pair, request(3, IBV_WR_SEND, &mut world.sge(0, 8))), 0);
+        let expected = if from == IBV_QPS_RESET { vec![2, 3] } else { vec![1, 2, 3] };
+        let mut found: Vec<_> = expected.iter().map(|_| world.next()).collect();
+        assert!(found.iter().all(|wc| wc.status == IBV_WC_WR_FLUSH_ERR));
+        found.sort_by_key(|wc| wc.wr_id);
+        assert_eq!(found.iter().map(|wc| wc.wr_id).collect::<Vec<_>>(), expected);
+        assert_eq!(modify(pair, IBV_QPS_ERR), 0);
+        assert_eq!(ibv_destroy_qp(pair), 0);
+    }
+}
+
+#[test]
+#[ignore = "needs an appliance"]
+fn pair_flushes_after_a_failed_connect() {
+    let world = World::new();
+    let pair = world.create_pair();
+    assert_eq!(post_recv(pair, 1, world.sge(0, 8)), 0);
+    let found = QueuePair::find(pair).unwrap();
+    let address = found.context().session().devices()[0].addresses[0];
+    // No listener has this port.
+    let remote = SocketAddr::new(address, 9);
+    found.native().start_connect(remote, &ConnectOptions::default()).unwrap();
+    drop(found);
+    assert_eq!(world.next().wr_id, 1);
+    wait("failed", || QueuePair::find(pair).unwrap().state() == IBV_QPS_ERR);
+    assert_eq!(post_recv(pair, 2, world.sge(0, 8)), 0);
+    assert_eq!(post_send(pair, request(3, IBV_WR_SEND, &mut world.sge(0, 8))), 0);
+    let mut found = [world.next(), world.next()].map(|wc| (wc.wr_id, wc.status));
+    found.sort_unstable();
+    assert_eq!(found, [(2, IBV_WC_WR_FLUSH_ERR), (3, IBV_WC_WR_FLUSH_ERR)]);
+    assert_eq!(ibv_destroy_qp(pair), 0);
 }

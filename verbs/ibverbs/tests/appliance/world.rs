@@ -1,5 +1,6 @@
 //! Objects of the tests: a device with its PD, CQ and registered memory, and pairs of connected QPs.
 
+use std::collections::HashSet;
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
 use std::ptr::null_mut;
@@ -33,6 +34,8 @@ struct Requests {
     sender: Mutex<Sender<ConnectionRequest>>,
     receiver: Mutex<Receiver<ConnectionRequest>>,
     hook: Mutex<Option<(u32, Hook)>>,
+    /// Numbers of QPs whose connection has ended.
+    ended: Mutex<HashSet<u32>>,
 }
 
 /// Called on the dispatcher's thread with an event of a QP.
@@ -49,7 +52,10 @@ impl SessionEvents for Requests {
 }
 
 impl ConnectionEvents for Requests {
-    fn pair(&self, pair: &Arc<QueuePair>, _event: PairEvent) {
+    fn pair(&self, pair: &Arc<QueuePair>, event: PairEvent) {
+        if let PairEvent::Disconnected { .. } = event {
+            self.ended.lock().unwrap().insert(pair.number());
+        }
         let mut hook = self.hook.lock().unwrap();
         if let Some((_, hook)) = hook.take_if(|(number, _)| *number == pair.number()) {
             hook();
@@ -64,6 +70,7 @@ fn requests() -> &'static Requests {
             sender: Mutex::new(sender),
             receiver: Mutex::new(receiver),
             hook: Mutex::default(),
+            ended: Mutex::default(),
         }
     });
     set_connection_events(requests);
@@ -181,6 +188,7 @@ fn turn() -> MutexGuard<'static, Receiver<ConnectionRequest>> {
 pub(crate) fn connect(from: *mut ibv_qp, to: *mut ibv_qp) {
     let requests = turn();
     let (from, to) = (QueuePair::find(from).unwrap(), QueuePair::find(to).unwrap());
+    self::requests().ended.lock().unwrap().retain(|n| ![from.number(), to.number()].contains(n));
     let session = from.context().session().clone();
     let local = SocketAddr::new(session.devices()[0].addresses[0], 0);
     let listener = session.listen(local, Transport::Tcp, 4).unwrap();
@@ -196,6 +204,12 @@ pub(crate) fn connect(from: *mut ibv_qp, to: *mut ibv_qp) {
 pub(crate) fn hook_next_event(pair: *mut ibv_qp, hook: Hook) {
     let number = QueuePair::find(pair).unwrap().number();
     *requests().hook.lock().unwrap() = Some((number, hook));
+}
+
+/// Waits until the dispatcher has handled the end of a QP's connection.
+pub(crate) fn wait_for_end(pair: *mut ibv_qp) {
+    let number = QueuePair::find(pair).unwrap().number();
+    wait("ended", || requests().ended.lock().unwrap().contains(&number));
 }
 
 /// Waits until a condition holds.

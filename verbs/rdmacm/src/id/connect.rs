@@ -1,12 +1,11 @@
 //! Connections: connect, accept, reject, disconnect, and the events of their QPs.
 
-use std::any::Any;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ibverbs::bindings::{IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET, ibv_qp_state};
 use ibverbs::errno::{ECONNREFUSED, ECONNRESET, EINVAL, ETIMEDOUT, OrErrno, Result, errno};
-use ibverbs::queue_pair::QueuePair;
+use ibverbs::queue_pair::{Owner as PairOwner, QueuePair};
 use verbs_client::{
     AcceptOptions, ConnectOptions, Connection, Depths, Error, PairEvent, RefusalKind, StartUp,
 };
@@ -53,6 +52,7 @@ impl Id {
     /// `EINVAL`: the route is not resolved, or there is no QP, or the depths exceed those of the device. Errors of the
     /// appliance. In synchronous mode the error of the outcome.
     pub(crate) fn connect(self: &Arc<Self>, parameters: Option<Parameters>) -> Result<()> {
+        let previous;
         {
             let mut state = self.lock();
             let remote = self.destination().ok_or(EINVAL)?;
@@ -75,10 +75,11 @@ impl Id {
                 timeout: CONNECT_TIMEOUT,
             };
             super::receive_events();
-            self.own(&mut state, &pair);
+            previous = self.own(&mut state, &pair);
             pair.native().start_connect(remote, &options).or_errno()?;
             state.phase = Phase::Connecting;
         }
+        drop(previous);
         self.complete()
     }
 
@@ -88,6 +89,7 @@ impl Id {
     /// `EINVAL`: the id has no unanswered request, or there is no QP, or the depths exceed those of the device.
     /// `ECONNRESET`: the peer has given up. Errors of the appliance. In synchronous mode the error of the outcome.
     pub(crate) fn accept(self: &Arc<Self>, parameters: Option<Parameters>) -> Result<()> {
+        let previous;
         let listeners = {
             let mut state = self.lock();
             let context = state.context.clone().ok_or(EINVAL)?;
@@ -100,7 +102,7 @@ impl Id {
             let pair = self.pair_of(&state, parameters.as_ref())?;
             let private_data = parameters.map_or_else(Vec::new, |given| given.private_data);
             let options = AcceptOptions { depths, private_data, ..AcceptOptions::default() };
-            self.own(&mut state, &pair);
+            previous = self.own(&mut state, &pair);
             let request = state.request.take().ok_or(EINVAL)?;
             let is_ended = request.is_ended();
             // The call consumes the request even if it fails: the drop of the request rejects it then.
@@ -114,7 +116,7 @@ impl Id {
             })?;
             listeners
         };
-        drop(listeners);
+        drop((previous, listeners));
         self.complete()
     }
 
@@ -179,20 +181,26 @@ impl Id {
         QueuePair::by_number(context.instance(), number).ok_or(EINVAL)
     }
 
-    /// Makes the id the receiver of the QP's events.
-    pub(crate) fn own(self: &Arc<Self>, state: &mut State, pair: &Arc<QueuePair>) {
+    /// Makes the id the receiver of the QP's events. Returns earlier receivers, which the caller drops after it has
+    /// released the lock of `state`: the drop of a receiver locks its id.
+    #[must_use]
+    pub(crate) fn own(
+        self: &Arc<Self>,
+        state: &mut State,
+        pair: &Arc<QueuePair>,
+    ) -> [Option<PairOwner>; 2] {
         let id = Arc::downgrade(self);
-        let is_owner = |owner: &Owner| owner.0.ptr_eq(&id);
-        let current = pair.owner();
-        // The drop of an owner locks its id, which is locked here.
-        if !current.and_then(|owner| owner.downcast::<Owner>().ok()).is_some_and(|o| is_owner(&o)) {
-            let owner: Arc<dyn Any + Send + Sync> = Arc::new(Owner(id));
-            pair.set_owner(Some(owner));
-        }
         state.pair = Arc::downgrade(pair);
         if pair.state() == IBV_QPS_RESET {
             pair.set_state(IBV_QPS_INIT);
         }
+        let current = pair.owner();
+        let owner = current.as_ref().and_then(|owner| owner.downcast_ref::<Owner>());
+        if owner.is_some_and(|owner| owner.0.ptr_eq(&id)) {
+            return [current, None];
+        }
+        let previous = pair.set_owner(Some(Arc::new(Owner(id))));
+        [current, previous]
     }
 
     /// Handles the destruction of the QP, after which the appliance resets the connection without an event.
@@ -203,7 +211,11 @@ impl Id {
                 state.phase = Phase::Ended;
                 self.push(&state, RDMA_CM_EVENT_DISCONNECTED, 0);
             }
-            Phase::Connecting | Phase::Accepting => state.phase = Phase::Ended,
+            Phase::Connecting | Phase::Accepting => {
+                state.phase = Phase::Ended;
+                // A synchronous call waits for the outcome.
+                self.push(&state, RDMA_CM_EVENT_CONNECT_ERROR, -ECONNRESET);
+            }
             _ => {}
         }
     }
@@ -258,10 +270,10 @@ pub(crate) fn on_event(pair: &Arc<QueuePair>, event: PairEvent) {
 
 /// Ends the connection of an id that is destroyed before its QP.
 pub(crate) fn abandon(pair: &QueuePair, phase: Phase) {
-    if phase == Phase::Connected {
-        // An error means that the connection has ended meanwhile.
-        let _ = pair.native().start_disconnect();
+    if matches!(phase, Phase::Connecting | Phase::Accepting | Phase::Connected) {
         pair.set_state(IBV_QPS_ERR);
+        // An error means that the session has ended.
+        let _ = pair.native().end();
     }
 }
 
@@ -292,7 +304,30 @@ fn depths(parameters: Option<&Parameters>, limits: Depths, default: Depths) -> R
 
 #[cfg(test)]
 mod tests {
+    use ibverbs::registry::Object;
+
     use super::*;
+    use crate::bindings::RDMA_PS_TCP;
+
+    #[test]
+    fn destruction_of_the_pair_ends_a_synchronous_call() {
+        for (phase, expected) in [
+            (Phase::Connecting, Err(ECONNRESET)),
+            (Phase::Accepting, Err(ECONNRESET)),
+            (Phase::Connected, Ok(())),
+        ] {
+            let id = Id::create(None, std::ptr::null_mut(), RDMA_PS_TCP).unwrap();
+            id.lock().phase = phase;
+            id.on_pair_destroyed();
+            // The channel has the event, so the call does not wait.
+            assert!(id.lock().channel.has_event(&id));
+            assert_eq!(id.complete(), expected);
+            assert_eq!(id.lock().phase, Phase::Ended);
+            let pointer = id.as_ptr();
+            drop(id);
+            Id::destroy(pointer).unwrap();
+        }
+    }
 
     const LIMITS: Depths = Depths { ird: 32, ord: 16 };
 

@@ -191,8 +191,13 @@ impl Id {
     pub(super) fn incoming(self: &Arc<Self>, request: ConnectionRequest) {
         let mut state = self.lock();
         match state.phase {
-            // The backlog of the native listener bounds the number of early requests.
-            Phase::Bound => state.early.push(request),
+            Phase::Bound => {
+                // A request whose peer has given up does not count for the backlog of the native listener any more.
+                state.early.retain(|request| !request.is_ended());
+                if state.early.len() < MAX_BACKLOG as usize {
+                    state.early.push(request);
+                }
+            }
             Phase::Listening => self.accept_later(&state, request),
             _ => {}
         }

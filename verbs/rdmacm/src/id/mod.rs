@@ -232,7 +232,7 @@ impl Id {
         }
         drop(state);
         if let Some(pair) = pair {
-            pair.set_owner(None);
+            drop(pair.set_owner(None));
             connect::abandon(&pair, phase);
         }
         listen::forget(&listeners, self);
@@ -254,25 +254,42 @@ impl Id {
         &self.unacknowledged
     }
 
-    /// Moves the id and its events to another channel. Without a channel its calls become synchronous. Waits until the
-    /// program has acknowledged the events that it has taken.
+    /// Moves the id, its events and the ids of its queued connection requests to another channel. Without a channel their
+    /// calls become synchronous. Waits until the program has acknowledged the events that it has taken.
     ///
     /// # Errors
-    /// The process has no free file descriptor.
+    /// The process has no free file descriptor. The id and the requests then remain at their channel.
     pub fn migrate(&self, channel: Option<Arc<Channel>>) -> Result<()> {
         let is_synchronous = channel.is_none();
-        let channel = channel.map_or_else(Channel::create, Ok)?;
         self.acknowledge_own();
         self.unacknowledged.wait();
         let mut state = self.lock();
-        state.channel.remove(self).into_iter().for_each(|event| channel.push(event));
+        let events = state.channel.remove(self);
+        let requests: Vec<_> = events.iter().filter_map(NewEvent::child).cloned().collect();
+        let channels = match channels(channel, 1 + requests.len()) {
+            Ok(channels) => channels,
+            Err(error) => {
+                events.into_iter().for_each(|event| state.channel.push(event));
+                return Err(error);
+            }
+        };
+        // Before their events: the program does not have the ids of the requests yet.
+        for (request, channel) in requests.iter().zip(&channels[1..]) {
+            request.set_channel(&mut request.lock(), channel.clone(), is_synchronous);
+        }
+        let own = channels[0].clone();
+        events.into_iter().for_each(|event| own.push(event));
+        self.set_channel(&mut state, own, is_synchronous);
+        Ok(())
+    }
+
+    fn set_channel(&self, state: &mut State, channel: Arc<Channel>, is_synchronous: bool) {
         if state.is_synchronous {
             // An error means that the program has destroyed the channel of its id.
             let _ = Channel::destroy(state.channel.as_ptr());
         }
         self.c.write(fields::channel, channel.as_ptr());
         (state.channel, state.is_synchronous) = (channel, is_synchronous);
-        Ok(())
     }
 
     /// Waits for the outcome of an operation if calls are synchronous. The event stays at the id until the next call.
@@ -356,4 +373,24 @@ impl Id {
     pub(crate) fn push(self: &Arc<Self>, state: &State, kind: rdma_cm_event_type, status: c_int) {
         state.channel.push(NewEvent::new(self, kind, status));
     }
+}
+
+/// Returns channels for so many ids: the given one for all, or a new one for each.
+fn channels(given: Option<Arc<Channel>>, count: usize) -> Result<Vec<Arc<Channel>>> {
+    if let Some(given) = given {
+        return Ok(vec![given; count]);
+    }
+    let mut new: Vec<Arc<Channel>> = Vec::new();
+    for _ in 0..count {
+        match Channel::create() {
+            Ok(channel) => new.push(channel),
+            Err(error) => {
+                for channel in new {
+                    let _ = Channel::destroy(channel.as_ptr());
+                }
+                return Err(error);
+            }
+        }
+    }
+    Ok(new)
 }

@@ -1,5 +1,7 @@
-//! Tests without an appliance: channels, events, ids and misuse.
+//! Tests without an appliance: channels, events, ids and misuse; `appliance` needs one.
 #![allow(unsafe_code)]
+
+mod appliance;
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::BorrowedFd;
@@ -204,6 +206,41 @@ fn migration_moves_events_and_changes_the_mode() {
     assert_eq!(kind(unsafe { (*id).event }), RDMA_CM_EVENT_DISCONNECTED);
     drop(found);
     assert_eq!(rdma_destroy_id(id), 0);
+    rdma_destroy_event_channel(old);
+    rdma_destroy_event_channel(new);
+}
+
+#[test]
+fn migration_moves_the_ids_of_queued_requests() {
+    let (old, new) = (rdma_create_event_channel(), rdma_create_event_channel());
+    let listener = create(old);
+    let found = Id::from_ptr(listener).unwrap();
+    let children: Vec<_> = (0..2).map(|_| create(old)).collect();
+    for child in &children {
+        let child = Id::from_ptr(*child).unwrap();
+        found.lock().channel.push(NewEvent::request(&found, child));
+    }
+    assert_eq!(rdma_migrate_id(listener, new), 0);
+    // SAFETY: the ids were not destroyed.
+    let channels = || unsafe { [(*children[0]).channel, (*children[1]).channel] };
+    assert_eq!(channels(), [new, new]);
+    let event = take(new).unwrap();
+    // SAFETY: an event that was not acknowledged.
+    assert_eq!(unsafe { (*event).id }, children[0]);
+    rdma_ack_cm_event(event);
+    // The second request is synchronous, as its listener. The program has the first one, whose channel stays.
+    assert_eq!(rdma_migrate_id(listener, std::ptr::null_mut()), 0);
+    let is_synchronous = |id| Id::from_ptr(id).unwrap().lock().is_synchronous;
+    assert!(!is_synchronous(children[0]) && is_synchronous(children[1]));
+    // SAFETY: the listener was not destroyed.
+    let own = unsafe { (*listener).channel };
+    assert!(channels()[0] == new && channels()[1] != own && channels()[1] != new);
+    assert_eq!(rdma_migrate_id(listener, new), 0);
+    assert_eq!(channels(), [new, new]);
+    drop(found);
+    // Destroys the second request, too: the program has not taken it.
+    assert_eq!((rdma_destroy_id(listener), rdma_destroy_id(children[0])), (0, 0));
+    assert_eq!(failed(rdma_destroy_id(children[1])), EINVAL);
     rdma_destroy_event_channel(old);
     rdma_destroy_event_channel(new);
 }

@@ -1,5 +1,6 @@
 //! The thread that reads the events of a session and passes them to the objects, and to the connection manager.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use verbs_client::{ConnectionRequest, Event, PairEvent, SharedReceivesEvent};
 
 use super::{Instance, Target};
 use crate::errno::{EAGAIN, Result};
+use crate::report;
 use verbs_client::lock::lock;
 use verbs_client::signals::with_blocked;
 
@@ -51,7 +53,13 @@ fn run(instance: &Arc<Instance>) {
         let _ = poll(&mut [PollFd::new(instance.session(), PollFlags::IN)], None);
         match next(instance) {
             Ok(None) => {}
-            Ok(Some(found)) => dispatch(found),
+            Ok(Some(found)) => {
+                // A panic is a defect of this library. Without the thread, the program would wait for events for ever.
+                if catch_unwind(AssertUnwindSafe(|| dispatch(found))).is_err() {
+                    report::line(format_args!("the library failed: its session ends"));
+                    instance.session().end("the library failed");
+                }
+            }
             Err(_) => break,
         }
     }

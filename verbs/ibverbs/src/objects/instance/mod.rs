@@ -94,7 +94,12 @@ impl Instance {
     }
 
     fn is_usable(&self) -> bool {
-        !self.is_ended() && self.process == getpid()
+        !self.is_ended() && !self.is_forked()
+    }
+
+    /// Returns true in a forked child of the process that opened the session.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.process != getpid()
     }
 
     /// Adds the event queue of a context, which receives the event of the session's end.

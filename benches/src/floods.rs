@@ -116,13 +116,13 @@ fn fill_row(row: &mut Row, before: &Sample, after: &Sample) -> anyhow::Result<()
     Ok(())
 }
 
-/// Returns the nanoseconds per frame of a worker without a device, in full bursts. The program `hot-floods` measures
+/// Returns the nanoseconds per frame of a worker without a device, in full bursts. The program `hot-worker` measures
 /// them.
 fn ns_without_device(flood: &Flood) -> anyhow::Result<f64> {
-    let program = std::env::current_exe()?.with_file_name("hot-floods");
+    let program = std::env::current_exe()?.with_file_name("hot-worker");
     let seconds = (flood.seconds / 2.0).to_string();
     let output = Command::new(program).args(["--time", &flood.name, &seconds]).output()?;
-    anyhow::ensure!(output.status.success(), "hot-floods: {:?}", output.status);
+    anyhow::ensure!(output.status.success(), "hot-worker: {:?}", output.status);
     Ok(String::from_utf8(output.stdout)?.trim().parse()?)
 }
 

@@ -1,18 +1,25 @@
-//! Instruction counts of the hot paths under callgrind, compared with a committed baseline.
+//! Instruction counts of the hot paths, compared with a committed baseline.
 //!
-//! Counts are comparable only for the same compiler, CRC crates and CRC engine, so each combination has its own
-//! baseline. Valgrind does not support AVX-512, so the AVX-512 engine is never selected.
+//! Paths with full segments are counted natively ([`crate::single_step`]), once with each CRC engine of this CPU that has
+//! wide registers. Floods and operations of programs, whose frames are short, are counted under callgrind, which is faster
+//! but does not support AVX-512. Where the system does not permit ptrace, callgrind counts all paths.
+//!
+//! Counts are comparable only for the same compiler, CRC crates, counter and CRC engine, so each combination has its own
+//! baseline.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 
 use anyhow::Context as _;
 use comfy_table::{Table, presets};
 use serde::{Deserialize, Serialize};
 
+use crate::hot_path::engine_named;
 use crate::machine::command_output;
 use crate::run::format_number;
+use crate::single_step::{Steps, count_steps};
 
 /// Factor of growth above which a path fails: 2 % more instructions.
 pub const GROWTH: f64 = 1.02;
@@ -21,7 +28,7 @@ pub const GROWTH: f64 = 1.02;
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InstructionBaseline {
-    /// Counts by build key (compiler, CRC crates and engine), then by path.
+    /// Counts by build key (compiler, CRC crates, counter and engine), then by path.
     #[serde(default)]
     counts: BTreeMap<String, BTreeMap<String, u64>>,
 }
@@ -37,49 +44,69 @@ pub struct Count {
     pub instructions: u64,
 }
 
-/// Result of the comparison.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Result of the comparison, in the order of precedence.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Verdict {
     /// No path has grown by more than 2 %.
     Passed,
-    /// A path has grown by more than 2 %.
-    Grown,
     /// A stream's share under a flood is below its bound, or has fallen by more than 2 %.
     ShareShrunk,
+    /// A path has grown by more than 2 %.
+    Grown,
     /// The baseline file has no counts for this build.
     NoBaseline,
+}
+
+/// Method of counting.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Counter {
+    /// Single steps, with this CRC engine.
+    Native(&'static str),
+    /// Callgrind, with the engine that `crc-fast` selects there.
+    Callgrind(String),
+}
+
+/// Programs with hot paths, in the order of the tables.
+const PROGRAMS: [&str; 3] = ["hot", "hot-worker", "hot-programs"];
+/// Paths counted at the same time.
+const THREADS: usize = 2;
+
+/// A path of a program.
+#[derive(Clone, Debug)]
+struct HotPath {
+    program: PathBuf,
+    name: String,
+    units: (u64, String),
 }
 
 /// Counts the instructions, compares them with the baseline and prints both. `bless` stores the counts as the baseline.
 #[allow(clippy::print_stdout)]
 pub fn check(file: &Path, bless: bool) -> anyhow::Result<Verdict> {
     let mut baseline = read_baseline(file)?;
-    let (mut counts, mut engine) = (Vec::new(), String::new());
-    for program in ["hot", "hot-floods", "hot-programs"] {
-        let hot = std::env::current_exe()?.with_file_name(program);
-        let paths;
-        (engine, paths) = list_paths(&hot)?;
-        for (name, units) in paths {
-            let instructions = count_instructions(&hot, &name)?;
-            counts.push(Count { name, units, instructions });
+    let mut paths = Vec::new();
+    for program in PROGRAMS {
+        paths.extend(list_paths(&std::env::current_exe()?.with_file_name(program))?);
+    }
+    let mut verdict = Verdict::Passed;
+    for (counter, counts) in count_all(&paths)? {
+        let key = build_key(&counter);
+        let known = baseline.counts.get(&key);
+        println!("{}", count_table(&counts, known));
+        println!("for {key}");
+        let shares = stream_shares(&counts, known);
+        for share in &shares {
+            println!("{}", share.describe());
+        }
+        verdict = verdict.max(judge_counts(&counts, known));
+        if !shares.iter().all(StreamShare::meets_bound) {
+            verdict = verdict.max(Verdict::ShareShrunk);
+        }
+        if bless {
+            let counted = counts.into_iter().map(|c| (c.name, c.instructions)).collect();
+            baseline.counts.insert(key, counted);
         }
     }
-    let key = build_key(&engine);
-    let known = baseline.counts.get(&key);
-    println!("{}", count_table(&counts, known));
-    println!("for {key}");
-    let shares = stream_shares(&counts, known);
-    for share in &shares {
-        println!("{}", share.describe());
-    }
-    let verdict = match (judge_counts(&counts, known), shares.iter().all(StreamShare::meets_bound))
-    {
-        (Verdict::Passed, false) => Verdict::ShareShrunk,
-        (verdict, _) => verdict,
-    };
     if bless {
-        let counted = counts.iter().map(|c| (c.name.clone(), c.instructions)).collect();
-        baseline.counts.insert(key, counted);
         let head = "# Instructions of the hot paths (scripts/bench --instructions --bless).\n\n";
         std::fs::write(file, head.to_owned() + &toml::to_string_pretty(&baseline)?)?;
         println!("this is the baseline now: {}", file.display());
@@ -87,6 +114,85 @@ pub fn check(file: &Path, bless: bool) -> anyhow::Result<Verdict> {
     }
     println!("{}", verdict.message());
     Ok(verdict)
+}
+
+/// Counts all paths, by counter. A path is counted natively unless [`needs_native_count`] is false for it.
+fn count_all(paths: &[HotPath]) -> anyhow::Result<Vec<(Counter, Vec<Count>)>> {
+    let engines: Vec<&str> =
+        ["avx512", "avx2"].into_iter().filter(|engine| engine_named(engine).is_some()).collect();
+    // A CPU without both has only this one.
+    let engines = if engines.is_empty() { vec!["clmul"] } else { engines };
+    let (native, emulated): (Vec<_>, Vec<_>) =
+        paths.iter().cloned().partition(|path| needs_native_count(&path.name));
+    let callgrind = Counter::Callgrind(callgrind_engine(paths)?);
+    let mut all = Vec::new();
+    for engine in engines {
+        let counter = Counter::Native(engine);
+        match count_paths(&counter, &native)? {
+            Some(counts) => all.push((counter, counts)),
+            None => {
+                let counts = count_paths(&callgrind, &[native, emulated].concat())?;
+                return Ok(vec![(callgrind, counts.context("no count")?)]);
+            }
+        }
+    }
+    let counts = count_paths(&callgrind, &emulated)?.context("no count")?;
+    all.push((callgrind, counts));
+    Ok(all)
+}
+
+/// Returns false for floods and for the operations of programs: they have short frames, for which AVX-512 is not used,
+/// and too many instructions for single steps.
+fn needs_native_count(name: &str) -> bool {
+    let emulated = ["flood-", "share-", "program-", "load-worker"];
+    !emulated.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Counts these paths, several at a time. Returns `None` if the system does not permit this counter.
+fn count_paths(counter: &Counter, paths: &[HotPath]) -> anyhow::Result<Option<Vec<Count>>> {
+    let next = Mutex::new(paths.iter().enumerate());
+    let work = || {
+        let mut counted = Vec::new();
+        loop {
+            let path = next.lock().ok().and_then(|mut paths| paths.next());
+            let Some((index, path)) = path else { return Ok(Some(counted)) };
+            match path.count(counter)? {
+                Some(count) => counted.push((index, count)),
+                None => return Ok(None),
+            }
+        }
+    };
+    let parts: Vec<anyhow::Result<Option<Vec<(usize, Count)>>>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    let mut all = Vec::new();
+    for part in parts {
+        match part? {
+            Some(counts) => all.extend(counts),
+            None => return Ok(None),
+        }
+    }
+    all.sort_by_key(|(index, _)| *index);
+    Ok(Some(all.into_iter().map(|(_, count)| count).collect()))
+}
+
+impl HotPath {
+    /// Counts the path's instructions. Returns `None` if the system does not permit this counter.
+    fn count(&self, counter: &Counter) -> anyhow::Result<Option<Count>> {
+        let (instructions, output) = match counter {
+            Counter::Native(engine) => match count_steps(&self.program, engine, &self.name)? {
+                Steps::Counted(steps, output) => (steps, output),
+                Steps::NotPermitted => return Ok(None),
+            },
+            Counter::Callgrind(_) => count_instructions(&self.program, &self.name)?,
+        };
+        // The number of units of some paths depends on the product.
+        let (listed, unit) = self.units.clone();
+        let counted = output.lines().find_map(|line| line.strip_prefix("units ")?.parse().ok());
+        let units = (counted.unwrap_or(listed), unit);
+        Ok(Some(Count { name: self.name.clone(), units, instructions }))
+    }
 }
 
 impl Verdict {
@@ -127,7 +233,7 @@ fn read_baseline(file: &Path) -> anyhow::Result<InstructionBaseline> {
 }
 
 /// Returns the build key. Counts with equal keys are comparable.
-fn build_key(engine: &str) -> String {
+fn build_key(counter: &Counter) -> String {
     let compiler = command_output("rustc", &["--version"]);
     let lock = include_str!("../../Cargo.lock");
     let version = |name: &str| {
@@ -136,57 +242,67 @@ fn build_key(engine: &str) -> String {
     };
     let crates = ["crc-fast", "crc32c-hw"];
     let crates = crates.map(|name| format!("{name} {}", version(name).unwrap_or("?")));
-    format!("{compiler}, {}, {engine}", crates.join(", "))
+    let counter = match counter {
+        Counter::Native(engine) => format!("native, {engine}"),
+        Counter::Callgrind(engine) => format!("callgrind, {engine}"),
+    };
+    format!("{compiler}, {}, {counter}", crates.join(", "))
 }
 
-type PathUnits = Vec<(String, (u64, String))>;
-
-/// Runs `hot` under valgrind, for a count or for the list of its paths. The list needs valgrind, too: it begins with the
-/// CRC engine, which depends on the CPU features that valgrind reports.
-fn valgrind(hot: &Path, tool: &[&str], argument: &str) -> anyhow::Result<std::process::Output> {
+/// Runs a program under valgrind.
+fn valgrind(program: &Path, tool: &[&str], argument: &str) -> anyhow::Result<std::process::Output> {
     let output = Command::new("valgrind")
         .args(tool)
-        .arg(hot)
+        .arg(program)
         .arg(argument)
         // Selects the same memcpy on every CPU, for equal counts.
         .env("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-AVX2,-ERMS,-FSRM")
         .output()
         .context("valgrind cannot be started (Debian: valgrind; scripts/setup installs it)")?;
     let text = String::from_utf8_lossy(&output.stderr);
-    anyhow::ensure!(output.status.success(), "hot {argument}: {text}");
+    anyhow::ensure!(output.status.success(), "{} {argument}: {text}", program.display());
     Ok(output)
 }
 
-fn list_paths(hot: &Path) -> anyhow::Result<(String, PathUnits)> {
-    let output = valgrind(hot, &["--tool=none"], "--list")?;
+/// Returns the engine that `crc-fast` selects under valgrind. It depends on the CPU features that valgrind reports.
+fn callgrind_engine(paths: &[HotPath]) -> anyhow::Result<String> {
+    let program = &paths.first().context("no path")?.program;
+    let output = valgrind(program, &["--tool=none"], "--list")?;
     let text = String::from_utf8(output.stdout)?;
-    let mut lines = text.lines();
-    let engine = lines.next().and_then(|line| line.strip_prefix("crc ")).context("no engine")?;
+    let engine = text.lines().find_map(|line| line.strip_prefix("crc "));
+    Ok(engine.context("no engine")?.to_owned())
+}
+
+/// Returns the paths of a program. After the CRC engine, each line has name, number of units, and unit.
+fn list_paths(program: &Path) -> anyhow::Result<Vec<HotPath>> {
+    let output = Command::new(program).arg("--list").output()?;
+    anyhow::ensure!(output.status.success(), "{}: {}", program.display(), output.status);
     let path = |line: &str| {
         let mut words = line.splitn(3, ' ');
         let name = words.next()?.to_owned();
-        let units = words.next()?.parse().ok()?;
-        Some((name, (units, words.next()?.to_owned())))
+        let units = (words.next()?.parse().ok()?, words.next()?.to_owned());
+        Some(HotPath { program: program.to_owned(), name, units })
     };
-    let paths = lines.map(|line| path(line).context("a bad line")).collect::<Result<_, _>>()?;
-    Ok((engine.to_owned(), paths))
+    let text = String::from_utf8(output.stdout)?;
+    text.lines().skip(1).map(|line| path(line).context("a bad line")).collect()
 }
 
-fn count_instructions(hot: &Path, name: &str) -> anyhow::Result<u64> {
+/// Counts the instructions of a path under callgrind. Returns them and the program's standard output.
+fn count_instructions(program: &Path, name: &str) -> anyhow::Result<(u64, String)> {
     let tool = [
         "--tool=callgrind",
         "--callgrind-out-file=/dev/null",
         "--collect-atstart=no",
         "--toggle-collect=*measured_hot_path*",
     ];
-    let output = valgrind(hot, &tool, name)?;
+    let output = valgrind(program, &tool, name)?;
     let text = String::from_utf8_lossy(&output.stderr);
     let line = text.lines().find_map(|line| line.split("Collected :").nth(1));
     let count = line.and_then(|words| words.trim().parse().ok());
     let count: u64 =
         count.with_context(|| format!("no count in the output of callgrind: {text}"))?;
     anyhow::ensure!(count > 0, "{name}: nothing was counted");
-    Ok(count)
+    Ok((count, String::from_utf8(output.stdout)?))
 }
 
 fn judge_counts(counts: &[Count], known: Option<&BTreeMap<String, u64>>) -> Verdict {
@@ -199,7 +315,7 @@ fn judge_counts(counts: &[Count], known: Option<&BTreeMap<String, u64>>) -> Verd
     if grown { Verdict::Grown } else { Verdict::Passed }
 }
 
-/// Frames per segment of the stream in a mixed burst: one segment and four frames of the flood (`hot-floods`).
+/// Frames per segment of the stream in a mixed burst: one segment and four frames of the flood (`hot-worker`).
 const FRAMES_PER_SEGMENT: f64 = 5.0;
 /// Minimum share for each flood; see [`StreamShare`].
 const MIN_SHARES: [(&str, f64); 3] = [("rst", 0.80), ("syn", 0.80), ("init", 0.80)];
@@ -326,7 +442,7 @@ mod tests {
 
     #[test]
     fn build_key_contains_crc_crate_versions() {
-        let key = build_key("engine");
-        assert!(key.contains("crc-fast 1.") && key.contains("crc32c-hw 0.") && !key.contains('?'));
+        let key = build_key(&Counter::Native("avx512"));
+        assert!(key.contains("crc-fast 1.") && key.contains("crc32c-hw 0.") && key.ends_with("native, avx512") && !key.contains('?'));
     }
 }

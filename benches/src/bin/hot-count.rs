@@ -1,4 +1,4 @@
-//! Counts the instructions of the hot paths (`hot`, `hot-floods`, `hot-programs`) and compares them with the baseline.
+//! Counts the instructions of the hot paths (`hot`, `hot-worker`, `hot-programs`) and compares them with the baseline.
 //! It is a separate program because its build needs neither the control thread nor the other benchmarks, which saves a
 //! minute.
 #![forbid(unsafe_code)]

@@ -1,5 +1,6 @@
-//! The hot paths, each with a fixed amount of work, whose instructions callgrind counts. `hot NAME` runs a path, `hot
-//! --list` lists the paths with their units of work. No path depends on time, randomness or addresses.
+//! The hot paths of single layers, each with a fixed amount of work, whose instructions are counted
+//! ([`benches::hot_path`]). `hot NAME` runs a path, `hot --list` lists the paths with their units of work. No path depends
+//! on time, randomness or addresses.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)]
 
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use base::Instant;
 use benches::endpoint_pair::EndpointPair;
+use benches::hot_path::{self, measure};
 use benches::sctp_pair::SctpPair;
 use dataplane::flow::{FlowKey, FlowTable};
 use dataplane::port::large_packet::plan_large_packet;
@@ -18,35 +20,36 @@ use dpdk::Segmentation;
 
 /// All paths: name, number of units of work, description of a unit.
 const PATHS: &[(&str, u32, &str)] = &[
-    ("tx-1448", 40, "segment"),
-    ("tx-1448-markers", 40, "segment"),
+    ("tx-1448", 20, "segment"),
+    ("tx-1448-markers", 20, "segment"),
     ("tx-8948", 8, "segment"),
-    ("rx-1448", 40, "segment"),
-    ("rx-1448-markers", 40, "segment"),
+    ("rx-1448", 20, "segment"),
+    ("rx-1448-markers", 20, "segment"),
     ("rx-8948", 8, "segment"),
-    ("rx-reordered-markers", 40, "segment"),
+    ("rx-reordered-markers", 20, "segment"),
     ("acks", 10, "burst of four segments"),
-    ("sctp-tx-1480", 40, "packet"),
-    ("sctp-rx-1480", 40, "packet"),
-    ("sctp-rx-reordered", 40, "packet"),
+    ("sctp-tx-1480", 20, "packet"),
+    ("sctp-rx-1480", 20, "packet"),
+    ("sctp-rx-reordered", 20, "packet"),
     ("sctp-sacks", 10, "burst of four packets"),
-    ("sctp-tx-64", 200, "write of 64 bytes"),
-    ("sctp-rx-64", 200, "write of 64 bytes"),
-    ("tx-64", 544, "message, 17 in a segment"),
-    ("rx-64", 544, "message, 17 in a segment"),
-    ("acks-64", 544, "message acknowledged and completed"),
-    ("echo", 100, "round trip of 64 bytes"),
+    ("sctp-tx-64", 60, "write of 64 bytes"),
+    ("sctp-rx-64", 60, "write of 64 bytes"),
+    ("tx-64", 136, "message, 17 in a segment"),
+    ("rx-64", 136, "message, 17 in a segment"),
+    ("acks-64", 136, "message acknowledged and completed"),
+    ("echo", 20, "round trip of 64 bytes"),
     ("large-1448", 40, "segment that becomes part of a large packet"),
-    ("timer", 1000, "timer set and fired"),
-    ("flow", 1000, "look-up among 10 000"),
+    ("timer", 200, "timer set and fired"),
+    ("flow", 200, "look-up among 10 000"),
 ];
 
-fn main() {
-    let name = std::env::args().nth(1).unwrap_or_default();
+fn main() -> anyhow::Result<()> {
+    let name = hot_path::arguments()?.into_iter().next().unwrap_or_default();
     if name == "--list" {
         let target = crc_fast::get_calculator_target(crc_fast::CrcAlgorithm::Crc32Iscsi);
         println!("crc {target}");
-        return PATHS.iter().for_each(|(name, units, unit)| println!("{name} {units} {unit}"));
+        PATHS.iter().for_each(|(name, units, unit)| println!("{name} {units} {unit}"));
+        return Ok(());
     }
     let Some(&(_, units, _)) = PATHS.iter().find(|(known, ..)| *known == name) else {
         println!("usage: hot --list | hot NAME");
@@ -73,19 +76,7 @@ fn main() {
         "timer" => timer(units),
         _ => flow(units),
     }
-}
-
-/// Runs `work` under measurement. The preceding large allocation makes the allocator sort its freed chunks. Otherwise
-/// the first allocation of a path would sort them, at a cost that depends on all earlier work.
-fn measure(work: &mut dyn FnMut()) {
-    drop(black_box(Vec::<u8>::with_capacity(100 << 10)));
-    measured_hot_path(work);
-}
-
-/// The function in which callgrind collects (`--toggle-collect`).
-#[inline(never)]
-fn measured_hot_path(work: &mut dyn FnMut()) {
-    work();
+    Ok(())
 }
 
 /// Posts one write of `segments` full segments.

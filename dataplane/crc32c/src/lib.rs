@@ -65,6 +65,16 @@ impl Path {
     /// All paths, in the order of their values.
     pub const ALL: [Path; 4] = [Path::Instruction, Path::Clmul, Path::Avx2, Path::Avx512];
 
+    /// Returns the stable name, used for baselines of instruction counts.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Path::Instruction => "instruction",
+            Path::Clmul => "clmul",
+            Path::Avx2 => "avx2",
+            Path::Avx512 => "avx512",
+        }
+    }
+
     /// Returns the minimum length in bytes at which the path is faster than the instruction. Measured with
     /// `examples/paired.rs`.
     const fn break_even_len(self) -> usize {
@@ -100,6 +110,12 @@ impl Engine {
             MULTIPLY => Engine(Path::Clmul),
             _ => detect(),
         }
+    }
+
+    /// Makes [`best`](Self::best) return this engine in the whole process. For measurements of engines that are not the
+    /// best of this CPU.
+    pub fn make_best(self) {
+        BEST.store(self.0 as u8, Ordering::Relaxed);
     }
 
     /// Returns true if the engine uses the carry-less multiplication of this crate, not of `crc-fast`.

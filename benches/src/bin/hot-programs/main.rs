@@ -1,7 +1,7 @@
 //! Cost of a local program's operations: in the library, and at the worker. `hot-programs NAME` performs a fixed number
-//! of operations, for callgrind as in `hot`.
+//! of operations, whose instructions are counted as in `hot`.
 //!
-//! It is a separate program for the same reason as `hot-floods`.
+//! It is a separate program for the same reason as `hot-worker`.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)]
 
@@ -12,6 +12,7 @@ mod stage;
 use std::hint::black_box;
 
 use anyhow::Context as _;
+use benches::hot_path::{self, run_counted};
 use verbs_client::{NO_COMPLETION, post};
 
 use self::stage::{LEN, Stage};
@@ -30,7 +31,7 @@ const PATHS: [(&str, &str); 6] = [
 ];
 
 fn main() -> anyhow::Result<()> {
-    let name = std::env::args().nth(1).unwrap_or_default();
+    let name = hot_path::arguments()?.into_iter().next().unwrap_or_default();
     if name == "--list" {
         let target = crc_fast::get_calculator_target(crc_fast::CrcAlgorithm::Crc32Iscsi);
         println!("crc {target}");
@@ -65,9 +66,9 @@ fn main() -> anyhow::Result<()> {
         })?,
         "program-worker" => {
             post_all(&stage, 1)?;
-            stage.perform(&mut measured_hot_path)?;
+            stage.perform(&mut run_counted)?;
         }
-        _ => stage.load(OPERATIONS, &mut measured_hot_path)?,
+        _ => stage.load(OPERATIONS, &mut run_counted)?,
     }
     Ok(())
 }
@@ -103,12 +104,6 @@ fn poll_all(stage: &Stage) -> anyhow::Result<()> {
 /// Runs `work`, whose instructions are counted.
 fn count(work: &mut dyn FnMut() -> anyhow::Result<()>) -> anyhow::Result<()> {
     let mut result = None;
-    measured_hot_path(&mut || result = Some(work()));
+    run_counted(&mut || result = Some(work()));
     result.context("nothing was run")?
-}
-
-/// The function in which callgrind collects (`--toggle-collect`).
-#[inline(never)]
-fn measured_hot_path(work: &mut dyn FnMut()) {
-    work();
 }

@@ -44,7 +44,7 @@ const MAX_TURNS: usize = 100_000;
 /// Time-out of the library's waits.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Function that runs its argument: `measured_hot_path`, or a plain call for uncounted work.
+/// Function that runs its argument: `run_counted`, or a plain call for uncounted work.
 type Runner<'a> = &'a mut dyn FnMut(&mut dyn FnMut());
 
 pub(crate) struct Stage {

@@ -1,0 +1,159 @@
+//! In-memory queues of a worker, in place of a device.
+
+use std::mem;
+use std::os::fd::BorrowedFd;
+
+use arrayvec::ArrayVec;
+use base::Instant;
+use dataplane::io::{BURST, Frame, PortIo};
+use dataplane::net::path::TxChecksum;
+use dataplane::port::RxChecksum;
+
+/// Capacity of a frame for transmission, bytes.
+const FRAME_CAPACITY: usize = 10_240;
+
+/// A frame. Received frames are shared, so that releasing them costs nothing.
+#[derive(Clone, Debug)]
+pub(crate) enum FrameBuffer {
+    /// Received frame.
+    Shared(&'static [u8]),
+    /// Frame for transmission.
+    Owned(Vec<u8>),
+}
+
+impl Frame for FrameBuffer {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            FrameBuffer::Shared(bytes) => bytes,
+            FrameBuffer::Owned(bytes) => bytes,
+        }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            FrameBuffer::Shared(_) => &mut [],
+            FrameBuffer::Owned(bytes) => bytes,
+        }
+    }
+
+    fn truncate(&mut self, len: usize) {
+        match self {
+            FrameBuffer::Shared(bytes) => *bytes = &bytes[..len],
+            FrameBuffer::Owned(bytes) => bytes.truncate(len),
+        }
+    }
+
+    fn expand(&mut self, _: usize, _: usize) -> bool {
+        false
+    }
+
+    fn trim(&mut self, _: usize, _: usize) {}
+
+    fn hash(&self) -> Option<u32> {
+        None
+    }
+
+    fn checksum(&self) -> RxChecksum {
+        RxChecksum::Unknown
+    }
+
+    fn offload(&mut self, _: TxChecksum, _: usize, _: usize, _: bool) {}
+}
+
+/// In-memory queues without a bound, in place of a port.
+#[derive(Default)]
+pub(crate) struct FramePort {
+    frames: &'static [&'static [u8]],
+    next_frame: usize,
+    remaining: usize,
+    /// Frames sent while `keep_sent` is true.
+    sent: Vec<Vec<u8>>,
+    keep_sent: bool,
+    spare: Vec<Vec<u8>>,
+}
+
+impl PortIo for FramePort {
+    type Frame = FrameBuffer;
+
+    fn receive(&mut self, _: Instant, out: &mut ArrayVec<FrameBuffer, BURST>) {
+        while self.remaining > 0 && !out.is_full() {
+            out.push(FrameBuffer::Shared(self.frames[self.next_frame]));
+            self.next_frame = (self.next_frame + 1) % self.frames.len();
+            self.remaining -= 1;
+        }
+    }
+
+    fn allocate(&mut self, len: usize) -> Option<FrameBuffer> {
+        let mut bytes = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(FRAME_CAPACITY));
+        bytes.resize(len, 0);
+        Some(FrameBuffer::Owned(bytes))
+    }
+
+    fn free_tx_slots(&mut self) -> usize {
+        BURST
+    }
+
+    fn send(&mut self, frame: FrameBuffer) {
+        if let FrameBuffer::Owned(bytes) = frame {
+            match self.keep_sent {
+                true => self.sent.push(bytes),
+                false => self.spare.push(bytes),
+            }
+        }
+    }
+
+    fn flush(&mut self) -> bool {
+        true
+    }
+
+    fn can_wake(&self) -> bool {
+        false
+    }
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+}
+
+impl FramePort {
+    /// Sets the frames that arrive from now on. They are repeated until `count` have been received.
+    pub(crate) fn set_arrivals(&mut self, frames: &'static [&'static [u8]], count: usize) {
+        (self.frames, self.next_frame, self.remaining) = (frames, 0, count);
+    }
+
+    /// Lets `count` more frames arrive.
+    pub(crate) fn continue_arrivals(&mut self, count: usize) {
+        self.remaining = count;
+    }
+
+    /// Returns the number of frames that the worker has not received yet.
+    pub(crate) fn remaining(&self) -> usize {
+        self.remaining
+    }
+
+    /// Selects whether sent frames are kept for [`take_sent`](Self::take_sent).
+    pub(crate) fn keep_sent(&mut self, keep: bool) {
+        self.keep_sent = keep;
+    }
+
+    /// Takes the sent frames.
+    pub(crate) fn take_sent(&mut self) -> Vec<Vec<u8>> {
+        mem::take(&mut self.sent)
+    }
+
+    /// Allocates at least `count` buffers for sent frames, so that no allocation is counted.
+    pub(crate) fn reserve_buffers(&mut self, count: usize) {
+        let missing = count.saturating_sub(self.spare.len());
+        self.spare.extend((0..missing).map(|_| Vec::with_capacity(FRAME_CAPACITY)));
+        self.sent.reserve(count);
+    }
+}
+
+/// Leaks the frames, so that they are valid until the process ends.
+pub(crate) fn leak_frames(frames: Vec<Vec<u8>>) -> &'static [&'static [u8]] {
+    let frames: Vec<&'static [u8]> = frames.into_iter().map(|f| &*f.leak()).collect();
+    frames.leak()
+}

@@ -40,8 +40,9 @@ impl Sum {
     #[must_use]
     pub fn concat(self, later: Sum) -> Sum {
         let piece = if self.odd { later.words.swap_bytes() } else { later.words };
-        let words = fold(u64::from(self.words) + u64::from(piece));
-        Sum { words, odd: self.odd ^ later.odd }
+        let (words, carry) = self.words.overflowing_add(piece);
+        // The sum of two words with a carry is below 2^16 - 1, so the carry does not overflow.
+        Sum { words: words + u16::from(carry), odd: self.odd ^ later.odd }
     }
 
     /// Returns the sum including the following `bytes`, which it reads in a separate pass.
@@ -62,12 +63,11 @@ impl Sum {
     }
 }
 
-/// Folds the carries into 16 bits.
+/// Folds the carries into 16 bits. Zero only if `sum` is zero.
 #[inline]
 pub(crate) fn fold(sum: u64) -> u16 {
-    let sum = (sum >> 32) + (sum & 0xffff_ffff);
-    let sum = (sum >> 32) + (sum & 0xffff_ffff);
-    let sum = (sum >> 16) + (sum & 0xffff);
-    let sum = (sum >> 16) + (sum & 0xffff);
-    ((sum >> 16) + (sum & 0xffff)) as u16
+    // The upper half of a number plus the same number with exchanged halves is the sum of the halves, including the
+    // carry out of the lower half.
+    let sum = (sum.wrapping_add(sum.rotate_left(32)) >> 32) as u32;
+    (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }

@@ -37,6 +37,22 @@ fn sum_by_words(bytes: &[u8]) -> u16 {
     sum as u16
 }
 
+#[test]
+fn fold_equals_sum_of_halves_with_carries() {
+    let by_steps = |mut sum: u64| {
+        while sum > 0xffff {
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        sum as u16
+    };
+    let edges = [0, 1, 0xffff, 0x1_0000, 0xffff_0001, 0xffff_ffff, 1 << 32, u64::MAX];
+    let random = noise(1 << 16, 7);
+    let random = random.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
+    for sum in edges.into_iter().chain(random.clone()).chain(random.map(|sum| sum >> (sum % 64))) {
+        assert_eq!(crate::sum::fold(sum), by_steps(sum), "{sum:#x}");
+    }
+}
+
 /// Returns bytes of a linear congruential generator.
 fn noise(len: usize, mut seed: u64) -> Vec<u8> {
     let mut next = || {

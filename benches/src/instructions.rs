@@ -88,7 +88,7 @@ pub fn check(file: &Path, bless: bool) -> anyhow::Result<Verdict> {
         paths.extend(list_paths(&std::env::current_exe()?.with_file_name(program))?);
     }
     let mut verdict = Verdict::Passed;
-    for (counter, counts) in count_all(&paths)? {
+    for (counter, counts) in count_all(&paths, bless)? {
         let key = build_key(&counter);
         let known = baseline.counts.get(&key);
         println!("{}", count_table(&counts, known));
@@ -116,8 +116,9 @@ pub fn check(file: &Path, bless: bool) -> anyhow::Result<Verdict> {
     Ok(verdict)
 }
 
-/// Counts all paths, by counter. A path is counted natively unless [`needs_native_count`] is false for it.
-fn count_all(paths: &[HotPath]) -> anyhow::Result<Vec<(Counter, Vec<Count>)>> {
+/// Counts all paths, by counter. A path is counted natively unless [`needs_native_count`] is false for it. For a new
+/// baseline, `bless`, callgrind counts all paths, for systems that do not permit ptrace.
+fn count_all(paths: &[HotPath], bless: bool) -> anyhow::Result<Vec<(Counter, Vec<Count>)>> {
     let engines: Vec<&str> =
         ["avx512", "avx2"].into_iter().filter(|engine| engine_named(engine).is_some()).collect();
     // A CPU without both has only this one.
@@ -131,12 +132,13 @@ fn count_all(paths: &[HotPath]) -> anyhow::Result<Vec<(Counter, Vec<Count>)>> {
         match count_paths(&counter, &native)? {
             Some(counts) => all.push((counter, counts)),
             None => {
-                let counts = count_paths(&callgrind, &[native, emulated].concat())?;
-                return Ok(vec![(callgrind, counts.context("no count")?)]);
+                let counts = count_paths(&callgrind, paths)?.context("no count")?;
+                return Ok(vec![(callgrind, counts)]);
             }
         }
     }
-    let counts = count_paths(&callgrind, &emulated)?.context("no count")?;
+    let emulated = if bless { paths } else { &emulated };
+    let counts = count_paths(&callgrind, emulated)?.context("no count")?;
     all.push((callgrind, counts));
     Ok(all)
 }
@@ -443,6 +445,11 @@ mod tests {
     #[test]
     fn build_key_contains_crc_crate_versions() {
         let key = build_key(&Counter::Native("avx512"));
-        assert!(key.contains("crc-fast 1.") && key.contains("crc32c-hw 0.") && key.ends_with("native, avx512") && !key.contains('?'));
+        assert!(
+            key.contains("crc-fast 1.")
+                && key.contains("crc32c-hw 0.")
+                && key.ends_with("native, avx512")
+                && !key.contains('?')
+        );
     }
 }

@@ -1,6 +1,6 @@
-//! Counted part of a hot path, for the programs `hot`, `hot-worker` and `hot-programs`. `NAME` runs the path under
-//! callgrind, which counts in [`measured_hot_path`]. `--native ENGINE NAME` runs it for [`crate::single_step`], which
-//! counts between two signals.
+//! Delimits the counted part of a hot path, for the programs `hot`, `hot-worker` and `hot-programs`. With the argument
+//! `NAME`, callgrind counts the path inside [`measured_hot_path`]. With `--native ENGINE NAME`, [`crate::single_step`]
+//! counts it between two signals.
 
 use std::hint::black_box;
 use std::io::Read as _;

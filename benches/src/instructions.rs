@@ -1,8 +1,9 @@
 //! Instruction counts of the hot paths, compared with a committed baseline.
 //!
-//! Paths with full segments are counted natively ([`crate::single_step`]), once with each CRC engine of this CPU that has
-//! wide registers. Floods and operations of programs, whose frames are short, are counted under callgrind, which is faster
-//! but does not support AVX-512. Where the system does not permit ptrace, callgrind counts all paths.
+//! Paths with full segments are counted natively ([`crate::single_step`]), once with each of the CRC engines `avx512` and
+//! `avx2` that this CPU supports, or else with `clmul`. Floods and operations of programs have short frames. They are
+//! counted under callgrind, which is faster but does not support AVX-512. Where the system does not permit ptrace,
+//! callgrind counts all paths.
 //!
 //! Counts are comparable only for the same compiler, CRC crates, counter and CRC engine, so each combination has its own
 //! baseline.
@@ -10,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use anyhow::Context as _;
 use comfy_table::{Table, presets};
@@ -153,30 +154,23 @@ fn needs_native_count(name: &str) -> bool {
 /// Counts these paths, several at a time. Returns `None` if the system does not permit this counter.
 fn count_paths(counter: &Counter, paths: &[HotPath]) -> anyhow::Result<Option<Vec<Count>>> {
     let next = Mutex::new(paths.iter().enumerate());
+    let counted = Mutex::new(Vec::with_capacity(paths.len()));
     let work = || {
-        let mut counted = Vec::new();
-        loop {
-            let path = next.lock().ok().and_then(|mut paths| paths.next());
-            let Some((index, path)) = path else { return Ok(Some(counted)) };
-            match path.count(counter)? {
-                Some(count) => counted.push((index, count)),
-                None => return Ok(None),
-            }
+        while let Some((index, path)) = lock(&next).next() {
+            let count = path.count(counter);
+            lock(&counted).push((index, count));
         }
     };
-    let parts: Vec<anyhow::Result<Option<Vec<(usize, Count)>>>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
-    });
-    let mut all = Vec::new();
-    for part in parts {
-        match part? {
-            Some(counts) => all.extend(counts),
-            None => return Ok(None),
-        }
-    }
-    all.sort_by_key(|(index, _)| *index);
-    Ok(Some(all.into_iter().map(|(_, count)| count).collect()))
+    std::thread::scope(|scope| (0..THREADS).for_each(|_| drop(scope.spawn(work))));
+    let mut counted = std::mem::take(&mut *lock(&counted));
+    counted.sort_by_key(|(index, _)| *index);
+    let counts: Vec<Option<Count>> =
+        counted.into_iter().map(|(_, count)| count).collect::<anyhow::Result<_>>()?;
+    Ok(counts.into_iter().collect())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no thread panics with the lock")
 }
 
 impl HotPath {

@@ -133,22 +133,26 @@ progress() {
     done
 }
 
-# listens PORT: succeeds if a program of the server's side listens at the port of the appliance, or a process at the kernel's.
+# listens PORT...: succeeds if a program of the server's side listens at each port of the appliance, or a process at the
+# kernel's.
 listens() {
-    "$ddpctl" --socket "${socket[server]}" --json programs list |
-        jq -e --arg port ":$1" 'any(.[].listeners[]; endswith($port))' >/dev/null 2>&1 ||
-        grep -qiE ":$(printf '%04X' "$1") [0-9A-F]+:0000 0A" /proc/net/tcp /proc/net/tcp6
+    local port
+    for port; do
+        "$ddpctl" --socket "${socket[server]}" --json programs list |
+            jq -e --arg port ":$port" 'any(.[].listeners[]; endswith($port))' >/dev/null 2>&1 ||
+            grep -qiE ":$(printf '%04X' "$port") [0-9A-F]+:0000 0A" /proc/net/tcp /proc/net/tcp6 || return 1
+    done
 }
 
-# serve PORT COMMAND...: starts a server and waits until it listens at the port; port 0: does not wait.
+# serve PORTS COMMAND...: starts a server and waits until it listens at all of the ports; port 0: does not wait.
 serve() {
-    local server_port=$1
+    local server_ports=$1
     shift
     launch "$work/server" timeout -k 5 $((row_limit + stall_limit)) "${at_server[@]}" "$@"
     server=$launched
     others+=("$server")
-    [ "$server_port" = 0 ] ||
-        wait_until "$stall_limit" eval "listens $server_port || ! kill -0 $server" && kill -0 "$server" 2>/dev/null
+    [ "$server_ports" = 0 ] ||
+        wait_until "$stall_limit" eval "listens $server_ports || ! kill -0 $server" && kill -0 "$server" 2>/dev/null
 }
 
 # client COMMAND...: runs a client; its output is in $work/client.out, its exit code in $code: 124 if it has stalled.
@@ -184,7 +188,7 @@ problem() {
 is_bad() { [ "$1" -eq 124 ] || { [ "$1" -gt 128 ] && [ "$1" -le 192 ]; }; }
 last_line() { grep -hvE '^[[:space:]]*(-+)?[[:space:]]*$' "$@" 2>/dev/null | tail -n 1 | cut -c 1-100 || true; }
 
-# pair CASE BYTES RECEIVER PORT PATTERN SERVER -- CLIENT: a row for two programs that must both end with exit code 0. BYTES:
+# pair CASE BYTES RECEIVER PORTS PATTERN SERVER -- CLIENT: a row for two programs that must both end with exit code 0. BYTES:
 # least number of bytes that RECEIVER (client or server) receives. PATTERN: extended regular expression that the client's
 # or the server's output must contain. With stays=1 the server does not end by itself.
 pair() {
@@ -384,7 +388,7 @@ fio_row() {
         for ((job = 0; job < jobs; job++)); do printf '[client%s]\nport=%s\n' $job $((first + job)); done
     } >"$work/client.fio"
     port=$((port + jobs))
-    pair "ioengine=rdma verb=$verb, $jobs job(s)${check:+, verify=crc32c}" $((bytes * jobs)) "$receiver" "$port" 'err= 0' \
+    pair "ioengine=rdma verb=$verb, $jobs job(s)${check:+, verify=crc32c}" $((bytes * jobs)) "$receiver" "$(seq -s ' ' "$first" "$port")" 'err= 0' \
         fio "$work/server.fio" -- fio "$work/client.fio"
 }
 

@@ -30,7 +30,8 @@ pub struct Call {
 pub struct Responder(oneshot::Sender<Result<Reply, ApiError>>);
 
 impl Responder {
-    /// Creates the channel of one answer and its receiver, for a request that bypasses the queue.
+    /// Creates a responder and the receiver of its answer. Used by tests and fuzz targets that call the control thread's
+    /// core without a [`Requester`].
     pub fn pair() -> (Responder, oneshot::Receiver<Result<Reply, ApiError>>) {
         let (sender, receiver) = oneshot::channel();
         (Responder(sender), receiver)

@@ -28,7 +28,7 @@ pub(super) struct WatchOptions {
     pub is_get: bool,
     /// Destination region; `None` for a file.
     pub destination_region: Option<String>,
-    /// Name of the file in messages if the appliance reports none.
+    /// Name of the source in the summary, if the job has no file name.
     pub name: String,
 }
 

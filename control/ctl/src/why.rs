@@ -23,8 +23,8 @@ pub(super) fn explain(
     }
 }
 
-/// Writes the recorded headers as pcapng to a file or to the standard output. If the standard output is the file, the
-/// summary goes to the standard error.
+/// Writes the recorded headers as pcapng to `file`, or to the standard output if `file` is `-`. The summary then goes to
+/// the standard error.
 fn write_pcapng(
     what: &str,
     file: &Path,

@@ -66,8 +66,8 @@ fn pass_len<P: Pass>(left: usize) -> usize {
     if left <= MAX_SUM_LEN { left } else { MAX_SUM_LEN.min(left - P::MIN_LEN) }
 }
 
-/// Returns the CRC of a message from two 128-bit remainders, both moved to the position of its last 16 bytes. XORs them
-/// and reduces the result with the CRC instruction.
+/// Returns the CRC of a message from two 128-bit remainders that are both folded to its last 16 bytes. XORs them, reduces
+/// the result with the CRC instruction, and inverts it.
 #[target_feature(enable = "avx2,sse4.2")]
 #[inline]
 pub(crate) fn reduce(lanes: __m256i) -> u32 {

@@ -58,8 +58,8 @@ impl Window {
 }
 
 impl End {
-    /// Checks a segment: retransmitted bytes are unchanged, and only received sequence numbers are acknowledged. The
-    /// window shrinks only after a refusal, and no hidden memory is sent.
+    /// Checks a segment. Retransmitted bytes are unchanged, only received sequence numbers are acknowledged, and the
+    /// window shrinks only after a refusal. Bytes of memory without rights for peers ([`MARK`]) are not sent.
     pub(super) fn check_segment(&mut self, bytes: &[u8]) {
         let segment = Segment::parse(bytes).unwrap_or_else(|e| panic!("a segment of ours: {e}"));
         assert_eq!((segment.src_port, segment.dst_port), (LOCAL, REMOTE));

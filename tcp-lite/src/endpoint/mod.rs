@@ -119,8 +119,8 @@ struct QueuedEvent {
 base::prefetch!(QueuedEvent:);
 
 impl<M: RegionMemory> Endpoint<M> {
-    /// Creates the endpoint of an active open, which sends a SYN, then the MPA request that `config` selects. For
-    /// `start` and `mss` see [`Connection::connect`].
+    /// Creates the endpoint of an active open. It sends a SYN, then an MPA request of revision `config.mpa.initiate`;
+    /// bare DDP uses revision 1 instead of 2. For `start` and `mss` see [`Connection::connect`].
     ///
     /// # Errors
     /// The private data does not fit the request.

@@ -117,8 +117,8 @@ pub(super) fn join(size: Option<u8>) -> Result<Lab, Failure> {
     }
 }
 
-/// Joins a lab that runs. Returns `None` if it is ending, or if it is still starting because its first program was
-/// killed.
+/// Joins the running lab. Returns `None` if the lab is ending or still starting. It can still be starting here if its
+/// first program was killed while it held the lock of `gate`.
 fn join_running(directory: &Path, size: Option<u8>) -> Result<Option<File>, Failure> {
     let members = open_lock(directory, MEMBERS)?;
     let is_joined = flock(&members, FlockOperation::NonBlockingLockShared).is_ok();

@@ -166,7 +166,8 @@ pub(super) trait Controller: Clone + fmt::Debug + Default {
     /// Processes a change of the size of a full segment from `before` to `after` bytes; the window keeps its bytes.
     fn on_segment_size(&mut self, _before: u64, _after: u64) {}
 
-    /// Frees memory that is not needed while nothing is in flight.
+    /// Called while nothing is in flight. Counts as application-limited ([`on_app_limited`](Self::on_app_limited)). A
+    /// controller also frees memory that it does not need until the next transmission.
     fn release(&mut self) {
         self.on_app_limited();
     }

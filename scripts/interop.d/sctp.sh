@@ -382,7 +382,7 @@ appliance_connects() {
     }
     serve "dump=$files/dump"
     from_here "put: Writes of a file" "$file_len bytes" '"\(.bytes) bytes"' put "$share/file" "$url/inbox"
-    served_row "put: the peer's association" "1 session, ended by the appliance" "1 sessions, 1 ended"
+    served_row "put: the association in the peer's log" "1 session, ended by its peer, the appliance" "1 sessions, 1 ended"
     compare "put: placed bytes and file compared" "$share/file" "$share/dump"
     serve echo=1
     from_here "send: the echo is returned" "5000 bytes" '"\(.bytes) bytes"' send "$url" --file "$work/message.bin" --wait-reply 10s
@@ -395,7 +395,7 @@ appliance_connects() {
     peer_end || true
     serve "dump=$files/dump" encapsulation=9899
     from_here "put in UDP (RFC 6951): Writes of a file" "$file_len bytes" '"\(.bytes) bytes"' put "$share/file" "$url/inbox" --udp-port 9899
-    served_row "put in UDP: the peer's association" "1 session, ended by the appliance" "1 sessions, 1 ended"
+    served_row "put in UDP: the association in the peer's log" "1 session, ended by its peer, the appliance" "1 sessions, 1 ended"
     compare "put in UDP: placed bytes and file compared" "$share/file" "$share/dump"
     serve reject=no-room
     fails_here "put: the peer rejects the session" "an error about the reject" "reject" put "$share/file" "$url/inbox"

@@ -168,7 +168,7 @@ pub(crate) struct Sender<M> {
     msns: Msns,
     max_posts: u32,
     closed: bool,
-    /// True to treat all regions as unstable.
+    /// True if the LLP must keep copies of sent bytes even if their memory is stable ([`RegionMemory::is_stable`]).
     copy_sources: bool,
 }
 

@@ -272,7 +272,7 @@ pub enum Event {
     Recordings {
         /// The ticket of the command; `None` if the event is not an answer.
         ticket: Option<Ticket>,
-        /// Recordings of the requested streams that have not ended or, if the event is not an answer, of the stream
+        /// With a ticket: recordings of the requested streams that have not ended. Without: the recording of the stream
         /// that ends.
         recordings: Vec<Recording>,
     },

@@ -64,7 +64,7 @@ pub(super) struct World<'a> {
     /// Number of receives that the hostile program has posted, valid or not, less the number of Sends that the target
     /// has posted.
     pub(super) offered: u32,
-    /// False to post no further operations of the good program.
+    /// True while the good program posts operations.
     is_posting: bool,
 }
 

@@ -87,7 +87,7 @@ struct Results {
     wrong: Vec<String>,
 }
 
-/// Maximum time until no resource exceeds its initial value by more than its allowance. Unfinished datagrams expire
+/// Time-out after the soak for all resources to return to their initial values plus their allowances. Unfinished datagrams expire
 /// after 15 s, streams of a killed peer after 5 s.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(40);
 

@@ -1,5 +1,5 @@
-//! Cost of a bulk transfer for a whole worker: the instructions of one end's turns per full frame. The initiator's turns
-//! include the acknowledgements that it receives, the responder's turns those that it sends.
+//! Cost of a bulk transfer for a whole worker: the instructions of one end's iterations of the worker loop per full frame.
+//! For the initiator this includes receiving acknowledgements, for the responder sending them.
 
 use anyhow::bail;
 use benches::rig_config::RigConfig;

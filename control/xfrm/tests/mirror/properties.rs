@@ -104,8 +104,8 @@ enum ModelStep {
     Deliver(u8),
     /// The oldest outbound SA requests sequence numbers, and the newest SA of either direction reports its use.
     Use,
-    /// All datagrams in the socket after this number are lost, except the datagrams of a dump. The mirror is notified
-    /// before it reads the remaining datagrams.
+    /// The socket overruns: it keeps its first datagrams, as many as this number, and those of a dump. The mirror is
+    /// notified of the loss before it reads them.
     Overrun(usize),
     /// ddpd ends and starts again.
     Restart,

@@ -58,7 +58,8 @@ struct Record {
     message: u32,
     offset: u32,
     payload_len: u16,
-    /// Bytes of the DDP header; zero for a message without a source.
+    /// Length of the DDP header, bytes. Zero for control messages and lone segments (`write_lone_segment`), whose
+    /// acknowledgement is not reported to the segment source.
     header_len: u8,
     kept: bool,
 }

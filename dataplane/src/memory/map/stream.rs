@@ -8,7 +8,7 @@
 
 use std::ptr;
 
-/// Bytes of a cache line, which a non-temporal store fills completely.
+/// Length of a cache line, bytes. Non-temporal stores write whole lines only.
 const LINE: usize = 64;
 
 /// Copies `len` bytes by non-temporal stores.

@@ -191,6 +191,6 @@ fn target(remote: &Remote) -> (Stag, TaggedOffset) {
 }
 
 fn span_list(spans: Spans) -> Result<SpanList<Memory>, Status> {
-    // `verbs_layout` bounds the number of SGEs and the sum of their lengths.
+    // An error is not expected: `verbs_layout` bounds the number of SGEs and the sum of their lengths.
     SpanList::new(spans).map_err(|_| Status::LocalLength)
 }

@@ -239,8 +239,8 @@ fn idle_stream_survives_a_missing_sa() {
     }
 }
 
-/// Workers apply a change at different times. The worker with the new policies forwards frames in clear to the other
-/// worker, and receives frames to seal from it.
+/// Workers apply a change at different times: worker 0 has removed its policies, and worker 1 still requires protection.
+/// Worker 0 forwards frames in clear to worker 1, and receives frames to seal from worker 1. Both are dropped.
 #[test]
 fn policy_change_on_one_worker_leaks_nothing_in_clear() {
     for over_sctp in [false, true] {

@@ -64,7 +64,7 @@ pub unsafe extern "C" fn rdma_reject(
     })
 }
 
-/// `rdma_reject_ece(3)`: like [`rdma_reject`]. iWARP does not carry the reason.
+/// `rdma_reject_ece(3)`: like [`rdma_reject`]. An MPA Reply Frame has no field for the reason of an ECE reject.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_reject_ece(
     id: *mut rdma_cm_id,

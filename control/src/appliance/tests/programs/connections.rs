@@ -399,7 +399,7 @@ fn ended_pair_is_at_a_worker_and_its_connection_in_progress_fails() {
     assert_eq!(client.refused(&mut rig, connect(new)), RefusalKind::Invalid);
     assert!(client.take_events().is_empty());
 
-    // Connecting: the failure of the connect at the worker is not reported again.
+    // Connecting: ending the QP reports `ConnectFailed` once. The cancelled connect causes no second event.
     let connecting = client.create(&mut rig, queue_pair(0, 0));
     client.call(&mut rig, connect(connecting)).unwrap();
     assert_eq!(client.call(&mut rig, end(connecting)), Ok(Answer::Done));

@@ -185,9 +185,17 @@ fn failed_write_with_immediate_has_one_completion_and_hides_no_other() {
         rdma(write, world.address(400), world.rkey())
     };
     let mut wrong = ibv_sge { lkey: world.sge(0, 8).lkey ^ 0xff00, ..world.sge(0, 8) };
-    assert_eq!(post_send(a, write(&mut wrong)), 0);
-    assert_eq!(post_send(a, write(&mut world.sge(0, 8))), 0);
-    assert_eq!(post_send(a, request(0, IBV_WR_SEND, &mut world.sge(0, 8))), 0);
+    let mut sge = world.sge(0, 8);
+    // One list: the worker has all requests when the first one fails.
+    let mut third = request(0, IBV_WR_SEND, &mut sge);
+    let mut second = write(&mut sge);
+    second.next = &raw mut third;
+    let mut first = write(&mut wrong);
+    first.next = &raw mut second;
+    let mut bad = null_mut();
+    // SAFETY: the pointers are valid.
+    let posted = unsafe { (*(*a).context).ops.post_send.unwrap()(a, &raw mut first, &raw mut bad) };
+    assert_eq!(posted, 0);
     wait_for_end(a);
     // All completions are in the CQ: each poll returns one.
     let polled: Vec<_> = (0..3).filter_map(|_| poll(world.queue)).collect();

@@ -55,14 +55,15 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps the whole file, whose size in bytes must be in `lengths`.
     fn new(file: BorrowedFd<'_>, lengths: Range<u64>) -> Result<Mapping, MappingError> {
-        let size = u64::try_from(rustix::fs::fstat(file)?.st_size).unwrap_or(0);
-        if !lengths.contains(&size) {
-            return Err(MappingError::Length { found: size, expected: lengths.start });
-        }
-        // The call fails with EINVAL for a file that is not a memory file.
+        // The seals are checked before the size is read: until then the file can shrink. The call fails with EINVAL for
+        // a file that is not a memory file.
         let seals = rustix::fs::fcntl_get_seals(file).map_err(|_| MappingError::Unsealed)?;
         if !seals.contains(SealFlags::SHRINK) {
             return Err(MappingError::Unsealed);
+        }
+        let size = u64::try_from(rustix::fs::fstat(file)?.st_size).unwrap_or(0);
+        if !lengths.contains(&size) {
+            return Err(MappingError::Length { found: size, expected: lengths.start });
         }
         let len = usize::try_from(size).map_err(|_| Errno::NOMEM)?;
         let rights = ProtFlags::READ | ProtFlags::WRITE;

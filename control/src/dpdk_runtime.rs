@@ -43,14 +43,14 @@ pub(crate) fn create(directory: &Path) -> Result<(), String> {
 }
 
 /// Returns the reason why user `own` must not trust a path: it is not a directory, it belongs to a user other than
-/// `own` and root, or all users can write to it. `None` if it can be trusted.
+/// `own` and root, or other users can write to it. `None` if it can be trusted.
 fn distrust_reason(found: &std::fs::Metadata, own: u32) -> Option<String> {
     if !found.is_dir() {
         Some("is not a directory".into())
     } else if found.uid() != own && found.uid() != 0 {
         Some(format!("belongs to user {}", found.uid()))
-    } else if found.mode() & 0o002 != 0 {
-        Some("can be written by all users".into())
+    } else if found.mode() & 0o022 != 0 {
+        Some("can be written by other users".into())
     } else {
         None
     }
@@ -89,8 +89,10 @@ mod tests {
         let found = std::fs::metadata(&own).unwrap();
         let foreign = distrust_reason(&found, uid + 1);
         assert_eq!(foreign, (uid != 0).then(|| format!("belongs to user {uid}")));
-        std::fs::set_permissions(&own, Permissions::from_mode(0o777)).unwrap();
-        assert!(create(&own).unwrap_err().contains("can be written by all users"));
+        for mode in [0o720, 0o702, 0o777] {
+            std::fs::set_permissions(&own, Permissions::from_mode(mode)).unwrap();
+            assert!(create(&own).unwrap_err().contains("can be written by other users"));
+        }
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&own, &link).unwrap();
         assert!(create(&link).unwrap_err().contains("is not a directory"));

@@ -10,6 +10,9 @@ use anyhow::Context as _;
 use crc32c::Engine;
 use nix::sys::signal::{Signal, raise};
 
+/// Function that runs its argument: [`run_counted`] or [`uncounted`].
+pub type Runner<'a> = &'a mut dyn FnMut(&mut dyn FnMut());
+
 /// Signal that the program sends to itself before and after each counted part. The tracer discards it.
 pub const EDGE: Signal = Signal::SIGUSR1;
 
@@ -54,6 +57,11 @@ pub fn run_counted(work: &mut dyn FnMut()) {
     raise(EDGE).expect("a signal to this process");
     work();
     raise(EDGE).expect("a signal to this process");
+}
+
+/// Runs `work` without counting.
+pub fn uncounted(work: &mut dyn FnMut()) {
+    work();
 }
 
 /// The function in which callgrind collects (`--toggle-collect`).

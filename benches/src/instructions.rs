@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use comfy_table::{Table, presets};
 use serde::{Deserialize, Serialize};
 
@@ -69,6 +69,21 @@ enum Counter {
 
 /// Programs with hot paths, in the order of the tables.
 const PROGRAMS: [&str; 3] = ["hot", "hot-worker", "hot-programs"];
+/// Paths with long payloads, which are counted with each CRC engine.
+const LONG_PATHS: [&str; 12] = [
+    "tx-1448",
+    "tx-1448-markers",
+    "rx-1448",
+    "rx-1448-markers",
+    "sctp-tx-1480",
+    "sctp-rx-1480",
+    "send-1500",
+    "send-1500-markers",
+    "send-9000",
+    "receive-1500",
+    "receive-1500-markers",
+    "receive-9000",
+];
 /// Paths counted at the same time.
 const THREADS: usize = 2;
 
@@ -87,6 +102,9 @@ pub fn check(file: &Path, bless: bool) -> anyhow::Result<Verdict> {
     let mut paths = Vec::new();
     for program in PROGRAMS {
         paths.extend(list_paths(&std::env::current_exe()?.with_file_name(program))?);
+    }
+    for long in LONG_PATHS {
+        ensure!(paths.iter().any(|path| path.name == long), "no path {long}");
     }
     let mut verdict = Verdict::Passed;
     for (counter, counts) in count_all(&paths, bless)? {
@@ -131,7 +149,7 @@ fn count_all(paths: &[HotPath], bless: bool) -> anyhow::Result<Vec<(Counter, Vec
     for (n, engine) in engines.into_iter().enumerate() {
         let counter = Counter::Native(engine);
         let mut native = native.clone();
-        native.retain(|path| n == 0 || depends_on_engine(&path.name));
+        native.retain(|path| n == 0 || LONG_PATHS.contains(&&*path.name));
         match count_paths(&counter, &native)? {
             Some(counts) => all.push((counter, counts)),
             None => {
@@ -151,25 +169,6 @@ fn count_all(paths: &[HotPath], bless: bool) -> anyhow::Result<Vec<(Counter, Vec
 fn needs_native_count(name: &str) -> bool {
     let emulated = ["flood-", "share-", "program-", "load-worker"];
     !emulated.iter().any(|prefix| name.starts_with(prefix))
-}
-
-/// Returns true for paths with long payloads, which a further engine is counted for, too.
-fn depends_on_engine(name: &str) -> bool {
-    const PATHS: [&str; 12] = [
-        "tx-1448",
-        "tx-1448-markers",
-        "rx-1448",
-        "rx-1448-markers",
-        "sctp-tx-1480",
-        "sctp-rx-1480",
-        "send-1500",
-        "send-1500-markers",
-        "send-9000",
-        "receive-1500",
-        "receive-1500-markers",
-        "receive-9000",
-    ];
-    PATHS.contains(&name)
 }
 
 /// Counts these paths, several at a time. Returns `None` if the system does not permit this counter.
@@ -277,7 +276,7 @@ fn valgrind(program: &Path, tool: &[&str], argument: &str) -> anyhow::Result<std
         .output()
         .context("valgrind cannot be started (Debian: valgrind; scripts/setup installs it)")?;
     let text = String::from_utf8_lossy(&output.stderr);
-    anyhow::ensure!(output.status.success(), "{} {argument}: {text}", program.display());
+    ensure!(output.status.success(), "{} {argument}: {text}", program.display());
     Ok(output)
 }
 
@@ -293,7 +292,7 @@ fn callgrind_engine(paths: &[HotPath]) -> anyhow::Result<String> {
 /// Returns the paths of a program. After the CRC engine, each line has name, number of units, and unit.
 fn list_paths(program: &Path) -> anyhow::Result<Vec<HotPath>> {
     let output = Command::new(program).arg("--list").output()?;
-    anyhow::ensure!(output.status.success(), "{}: {}", program.display(), output.status);
+    ensure!(output.status.success(), "{}: {}", program.display(), output.status);
     let path = |line: &str| {
         let mut words = line.splitn(3, ' ');
         let name = words.next()?.to_owned();
@@ -318,7 +317,7 @@ fn count_instructions(program: &Path, name: &str) -> anyhow::Result<(u64, String
     let count = line.and_then(|words| words.trim().parse().ok());
     let count: u64 =
         count.with_context(|| format!("no count in the output of callgrind: {text}"))?;
-    anyhow::ensure!(count > 0, "{name}: nothing was counted");
+    ensure!(count > 0, "{name}: nothing was counted");
     Ok((count, String::from_utf8(output.stdout)?))
 }
 

@@ -9,6 +9,7 @@ pub mod cell;
 pub mod end_config;
 pub mod endpoint_pair;
 pub mod floods;
+pub mod frame_port;
 pub mod gcm;
 pub mod hot_path;
 pub mod instructions;

@@ -1,6 +1,5 @@
 //! Counts the instructions of the hot paths (`hot`, `hot-worker`, `hot-programs`) and compares them with the baseline.
-//! It is a separate program because its build needs neither the control thread nor the other benchmarks, which saves a
-//! minute.
+//! It is a separate program, so that the gate does not build the other benchmarks.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stderr)]
 

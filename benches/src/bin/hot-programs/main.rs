@@ -5,14 +5,13 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)]
 
-mod port;
 mod sessions;
 mod stage;
 
 use std::hint::black_box;
 
 use anyhow::Context as _;
-use benches::hot_path::{self, run_counted};
+use benches::hot_path::{self, run_counted, uncounted};
 use verbs_client::{NO_COMPLETION, post};
 
 use self::stage::{LEN, Stage};
@@ -45,9 +44,9 @@ fn main() -> anyhow::Result<()> {
     let mut stage = Stage::new(OPERATIONS)?;
     // Warm-up: queues and records of the stream are allocated, and its congestion window is open.
     for _ in 0..8 {
-        stage.load(OPERATIONS, &mut |work| work())?;
+        stage.load(OPERATIONS, &mut uncounted)?;
         post_all(&stage, 1)?;
-        stage.perform(&mut |work| work())?;
+        stage.perform(&mut uncounted)?;
         poll_all(&stage)?;
     }
     match name.as_str() {
@@ -55,7 +54,7 @@ fn main() -> anyhow::Result<()> {
         "program-post-64" => count(&mut || post_all(&stage, 64))?,
         "program-poll" => {
             post_all(&stage, 1)?;
-            stage.perform(&mut |work| work())?;
+            stage.perform(&mut uncounted)?;
             count(&mut || poll_all(&stage))?;
         }
         "program-poll-empty" => count(&mut || {

@@ -27,10 +27,11 @@ use verbs_session::message::{Event as Report, Message};
 use verbs_session::socket::SessionSocket;
 
 use benches::end_config::{self, EndConfig, PORT};
+use benches::frame_port::FramePort;
+use benches::hot_path::Runner;
 use benches::rig::stable_region;
 use benches::rig_config::{RigConfig, SINK_STAG, Side, source_stag};
 
-use super::port::LonePort;
 use super::sessions::{self, DEPTHS, PAIR, PD};
 
 /// Length of a message, bytes.
@@ -44,11 +45,8 @@ const MAX_TURNS: usize = 100_000;
 /// Time-out of the library's waits.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Function that runs its argument: `run_counted`, or a plain call for uncounted work.
-type Runner<'a> = &'a mut dyn FnMut(&mut dyn FnMut());
-
 pub(crate) struct Stage {
-    worker: DrivenWorker<LonePort>,
+    worker: DrivenWorker<FramePort>,
     now: Instant,
     /// Stream of the worker's own load.
     stream: StreamId,
@@ -66,7 +64,7 @@ impl Stage {
         // A fixed hash secret, because the number of peers per hash bucket affects the instruction count.
         product.dataplane.secret = [0x5a; 32].into();
         let mut now = Instant::from_millis(1000);
-        let mut worker = product.driven_worker([2, 0, 0, 0, 0, 1], LonePort, now)?;
+        let mut worker = product.driven_worker([2, 0, 0, 0, 0, 1], FramePort::default(), now)?;
         let ends = EndConfig::new(&rig, Side::Initiator)?;
         let commands = own_commands(&product)?;
         send(&mut worker, commands)?;
@@ -154,7 +152,7 @@ impl Stage {
 
 /// Runs turns of 10 µs until eight in succession had no work. Returns false if this does not occur within [`MAX_TURNS`]
 /// turns.
-fn run(worker: &mut DrivenWorker<LonePort>, now: &mut Instant) -> bool {
+fn run(worker: &mut DrivenWorker<FramePort>, now: &mut Instant) -> bool {
     let mut idle = 0;
     for _ in 0..MAX_TURNS {
         *now += Duration::from_micros(10);
@@ -167,7 +165,7 @@ fn run(worker: &mut DrivenWorker<LonePort>, now: &mut Instant) -> bool {
 }
 
 /// Takes all events. Returns the number of messages of a load that has ended.
-fn discard_events(worker: &mut DrivenWorker<LonePort>) -> anyhow::Result<Option<u64>> {
+fn discard_events(worker: &mut DrivenWorker<FramePort>) -> anyhow::Result<Option<u64>> {
     let mut messages = None;
     while let Some(event) = worker.handle.poll() {
         match event {
@@ -183,7 +181,7 @@ fn discard_events(worker: &mut DrivenWorker<LonePort>) -> anyhow::Result<Option<
 
 /// Opens a stream to the worker's own listener. Returns its identifier.
 fn open(
-    worker: &mut DrivenWorker<LonePort>,
+    worker: &mut DrivenWorker<FramePort>,
     now: &mut Instant,
     product: &EndConfig,
     connect: Connect,
@@ -243,7 +241,7 @@ fn own_commands(product: &EndConfig) -> anyhow::Result<Vec<Command>> {
 }
 
 fn send(
-    worker: &mut DrivenWorker<LonePort>,
+    worker: &mut DrivenWorker<FramePort>,
     commands: impl IntoIterator<Item = Command>,
 ) -> anyhow::Result<()> {
     for command in commands {

@@ -7,11 +7,10 @@ use std::time::Duration;
 use base::Instant;
 use benches::end_config::EndConfig;
 use benches::floods::frames::{Kind, LinkAddresses};
+use benches::frame_port::{FramePort, leak_frames};
 use benches::rig_config::{RigConfig, Side};
 use dataplane::io::BURST;
 use dataplane::{Command, DrivenWorker, Ticket};
-
-use crate::port::{FramePort, leak_frames};
 
 /// Time in which a full burst arrives: 200 ns per frame.
 pub(crate) const BURST_TIME: Duration = Duration::from_nanos(6400);

@@ -7,7 +7,6 @@
 
 mod flooded;
 mod pair;
-mod port;
 mod share;
 mod transfer;
 
@@ -15,10 +14,10 @@ use std::time::Instant;
 
 use anyhow::ensure;
 use benches::floods::frames::{FLOOD_FRAMES, Kind};
+use benches::frame_port::leak_frames;
 use benches::hot_path::{self, measure, run_counted};
 
 use self::flooded::FloodedWorker;
-use self::port::leak_frames;
 use self::share::{FrameMix, SHARE_PATHS};
 use self::transfer::{TRANSFERS, Transfer};
 

@@ -10,6 +10,8 @@ use anyhow::{bail, ensure};
 use base::Instant;
 use benches::end_config::{self, EndConfig, PORT};
 use benches::floods::frames::LinkAddresses;
+use benches::frame_port::{FramePort, leak_frames};
+use benches::hot_path::{Runner, uncounted};
 use benches::rig::stable_region;
 use benches::rig_config::{RigConfig, Side};
 use dataplane::io::BURST;
@@ -18,7 +20,6 @@ use dataplane::{Command, Connect, DrivenWorker, Event, InterfaceId, ListenerId, 
 use ddp::{Access, Cookie, Message, PdId, Source, Stag, StagEntry, StreamId, TaggedOffset};
 
 use crate::flooded::{BURST_TIME, FloodedWorker};
-use crate::port::{FramePort, leak_frames};
 
 /// Maximum number of bursts per turn of the responder. A turn ends earlier after a burst in which many frames belong to
 /// streams or half-open connections.
@@ -40,14 +41,6 @@ const DESTINATION_ADDRESS: Range<usize> = 30..34;
 const ARP: [u8; 2] = [0x08, 0x06];
 /// Buffers of the initiator: more than it sends in a turn.
 const BUFFERS: usize = 512;
-
-/// Function that runs its argument: [`benches::hot_path::run_counted`], or a plain call for uncounted work.
-pub(crate) type Runner<'a> = &'a mut dyn FnMut(&mut dyn FnMut());
-
-/// Runs `work` without counting.
-pub(crate) fn uncounted(work: &mut dyn FnMut()) {
-    work();
-}
 
 /// Two workers with streams between them.
 pub(crate) struct StreamPair {

@@ -17,12 +17,13 @@ use std::sync::Arc;
 use anyhow::ensure;
 use benches::end_config::EndConfig;
 use benches::floods::frames::Kind;
+use benches::frame_port::leak_frames;
+use benches::hot_path::{Runner, uncounted};
 use benches::rig_config::{RigConfig, Side};
 use dataplane::io::BURST;
 use dataplane::{Command, ListenerConfig, ListenerId, Ticket};
 
-use crate::pair::{BURSTS_PER_TURN, Runner, StreamPair, uncounted};
-use crate::port::leak_frames;
+use crate::pair::{BURSTS_PER_TURN, StreamPair};
 
 /// Frames of the flood per segment of the stream.
 pub(crate) const FLOOD_RATIO: usize = 4;

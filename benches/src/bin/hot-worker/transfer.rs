@@ -2,10 +2,11 @@
 //! For the initiator this includes receiving acknowledgements, for the responder sending them.
 
 use anyhow::bail;
+use benches::hot_path::{Runner, uncounted};
 use benches::rig_config::RigConfig;
 use dataplane::io::BURST;
 
-use crate::pair::{MAX_TURNS, Runner, StreamPair, uncounted};
+use crate::pair::{MAX_TURNS, StreamPair};
 
 /// Minimum number of counted full frames.
 pub(crate) const FRAMES: usize = 64;

@@ -1,4 +1,4 @@
-//! In-memory queues of a worker, in place of a device.
+//! In-memory queues of a worker, in place of a device, for the programs `hot-worker` and `hot-programs`.
 
 use std::mem;
 use std::os::fd::BorrowedFd;
@@ -14,7 +14,7 @@ const FRAME_CAPACITY: usize = 10_240;
 
 /// A frame. Received frames are shared, so that releasing them costs nothing.
 #[derive(Clone, Debug)]
-pub(crate) enum FrameBuffer {
+pub enum FrameBuffer {
     /// Received frame.
     Shared(&'static [u8]),
     /// Frame for transmission.
@@ -62,7 +62,7 @@ impl Frame for FrameBuffer {
 
 /// In-memory queues without a bound, in place of a port.
 #[derive(Default)]
-pub(crate) struct FramePort {
+pub struct FramePort {
     frames: &'static [&'static [u8]],
     next_frame: usize,
     remaining: usize,
@@ -109,6 +109,7 @@ impl PortIo for FramePort {
     fn can_wake(&self) -> bool {
         false
     }
+
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -120,32 +121,32 @@ impl PortIo for FramePort {
 
 impl FramePort {
     /// Sets the frames that arrive from now on. They are repeated until `count` have been received.
-    pub(crate) fn set_arrivals(&mut self, frames: &'static [&'static [u8]], count: usize) {
+    pub fn set_arrivals(&mut self, frames: &'static [&'static [u8]], count: usize) {
         (self.frames, self.next_frame, self.remaining) = (frames, 0, count);
     }
 
     /// Lets `count` more frames arrive.
-    pub(crate) fn continue_arrivals(&mut self, count: usize) {
+    pub fn continue_arrivals(&mut self, count: usize) {
         self.remaining = count;
     }
 
     /// Returns the number of frames that the worker has not received yet.
-    pub(crate) fn remaining(&self) -> usize {
+    pub fn remaining(&self) -> usize {
         self.remaining
     }
 
     /// Selects whether sent frames are kept for [`take_sent`](Self::take_sent).
-    pub(crate) fn keep_sent(&mut self, keep: bool) {
+    pub fn keep_sent(&mut self, keep: bool) {
         self.keep_sent = keep;
     }
 
     /// Takes the sent frames.
-    pub(crate) fn take_sent(&mut self) -> Vec<Vec<u8>> {
+    pub fn take_sent(&mut self) -> Vec<Vec<u8>> {
         mem::take(&mut self.sent)
     }
 
     /// Allocates at least `count` buffers for sent frames, so that no allocation is counted.
-    pub(crate) fn reserve_buffers(&mut self, count: usize) {
+    pub fn reserve_buffers(&mut self, count: usize) {
         let missing = count.saturating_sub(self.spare.len());
         self.spare.extend((0..missing).map(|_| Vec::with_capacity(FRAME_CAPACITY)));
         self.sent.reserve(count);
@@ -153,7 +154,7 @@ impl FramePort {
 }
 
 /// Leaks the frames, so that they are valid until the process ends.
-pub(crate) fn leak_frames(frames: Vec<Vec<u8>>) -> &'static [&'static [u8]] {
+pub fn leak_frames(frames: Vec<Vec<u8>>) -> &'static [&'static [u8]] {
     let frames: Vec<&'static [u8]> = frames.into_iter().map(|f| &*f.leak()).collect();
     frames.leak()
 }

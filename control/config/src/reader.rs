@@ -101,7 +101,7 @@ impl<'s, 'i> Section<'s, 'i> {
         items
     }
 
-    /// Returns the reader of a sub-table, which is empty if the key is missing. A value that is no table is reported,
+    /// Returns the reader of a sub-table, which is empty if the key is missing. A value that is not a table is reported,
     /// and counts as missing.
     pub(super) fn table(&mut self, key: &'static str) -> Section<'s, 'i> {
         let path = self.span.full_key(key);

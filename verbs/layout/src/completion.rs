@@ -259,23 +259,19 @@ impl<'a> Consumer<'a> {
     /// true. The worker sends no notification for such an entry, unless it writes a further one. Returns false if the
     /// worker has served the request meanwhile.
     pub fn withdraw_satisfied(&mut self) -> bool {
+        let is_solicited = |index| {
+            self.read(index).is_ok_and(|entry| entry.is_some_and(|entry| entry.is_solicited()))
+        };
         let armed = self.arm.load(Ordering::Relaxed);
         let is_satisfied = match armed & KIND_MASK {
             kind if kind == Request::Next as u64 => self.next < self.written,
             kind if kind == Request::Solicited as u64 => {
-                (self.next..self.written).any(|index| self.is_solicited(index))
+                (self.next..self.written).any(is_solicited)
             }
             _ => false,
         };
         is_satisfied
             && self.arm.compare_exchange(armed, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-    }
-
-    /// Returns true if the entry of an index, which is written, satisfies [`Request::Solicited`].
-    fn is_solicited(&self, index: u64) -> bool {
-        let entry = self.entries.at(index);
-        let words = std::array::from_fn(|at| entry[at].load(Ordering::Relaxed));
-        Completion::decode(&words).is_ok_and(|completion| completion.is_solicited())
     }
 
     /// Returns the index after the last written entry.

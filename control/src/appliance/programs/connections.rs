@@ -161,8 +161,7 @@ impl Programs {
         match (start, result) {
             (Start::End, Ok(())) => {
                 program.reply(request, Ok(Answer::Done));
-                let id = QueuePairId { program: id, number };
-                env.send_command(worker.0, Command::EndQueuePair { id });
+                end_at_worker(env, Some(worker), QueuePairId { program: id, number });
             }
             (Start::Connect { mut connect, needs_settling }, Ok(())) => {
                 pair.state = PairState::Connecting;
@@ -264,10 +263,7 @@ impl Programs {
             return;
         };
         pair.state = PairState::Ended;
-        if let Some(worker) = pair.worker {
-            let id = QueuePairId { program: id, number };
-            env.send_command(worker.0, Command::EndQueuePair { id });
-        }
+        end_at_worker(env, pair.worker, QueuePairId { program: id, number });
         program.outbox.event(match failure {
             ConnectFailure::Rejected(private_data) => {
                 Event::Rejected { pair: number, private_data }
@@ -380,10 +376,7 @@ impl Programs {
             }
             PairState::Connecting => {
                 pair.state = PairState::Ended;
-                if let Some(worker) = pair.worker {
-                    let id = QueuePairId { program: id, number };
-                    env.send_command(worker.0, Command::EndQueuePair { id });
-                }
+                end_at_worker(env, pair.worker, QueuePairId { program: id, number });
                 let (unreachable, refused, message) = (false, false, ENDED.to_owned());
                 let pair = number;
                 let event = Event::ConnectFailed { pair, unreachable, refused, message };
@@ -414,6 +407,13 @@ impl Programs {
             return_credit(env, stream, listener);
             actions.push(StreamAction::Abort(stream, ENDED));
         }
+    }
+}
+
+/// Ends a QP at its worker, which flushes its work requests. A QP without a worker has none.
+fn end_at_worker(env: &mut Env, worker: Option<WorkerId>, id: QueuePairId) {
+    if let Some(worker) = worker {
+        env.send_command(worker.0, Command::EndQueuePair { id });
     }
 }
 

@@ -46,7 +46,7 @@ impl EmptyPolls {
             Pause::Sleep => {
                 // The timer slack of the thread, 50 µs by default, prolongs the sleep.
                 let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: 1 };
-                // A signal ends the sleep, which is no error.
+                // A signal ends the sleep, which is not an error.
                 let _ = rustix::thread::nanosleep(&pause);
             }
         }

@@ -40,7 +40,7 @@ pub fn start(filter: &str, format: LogFormat) -> Result<(), String> {
         }
     };
     started.map_err(|error| format!("the log cannot be started: {error}"))?;
-    // Never set before: `try_init` succeeds only once.
+    // `FILTER` is still empty, because `try_init` succeeds only once.
     let _ = FILTER.set(handle);
     Ok(())
 }

@@ -245,7 +245,8 @@ impl Directories {
 
 const DIRECTORY_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Returns the name of a component. [`split_at`] has refused `..`; an empty name makes the system call fail.
+/// Returns the name of a normal component. For any other component, returns an empty name, with which the system call
+/// fails. [`split_at`] has already refused `..`.
 fn component_name(part: Component<'_>) -> &OsStr {
     match part {
         Component::Normal(name) => name,

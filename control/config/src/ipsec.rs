@@ -544,7 +544,8 @@ struct SaContext<'a> {
     policies: &'a [PolicySection],
     /// SAs that precede this one in the file.
     others: &'a [SaSection],
-    /// True if SAs with keys from files are allowed, or refused by another error (`keys = "kernel"`).
+    /// False to report that SAs with keys from files require `laboratory = true`. True if the file has this key, or if
+    /// another error already refuses these SAs (`keys = "kernel"`).
     laboratory: bool,
     /// True if a policy has errors and is therefore missing in `policies`.
     incomplete: bool,

@@ -101,8 +101,8 @@ impl<'s, 'i> Section<'s, 'i> {
         items
     }
 
-    /// Returns the reader of a sub-table, which is empty if the key is missing. A value that is not a table is reported,
-    /// and counts as missing.
+    /// Returns the reader of a sub-table, which is empty if the key is missing. A value that is not a table is reported
+    /// and treated as missing.
     pub(super) fn table(&mut self, key: &'static str) -> Section<'s, 'i> {
         let path = self.span.full_key(key);
         let at = self.span.key_offset(key);

@@ -86,7 +86,7 @@ fn table_schema(section: &str) -> Value {
 }
 
 fn as_object(value: &mut Value) -> &mut Map<String, Value> {
-    value.as_object_mut().expect("it was made as an object")
+    value.as_object_mut().expect("the schema is an object")
 }
 
 /// Pattern of a number of bytes, without a unit or with a decimal or binary unit.

@@ -69,7 +69,8 @@ pub(super) fn socket_path_rule() -> Rule<PathBuf> {
     })
 }
 
-/// Creates a rule from a parser. The rule formats every value as an empty string.
+/// Creates a rule for a key of a section with a hand-written reader. The rule formats every value as an empty string,
+/// because `to_tables` formats the values of such sections.
 pub(super) fn rule_of_parser<T: 'static>(
     shape: Shape,
     read: fn(&DeValue<'_>) -> Parsed<T>,

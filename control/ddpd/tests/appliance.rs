@@ -106,7 +106,7 @@ fn two_workers_share_streams_and_forced_removal_ends_all() {
         workers.sort_unstable();
         workers
     };
-    assert_eq!(workers(&streams), [0, 0, 1, 1], "opened in turn");
+    assert_eq!(workers(&streams), [0, 0, 1, 1], "two streams per worker");
     for (at, stream) in streams.iter().enumerate() {
         let job = ddpd.put(json!({
             "file": file,
@@ -155,7 +155,7 @@ fn stream_using_unadvertised_region_ends_alone() {
     }));
     assert_eq!((job.state, job.error), (JobState::Done, None));
     let region = ddpd.region("inbox");
-    assert_eq!((region.placed, region.messages), (2 << 20, 2), "nothing of the other stream");
+    assert_eq!((region.placed, region.messages), (2 << 20, 2), "no bytes of the other stream");
     let (status, dir) = ddpd.end();
     assert!(status.success());
     assert!(std::fs::read(dir.path().join("inbox.bin")).unwrap() == bytes, "the bytes differ");
@@ -232,7 +232,8 @@ deliver_to = "events"
         matches!(logged, EventKind::Message { queue: 6, msn: 1, data, .. } if data == b"for the log")
     );
     let path = format!("/v1/streams/{}", stream.id);
-    let flow = ddpd.source.get::<StreamInfo>(&path).unwrap().flow.expect("its worker knows it");
+    let flow =
+        ddpd.source.get::<StreamInfo>(&path).unwrap().flow.expect("the worker reports the stream");
     assert!(flow.rtt_us > Some(0) && flow.min_rtt_us <= flow.rtt_us, "{flow:?}");
     assert!(flow.cwnd > 0 && flow.path_mtu > 0 && flow.own_window > 0, "{flow:?}");
     let whole: f64 = flow.limited.values().sum();

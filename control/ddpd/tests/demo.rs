@@ -121,7 +121,10 @@ fn transfer_over_lossy_link(transport: &str) {
 
     let read = ["regions", "read", "inbox", "--offset", "4096", "--length", "4MiB", "-o", "copy"];
     assert_eq!(daemon.json("demo.sock", &read)["bytes"], 4 << 20);
-    assert!(std::fs::read(daemon.dir.path().join("copy")).unwrap() == content, "it is the file");
+    assert!(
+        std::fs::read(daemon.dir.path().join("copy")).unwrap() == content,
+        "the copy equals the file"
+    );
 
     let region = &daemon.json("demo.sock", &["regions", "list"])[0];
     assert_eq!(region["placed"], 4 << 20);
@@ -133,7 +136,7 @@ fn transfer_over_lossy_link(transport: &str) {
     let (status, dir) = daemon.terminate();
     assert!(status.success(), "{status}");
     let kept = std::fs::read(dir.path().join("demo-inbox.bin")).unwrap();
-    assert!(kept[4096..][..content.len()] == content, "the region's file holds it too");
+    assert!(kept[4096..][..content.len()] == content, "the region's file equals the file");
     for socket in ["demo.sock", "demo-peer.sock", "demo.sock.attach"] {
         assert!(!dir.path().join(socket).exists(), "{socket} is left");
     }

@@ -96,7 +96,11 @@ fn main() {
     assert_eq!(made.unwrap_err(), rustix::io::Errno::NOSYS);
     assert_eq!(notify.send("READY=1"), SendOutcome::Done);
     let mut message = [0; 16];
-    assert_eq!(manager.recv(&mut message).unwrap(), 7, "the manager of an abstract name hears");
+    assert_eq!(
+        manager.recv(&mut message).unwrap(),
+        7,
+        "a manager with an abstract name receives messages"
+    );
     assert_eq!(std::fs::metadata(&outside).unwrap().permissions().mode() & 0o7777, 0o600);
 
     let own = dir.path().join("own/region");

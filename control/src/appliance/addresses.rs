@@ -98,7 +98,7 @@ mod tests {
             }
             assert_eq!(shares[0].as_millis(), first, "{number} addresses");
             assert!(shares.iter().all(|&share| share >= shares[0]), "{shares:?}");
-            assert_eq!(now - start, CONNECT_TIMEOUT, "the last one has the rest");
+            assert_eq!(now - start, CONNECT_TIMEOUT, "the last address has the remaining time");
         }
     }
 

@@ -408,7 +408,7 @@ impl Core {
             Event::AssociationClosed { association, stats } => {
                 self.streams.on_association_closed(association, &stats);
             }
-            // The flight recorder has observed the last records of a stream above.
+            // Sent without a request, before a stream ends: `flights.observe` has stored these records.
             Event::Recordings { ticket: None, .. } => {}
             Event::Recordings { ticket: Some(ticket), .. } => {
                 if let Some(complete) = self.env.answer(ticket, Ok(())) {

@@ -38,7 +38,7 @@ pub(super) enum Effect {
         bytes: u64,
     },
     /// Requests the peer's confirmation of all messages that the task posted, by a Read of 0 bytes: the peer delivers
-    /// earlier messages before it responds (RFC 5040 §5.5). The task is notified if the stream cannot request it.
+    /// earlier messages before it responds (RFC 5040 §5.5). The task is notified if the stream cannot issue the Read.
     Confirm { stream: StreamId, task: Task },
     /// Requests the memory of a region as the destination of a job.
     UseRegion { job: u64, name: String, offset: u64, total: u64 },

@@ -30,7 +30,8 @@ use super::tickets::{Complete, Tickets};
 use crate::files::Writer;
 use crate::shm;
 
-/// Facts that are fixed at the start, except for the parts of the configuration that a reload changes.
+/// Configuration, workers and ports. Fixed at the start, except for the parts of the configuration that a reload
+/// changes.
 pub(super) struct Context {
     pub config: Config,
     pub counters: Vec<Arc<Counters>>,

@@ -53,7 +53,7 @@ impl Ledger {
     pub fn release(&mut self, peer: IpAddr) {
         let peer = PeerId::from_address(peer);
         let Some(count) = self.peers.get_mut(&peer) else {
-            debug_assert!(false, "released a stream that was never admitted");
+            debug_assert!(false, "released a stream that was not admitted");
             return;
         };
         *count -= 1;

@@ -20,7 +20,7 @@
 //! | `flights` | the flight recorder: records of streams for `ddpctl why` |
 //! | `programs` | local programs: sessions, memory regions, queues, connections |
 //! | `utilization` | share of time in which each worker is busy |
-//! | `env` | state that all parts use: facts, commands, tickets, log, files, budget, notes, IPsec |
+//! | `env` | state that all parts use: configuration, commands, tickets, log, files, budget, notes, IPsec |
 //!
 //! No part calls another; all use `env`. Each part takes requests and events and returns values. A job's request to
 //! another part is an `Effect`, which `core` performs.

@@ -41,7 +41,7 @@ pub(super) enum Continuation {
         name: String,
         answer: Option<Responder>,
     },
-    /// Every worker has the listener's admitted peers.
+    /// Every worker has applied the listener's admitted peers.
     PeersSet {
         name: String,
     },
@@ -118,9 +118,9 @@ pub(super) enum Continuation {
 /// the step. Other numbers identify the program's objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ProgramStep {
-    /// Every worker has the program.
+    /// Every worker has added the program.
     Attached,
-    /// Every worker has the memory region.
+    /// Every worker has registered the memory region.
     Registered {
         stag: Stag,
         request: u32,
@@ -130,7 +130,7 @@ pub(super) enum ProgramStep {
         stag: Stag,
         request: u32,
     },
-    /// Every worker has the memory window.
+    /// Every worker has added the memory window.
     WindowAdded {
         window: WindowId,
         request: u32,
@@ -157,7 +157,7 @@ pub(super) enum ProgramStep {
         queue: u32,
         request: u32,
     },
-    /// The worker of a connection has the QP.
+    /// The worker of a connection has added the QP.
     PairAdded {
         pair: u32,
         serial: u64,

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn stags_of_a_window_are_no_other_stags() {
+    fn window_stags_are_not_allocated_otherwise() {
         let mut stags = StagAllocator::default();
         assert_eq!(stags.allocate_from(scripted_source(&[0x0107])), Ok(Stag(0x0107)));
         let draws = [0x00ff, 0x01ff, 0x02ff];

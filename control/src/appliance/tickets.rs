@@ -37,7 +37,7 @@ impl<T> Default for Tickets<T> {
 impl<T> Tickets<T> {
     /// Issues a ticket for `workers` answers, at least one. A worker answers each of its commands with the ticket.
     pub fn issue(&mut self, workers: usize, continuation: T) -> u64 {
-        debug_assert!(workers > 0, "a ticket that nobody answers never completes");
+        debug_assert!(workers > 0, "a ticket needs at least one answer");
         let ticket = self.next;
         self.next += 1;
         self.pending
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(tickets.answer(ticket, Ok(())), None);
         let complete = Complete { continuation: "free", result: Ok(()) };
         assert_eq!(tickets.answer(ticket, Ok(())), Some(complete));
-        assert_eq!(tickets.answer(ticket, Ok(())), None, "a completed ticket is forgotten");
+        assert_eq!(tickets.answer(ticket, Ok(())), None, "a completed ticket is removed");
         assert!(tickets.is_empty());
     }
 

@@ -97,7 +97,7 @@ pub(super) fn listen(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
 fn addresses_conflict(a: SocketAddr, b: SocketAddr) -> bool {
     let covers = |a: IpAddr, b: IpAddr| match a {
         IpAddr::V4(any) => any.is_unspecified() && b.is_ipv4(),
-        // An IPv6 socket accepts IPv4 as well, unless the host's `bindv6only` is set.
+        // An IPv6 socket also accepts IPv4, unless the host's `bindv6only` is set.
         IpAddr::V6(any) => any.is_unspecified(),
     };
     let (x, y) = (a.ip(), b.ip());

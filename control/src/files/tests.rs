@@ -151,7 +151,7 @@ fn fsync_close_syncs_only_after_a_stream_close() {
     assert_eq!(
         wait_closed(&writer, id).0.syncs,
         1,
-        "neither the first nor the last had anything to sync"
+        "neither the first nor the last job had bytes to sync"
     );
 }
 

@@ -61,7 +61,7 @@ fn shrink_bounding_set(kept: Capabilities) {
             && let Err(error) = rustix::thread::remove_capability_from_bounding_set(one)
         {
             // EINVAL: the number is beyond the kernel's last capability. EPERM: `CAP_SETPCAP` is missing.
-            tracing::debug!("sandbox: the bounding set keeps what is left of it: {error}");
+            tracing::debug!("sandbox: the rest of the bounding set is kept: {error}");
             return;
         }
     }

@@ -1,7 +1,7 @@
 //! The services of a listener with `ulp = "rdmap"`: the server side of verbs programs.
 //!
 //! Sans-IO: events of streams are the input, operations to post are the output ([`Action`]). One [`Service`] per
-//! listener holds the state of all its streams, because perftest uses two streams together. State is a few dozen bytes
+//! listener stores the state of all its streams, because perftest uses two streams together. State is a few dozen bytes
 //! per stream; the listener bounds the number of streams and their memory.
 //!
 //! | service | server side |

@@ -338,7 +338,7 @@ impl Perftest {
                 return;
             }
             (Some(data), None) => data,
-            // All candidates but one are control streams of other clients, whose versions are still to arrive.
+            // All candidates but one are control streams of other clients, which have not sent their version yet.
             (Some(_), Some(_)) => return,
         };
         if let Some(conn) = self.conns.get_mut(&data) {

@@ -167,7 +167,7 @@ mod tests {
         assert!(ends(turn(&mut session(), send(buffer(0, 101)))), "more than the slot");
         let mut early = session();
         turn(&mut early, send(buffer(0, 10)));
-        assert!(ends(turn(&mut early, send(buffer(0, 10)))), "a Send while it reads");
+        assert!(ends(turn(&mut early, send(buffer(0, 10)))), "a Send during the server's Read");
         let mut short = session();
         turn(&mut short, send(buffer(0, 10)));
         turn(&mut short, Input::ReadDone);

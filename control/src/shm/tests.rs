@@ -187,7 +187,11 @@ fn silent_connections_are_evicted_and_attached_connections_stay() {
     let (_late, reply, _) = attach(&mut fixture, "in\n");
     assert_eq!(reply[4], Status::Attached as u8);
     assert_eq!(fixture.server.attached_count("in"), 2);
-    assert_eq!((&silent[0]).read(&mut [0; 1]).unwrap(), 0, "the oldest silent one was closed");
+    assert_eq!(
+        (&silent[0]).read(&mut [0; 1]).unwrap(),
+        0,
+        "the oldest silent connection was closed"
+    );
     drop(attached);
 }
 

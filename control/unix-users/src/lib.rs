@@ -45,7 +45,7 @@ pub fn peer_process(socket: BorrowedFd<'_>) -> io::Result<PeerProcess> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as socklen_t;
     // SAFETY: `peer` and `len` are valid and borrowed only by this call. The kernel writes at most `len` bytes, the
-    // size of `peer`, of which any values are a valid `ucred`.
+    // size of `peer`. Any bytes are a valid `ucred`.
     let done = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -71,7 +71,7 @@ pub fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
         let capacity = size_of_val(groups.as_slice());
         let mut len = capacity as socklen_t;
         // SAFETY: `groups` and `len` are valid and borrowed only by this call. The kernel writes at most `len` bytes,
-        // the size of `groups`, of which any values are valid group IDs.
+        // the size of `groups`. Any bytes are valid group IDs.
         let done = unsafe {
             libc::getsockopt(
                 socket.as_raw_fd(),

@@ -30,7 +30,7 @@ pub const MOST_SAS: usize = 4096;
 /// lifetime.
 const REQUESTS_PER_SA: usize = 4;
 
-/// Maximum number of ended SAs whose sequence numbers are remembered.
+/// Maximum number of ended SAs whose sequence numbers are kept.
 const MAX_REMOVED: usize = MOST_SAS;
 
 /// SPI and keys of an SA. Addresses are not included: they change if a daemon moves the SA (MOBIKE).
@@ -77,7 +77,7 @@ struct SaEntry {
     pending: Option<PendingReservation>,
     received_sequence: u64,
     usage: Usage,
-    /// Use until the SA was added to the data plane.
+    /// Use of the SA before it was added to the data plane.
     usage_before: Usage,
     /// True if a report of the SA's use is queued.
     report_queued: bool,
@@ -169,7 +169,7 @@ impl Sas {
         let is_unlisted =
             |(key, entry): (&SaKey, &SaEntry)| (!self.ages.is_current(entry.age)).then_some(*key);
         let unlisted: Vec<SaKey> = self.entries.iter().filter_map(is_unlisted).collect();
-        unlisted.iter().for_each(|key| self.remember_removed(key, events));
+        unlisted.iter().for_each(|key| self.record_removed(key, events));
     }
 
     /// Adds or updates an SA.
@@ -193,7 +193,7 @@ impl Sas {
                 let order = if of_dump { age } else { self.ages.mark_seen(entry.age) };
                 return entry.update(sa, order, of_dump);
             }
-            self.remember_removed(&key, events);
+            self.record_removed(&key, events);
         } else if self.entries.len() >= MOST_SAS {
             self.left_out += 1;
             if self.left_out == 1 {
@@ -212,7 +212,7 @@ impl Sas {
 
     /// Deletes an SA. Returns true if a new dump is needed: SAs were left out, and now there is room for them.
     pub(crate) fn remove(&mut self, key: &SaKey, events: &mut EventQueue) -> bool {
-        self.remember_removed(key, events);
+        self.record_removed(key, events);
         self.has_room()
     }
 
@@ -225,12 +225,12 @@ impl Sas {
         let all = matches!(protocol, 0 | u8::MAX);
         let flushed: Vec<SaKey> =
             self.entries.keys().filter(|key| all || key.protocol == protocol).copied().collect();
-        flushed.iter().for_each(|key| self.remember_removed(key, events));
+        flushed.iter().for_each(|key| self.record_removed(key, events));
         self.has_room()
     }
 
-    /// Removes an SA, also from the data plane, and remembers its reserved sequence numbers.
-    fn remember_removed(&mut self, key: &SaKey, events: &mut EventQueue) {
+    /// Removes an SA, also from the data plane, and records its reserved sequence numbers.
+    fn record_removed(&mut self, key: &SaKey, events: &mut EventQueue) {
         let Some(mut entry) = self.entries.remove(key) else { return };
         let reserved = entry.pending.map_or(entry.reserved_sequence, |pending| pending.last);
         if let Some(name) = entry.fingerprint().filter(|_| reserved > 0) {
@@ -359,9 +359,9 @@ impl Sas {
             SaStage::Reserving(id, _) => {
                 self.ids.remove(&id);
                 entry.stage = SaStage::Failed;
-                "it is not added"
+                "the SA is not added"
             }
-            _ => "it gets no more",
+            _ => "no more are reserved",
         };
         events.warn(format!(
             "{}: the kernel reserved no sequence numbers ({error}): {what}",

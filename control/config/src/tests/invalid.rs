@@ -9,7 +9,7 @@ use super::{MINIMAL, parse, with};
 
 /// Asserts that parsing `text` reports exactly these error lines.
 #[track_caller]
-fn gives(text: &str, expected: &[&str]) {
+fn assert_errors(text: &str, expected: &[&str]) {
     match parse(text) {
         Ok(_) => panic!("nothing was found wrong with\n{text}"),
         Err(errors) => assert_eq!(errors.lines().collect::<Vec<_>>(), expected, "for\n{text}"),
@@ -18,28 +18,28 @@ fn gives(text: &str, expected: &[&str]) {
 
 /// Adds each snippet separately to a valid file. Asserts that parsing reports exactly the expected error line.
 #[track_caller]
-fn each(cases: &[(&str, &str)]) {
+fn assert_each_error(cases: &[(&str, &str)]) {
     for (snippet, expected) in cases {
-        gives(&with(snippet), &[expected]);
+        assert_errors(&with(snippet), &[expected]);
     }
 }
 
 /// Adds each snippet separately to the `[[port]]` of a valid file. Asserts that parsing reports exactly the expected
 /// error line.
 #[track_caller]
-fn each_port(cases: &[(&str, &str)]) {
+fn assert_each_port_error(cases: &[(&str, &str)]) {
     for (snippet, expected) in cases {
         let text = format!(
             "[[interface]]\nname = \"lan\"\nport = \"p\"\naddresses = [\"10.0.0.1/24\"]\n[[port]]\n\
              name = \"p\"\n{snippet}\n"
         );
-        gives(&text, &[expected]);
+        assert_errors(&text, &[expected]);
     }
 }
 
 #[test]
 fn empty_file_is_refused() {
-    gives(
+    assert_errors(
         "",
         &[
             "t.toml:1: interface: is missing: an appliance needs at least one: add an [[interface]] section",
@@ -127,7 +127,7 @@ interface = \"lan\"
 port = 70000
 ulp = \"rdap\"
 ";
-    gives(
+    assert_errors(
         text,
         &[
             "t.toml:1: name: is \"-x\", which is not a valid name: use 1 to 64 of A-Z a-z 0-9 . _ - and begin with \
@@ -148,7 +148,7 @@ ulp = \"rdap\"
 
 #[test]
 fn unknown_keys_and_wrong_types_are_refused() {
-    each(&[
+    assert_each_error(&[
         (
             "colour = 1",
             "t.toml:1: colour: is not a known key: remove it; the sections are name, memory, workers, \
@@ -187,7 +187,7 @@ fn unknown_keys_and_wrong_types_are_refused() {
 
 #[test]
 fn out_of_range_values_are_refused() {
-    each(&[
+    assert_each_error(&[
         (
             "[memory]\nsize = \"1 MiB\"",
             "t.toml:2: memory.size: is 1 MiB, but must be from 16 MiB to 1 TiB",
@@ -315,7 +315,7 @@ fn out_of_range_values_are_refused() {
     let long = format!("[management]\nsocket = \"/{}\"", "x".repeat(107));
     let sentence = "t.toml:2: management.socket: has 108 bytes, but a socket's path has at most 107: \
                     choose a shorter one";
-    each(&[(&long, sentence)]);
+    assert_each_error(&[(&long, sentence)]);
 }
 
 #[test]
@@ -358,9 +358,9 @@ fn invalid_regions_are_refused() {
     ];
     for (keys, expected) in cases {
         let expected = format!("t.toml:{expected}");
-        gives(&with(&format!("[[region]]\nname = \"r\"\n{keys}")), &[&expected]);
+        assert_errors(&with(&format!("[[region]]\nname = \"r\"\n{keys}")), &[&expected]);
     }
-    each(&[
+    assert_each_error(&[
         (
             "[limits]\nregions = 1\n[[region]]\nname = \"a\"\nsize = 1\naccess = \"r\"\n[[region]]\nname = \
              \"b\"\nsize = 1\naccess = \"r\"",
@@ -445,7 +445,7 @@ fn invalid_listeners_are_refused() {
     for (keys, expected) in cases {
         let expected = format!("t.toml:{expected}");
         let head = "[[listener]]\nname = \"l\"\ninterface = \"lan\"\nport = 7471\n";
-        gives(&with(&format!("{head}{keys}")), &[&expected]);
+        assert_errors(&with(&format!("{head}{keys}")), &[&expected]);
     }
 }
 
@@ -465,7 +465,7 @@ fn advertisement_beyond_private_data_is_refused() {
     };
     // Length of the advertisement: 8 bytes, and 24 + 41 bytes per region.
     assert!(parse(&text(7, "")).is_ok());
-    gives(
+    assert_errors(
         &text(8, ""),
         &[
             "t.toml:5: listener.regions: need 528 bytes of private data, but `private_data_limit` is 512: \
@@ -473,7 +473,7 @@ fn advertisement_beyond_private_data_is_refused() {
         ],
     );
     assert!(parse(&text(3, "private_data_limit = 252")).is_ok());
-    gives(
+    assert_errors(
         &text(4, "private_data_limit = 252"),
         &[
             "t.toml:5: listener.regions: need 268 bytes of private data, but `private_data_limit` is 252: \
@@ -486,7 +486,7 @@ fn advertisement_beyond_private_data_is_refused() {
 
 #[test]
 fn section_with_errors_can_be_referenced() {
-    gives(
+    assert_errors(
         "[[port]]\nname = \"p\"\nkind = \"ring\"\nlinc = \"l\"\n[[interface]]\nname = \"lan\"\nport = \
          \"p\"\naddresses = [\"10.0.0.1/24\"]\n",
         &[

@@ -131,7 +131,7 @@ impl Channel {
     /// Handles bytes of FPDUs, in order.
     ///
     /// # Errors
-    /// The peer violated MPA: no further bytes are placed. The peer's DDP errors are events.
+    /// The peer violated MPA: no further bytes are placed. DDP errors of the peer are reported as events.
     pub(super) fn input(
         &mut self,
         bytes: &[u8],

@@ -1,9 +1,9 @@
 //! MPA and DDP over ordinary kernel sockets, without data plane and DPDK: [`put`] writes a file into a peer's region; a
 //! [`Listener`] is a peer that offers one region.
 //!
-//! The protocol code is the appliance's (`tcp_lite::mpa`, `ddp`); only TCP is the kernel's. Bytes therefore arrive in
-//! order, and the DDP stream treats bytes as acknowledged once the kernel has accepted them. We close after all data;
-//! the peer's graceful close after ours confirms the transfer (RFC 5041 §6.2.1).
+//! MPA and DDP are the appliance's code (`tcp_lite::mpa`, `ddp`); TCP is the kernel's. Bytes therefore arrive in order,
+//! and the DDP stream treats bytes as acknowledged once the kernel has accepted them. We close after all data; the
+//! peer's graceful close after ours confirms the transfer (RFC 5041 §6.2.1).
 //!
 //! FPDUs are sized to the connection's segments (`TCP_MAXSEG`), and each is passed to the kernel as a separate record.
 //! On an idle path every segment therefore begins with an FPDU (RFC 5044 §5.1). The kernel may still split and coalesce

@@ -92,7 +92,7 @@ fn outcome(events: &[ServeEvent]) -> &ConnectionOutcome {
             ServeEvent::Closed { outcome, .. } => Some(outcome),
             _ => None,
         })
-        .expect("a connection that is over")
+        .expect("a closed connection")
 }
 
 const V4: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -303,7 +303,7 @@ fn garbage_after_startup_ends_only_its_stream() {
         (good, bad.read_to_end(&mut Vec::new()).map_err(|error| error.kind()))
     });
     let (good, bad) = run.result;
-    good.expect("the other stream is untouched");
+    good.expect("the other stream continues");
     assert_eq!(bad, Err(std::io::ErrorKind::ConnectionReset));
     assert!(contents(&run.memory) == bytes(100_000));
     let bad = run.events.iter().any(|e| {
@@ -373,7 +373,7 @@ fn socket_is_closed_after_both_fins_without_reset() {
             drop(peer);
             let reset = loop {
                 match client.is_closed() {
-                    Ok(true) => panic!("closed in order"),
+                    Ok(true) => panic!("closed without a reset"),
                     Ok(false) => thread::yield_now(),
                     Err(error) => break error,
                 }
@@ -381,7 +381,7 @@ fn socket_is_closed_after_both_fins_without_reset() {
             assert!(reset.raw_os_error().is_some(), "{reset}");
         } else {
             client.shut_down_write().expect("closed");
-            while !client.is_closed().expect("in order") {
+            while !client.is_closed().expect("no reset") {
                 thread::yield_now();
             }
         }

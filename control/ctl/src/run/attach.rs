@@ -15,7 +15,7 @@ use crate::exit::{Exit, Failure};
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Returns the names of the devices that the appliance offers to this user's programs; `None` if the answer cannot be
-/// parsed, as from another version of `ddpd`: the program's library then reports it.
+/// parsed, for example because `ddpd` has another version; the program's library then reports the error.
 pub(super) fn devices(socket: &Path) -> Result<Option<Vec<String>>, Failure> {
     let session = SessionSocket::connect(socket).map_err(|error| unreachable(socket, error))?;
     let (oldest, newest) = (VERSIONS.oldest, VERSIONS.newest);

@@ -12,15 +12,15 @@
 //!
 //! - `gate`: held exclusively while a program joins or starts the lab. Other programs wait.
 //! - `members`: held shared by each program through a descriptor that its children inherit. The serving process ends
-//!   the lab when it gets the lock exclusively and no program has a session, and holds the lock until ddpd has ended. A
-//!   program that joins meanwhile waits, and starts the next lab. Each lab has a new file.
+//!   the lab when it acquires the lock exclusively and no program has a session. It holds the lock until ddpd has
+//!   ended. A program that joins meanwhile waits, and then starts the next lab. Each lab creates this file anew.
 //! - `serving`: held by the serving process. A lab exists if and only if the lock is held.
 //!
-//! Programs can attach to a lab while the file `size` exists. The process that starts a lab removes the file of an
-//! earlier lab that was killed, and the serving process creates it when the appliance is ready.
+//! Programs can attach to a lab while the file `size` exists. The process that starts a lab removes the `size` of an
+//! earlier lab that was killed. The serving process creates `size` when the appliance is ready.
 //!
-//! The processes of a lab keep nothing of the first program: neither its directory, nor descriptors 3 to 9, which
-//! shells use, nor directories of verbs libraries in `LD_LIBRARY_PATH`.
+//! The processes of a lab do not inherit from the first program: its working directory, descriptors 3 to 9, which
+//! shells use, and directories of verbs libraries in `LD_LIBRARY_PATH`.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -54,10 +54,11 @@ const CONFIG: &str = "lab.toml";
 const LOG: &str = "ddpd.log";
 /// Number of addresses of a new lab if the command line gives none.
 const DEFAULT_SIZE: u8 = 2;
-/// Lines that the serving process writes: programs can attach, and another lab runs.
+/// Lines that the serving process writes: programs can attach, or another lab is running.
 const READY: &str = "ready";
 const BUSY: &str = "another lab runs";
-/// Script that starts the lab's first process without the descriptors that shells open. The others have `FD_CLOEXEC`.
+/// Script that starts the lab's first process without the descriptors that shells open. All other descriptors have
+/// `FD_CLOEXEC`.
 const WITHOUT_DESCRIPTORS: &str = r#"exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&- "$@""#;
 /// Maximum wait for the start of the appliance, and for the end of an earlier lab.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -117,8 +118,8 @@ pub(super) fn join(size: Option<u8>) -> Result<Lab, Failure> {
     }
 }
 
-/// Joins the running lab. Returns `None` if the lab is ending or still starting. It can still be starting here if its
-/// first program was killed while it held the lock of `gate`.
+/// Joins the running lab. Returns `None` if the lab is ending or still starting. A lab can be starting although this
+/// process holds the lock of `gate`: its first program was killed, which released the lock.
 fn join_running(directory: &Path, size: Option<u8>) -> Result<Option<File>, Failure> {
     let members = open_lock(directory, MEMBERS)?;
     let is_joined = flock(&members, FlockOperation::NonBlockingLockShared).is_ok();
@@ -131,10 +132,11 @@ fn join_running(directory: &Path, size: Option<u8>) -> Result<Option<File>, Fail
     Ok(Some(members))
 }
 
-/// Starts a lab and joins it. Returns `None` if another one has started: the first program of an earlier lab was killed
-/// before its lab held the lock.
+/// Starts a lab and joins it. Returns `None` if another lab holds the lock of `serving` by now. Its first program was
+/// killed, which released the lock of `gate` before the lab held the lock of `serving`.
 fn start_new(directory: &Path, size: u8) -> Result<Option<File>, Failure> {
-    // A new file of members: children of an earlier lab's program may still hold the lock of the old one.
+    // The file `members` is created anew, because children of an earlier lab's programs may still hold the lock of the
+    // old file.
     for name in [MEMBERS, SIZE, PROGRAMS_SOCKET, MANAGEMENT_SOCKET] {
         remove(directory, name).map_err(|e| failed(&directory.join(name), "cannot remove", e))?;
     }
@@ -338,7 +340,7 @@ impl LabProcess {
         use std::os::unix::process::CommandExt;
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
             .map_err(io::Error::from)?;
-        // The parent may have ended before the call.
+        // If the parent ended before the signal was requested, no signal arrives.
         if rustix::process::getppid().map(Pid::as_raw_pid) != Some(self.parent) {
             return Err(Failure::new(Exit::Failed, "the lab has ended"));
         }
@@ -405,7 +407,7 @@ impl LabProcess {
             match client.get::<Status>("/v1/status") {
                 Ok(_) if self.directory.join(PROGRAMS_SOCKET).exists() => return Ok(()),
                 Err(ClientError::Refused(refusal)) => return Err(refusal.to_string()),
-                // Not yet.
+                // The appliance is not ready yet.
                 Ok(_) | Err(_) => {}
             }
             if Instant::now() >= deadline {
@@ -415,14 +417,15 @@ impl LabProcess {
         }
     }
 
-    /// Reports that programs can attach: to the first program, whose pipe is then released, and to later ones.
+    /// Reports that programs can attach: to the first program through its pipe, which is then released, and to later
+    /// programs through the file `size`.
     fn announce_ready(&self) -> io::Result<()> {
-        // Later programs see the whole file or none.
+        // The file is renamed into place, so that later programs see the whole file or none.
         let new = self.directory.join(NEW_SIZE);
         fs::write(&new, format!("{}\n", self.size))?;
         fs::rename(&new, self.directory.join(SIZE))?;
         let mut out = io::stdout();
-        // The first program may have been killed. Others may wait for the lab.
+        // A failed write is ignored: the first program may have been killed while others wait for the lab.
         drop(writeln!(out, "{READY}").and_then(|()| out.flush()));
         let null = OpenOptions::new().write(true).open("/dev/null")?;
         loop {
@@ -445,7 +448,7 @@ impl LabProcess {
 fn wait_for_last_program(directory: &Path, appliance: &mut Child, client: &Client) -> Option<File> {
     let mut silences = 0;
     while matches!(appliance.try_wait(), Ok(None)) {
-        // Opens the file each time: a program that has not found this lab may have replaced it before it joins.
+        // The file is opened each time, because a program that did not find this lab may have replaced it.
         if let Ok(members) = open_lock(directory, MEMBERS)
             && flock(&members, FlockOperation::NonBlockingLockExclusive).is_ok()
         {
@@ -492,8 +495,8 @@ fn end(appliance: &mut Child) {
     drop(appliance.wait());
 }
 
-/// Returns the configuration of the lab's appliance. Its two interfaces are the ends of one link, and have alternate
-/// addresses of the lab. Each address reaches all others, over the link or inside its interface.
+/// Returns the configuration of the lab's appliance. Its two interfaces are the ends of one link. The addresses of the
+/// lab alternate between them. Each address reaches all others, over the link or inside its interface.
 fn configuration(directory: &Path, size: u8) -> String {
     let path = |name: &str| toml::Value::from(directory.join(name).to_string_lossy().into_owned());
     let mut text = format!(
@@ -534,7 +537,7 @@ mod tests {
         }
         assert!(!is_used(None, &mut silences));
         assert!(!is_used(Some(Vec::new()), &mut silences));
-        assert!(is_used(None, &mut silences), "an answer begins a new count");
+        assert!(is_used(None, &mut silences), "an answer resets the count");
     }
 
     #[test]

@@ -12,7 +12,8 @@ use crate::exit::{Exit, Failure};
 const DIRECTORY_VARIABLE: &str = "DDPD_VERBS_LIBRARY";
 /// The libraries, by SONAME.
 const LIBRARIES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
-/// Directories relative to that of `ddpctl`: one of the packages, two of the project's build (release, debug).
+/// Directories of the libraries, relative to the directory of `ddpctl`: in the packages, and in the project's build
+/// (release, debug).
 const DIRECTORIES: [&str; 3] = ["../lib/ddpd-verbs", "../verbs-library", "../verbs-library-debug"];
 /// Prefix of the symbol version that connects libibverbs with the drivers of one release of rdma-core.
 const PRIVATE_VERSION: &str = "IBVERBS_PRIVATE_";
@@ -42,8 +43,8 @@ pub(super) struct Libraries {
 }
 
 impl Libraries {
-    /// Finds the directory: the one in `DDPD_VERBS_LIBRARY`, else that of the packages, else that of the project's
-    /// build.
+    /// Finds the directory of the libraries: the value of `DDPD_VERBS_LIBRARY`, else the packages' directory, else the
+    /// directory of the project's build.
     pub(super) fn find() -> Result<Libraries, Failure> {
         if let Some(named) = env::var_os(DIRECTORY_VARIABLE).filter(|path| !path.is_empty()) {
             return Libraries::at(Path::new(&named)).ok_or_else(|| {
@@ -109,7 +110,7 @@ impl Libraries {
         command.env(LOADER_VARIABLE, path);
     }
 
-    /// Checks that the program can be loaded with the libraries. Uses ldd, by which the dynamic loader resolves the
+    /// Checks that the program can be loaded with the libraries. Runs ldd, which lets the dynamic loader resolve the
     /// libraries without running the program. Scripts and statically linked programs pass.
     pub(super) fn check(&self, program: &Path) -> Result<(), Failure> {
         let mode = program.metadata().map(|metadata| metadata.permissions().mode()).unwrap_or(0);

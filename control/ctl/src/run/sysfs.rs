@@ -41,7 +41,7 @@ exec setpriv --ambient-caps=-all --inh-caps=-all -- "$@"
 /// Returns the command that executes `program` in the namespace. The caller appends the program's arguments.
 ///
 /// # Errors
-/// The name of a device is not that of a directory.
+/// The name of a device cannot be the name of a directory.
 pub(super) fn command(
     devices: impl Iterator<Item = String>,
     program: &Path,

@@ -40,14 +40,14 @@ pub(super) fn pcapng_file(why: &Why) -> (Vec<u8>, usize) {
         ..SectionHeaderBlock::default()
     };
     let writer = PcapNgWriter::with_section_header(Vec::new(), section);
-    let mut writer = writer.expect("memory takes what is written");
+    let mut writer = writer.expect("writing to memory cannot fail");
     let options = vec![
         InterfaceDescriptionOption::IfName("recorder".into()),
         InterfaceDescriptionOption::IfDescription("headers that the flight recorder kept".into()),
         InterfaceDescriptionOption::IfTsResol(NANOSECONDS),
     ];
     let interface = InterfaceDescriptionBlock { linktype: DataLink::ETHERNET, snaplen: 0, options };
-    writer.write_pcapng_block(interface).expect("memory takes what is written");
+    writer.write_pcapng_block(interface).expect("writing to memory cannot fail");
     let mut frames: Vec<Frame> = why.streams.iter().flat_map(flight_frames).collect();
     frames.sort_by_key(|frame| frame.time);
     let headers = frames.len();
@@ -63,7 +63,9 @@ pub(super) fn pcapng_file(why: &Why) -> (Vec<u8>, usize) {
             data: Cow::Owned(frame.data),
             options,
         };
-        writer.write_pcapng_block(block).expect("memory takes it, of the interface above");
+        writer
+            .write_pcapng_block(block)
+            .expect("writing to memory cannot fail, and the interface exists");
     }
     (writer.into_inner(), headers)
 }

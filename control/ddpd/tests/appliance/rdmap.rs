@@ -210,7 +210,7 @@ fn atomics_return_old_value_and_update_one_word() {
     assert_eq!(atomic(&ddpd, &vias[1], place(), add(u64::MAX)).unwrap(), 5);
     assert_eq!(read_word(&ddpd, 8), 4, "modulo 2^64");
     assert_eq!(atomic(&ddpd, &vias[0], place(), swap(5, 99)).unwrap(), 4);
-    assert_eq!(read_word(&ddpd, 8), 4, "not what was expected: unchanged");
+    assert_eq!(read_word(&ddpd, 8), 4, "expected value differs: unchanged");
     assert_eq!(atomic(&ddpd, &vias[1], place(), swap(4, 1 << 63)).unwrap(), 4);
     let exchange = json!({ "swap": { "swap": 7 } });
     assert_eq!(atomic(&ddpd, &vias[0], place(), exchange).unwrap(), 1 << 63);
@@ -274,8 +274,12 @@ fn invalid_operations_end_in_terminate_without_effect() {
     assert!(error.contains("is not 64-bit aligned"), "{error}");
     let boxed = ddpd.sink.bytes("/v1/regions/box/data?offset=0&length=64").unwrap();
     assert_eq!(boxed, [0; 64]);
-    assert_eq!((read_word(&ddpd, 0), read_word(&ddpd, 8)), (1, 0), "nothing but the first one");
-    assert_eq!(atomic(&ddpd, &other, region("counter", 0), add()).unwrap(), 1, "goes on");
+    assert_eq!((read_word(&ddpd, 0), read_word(&ddpd, 8)), (1, 0), "only the first operation");
+    assert_eq!(
+        atomic(&ddpd, &other, region("counter", 0), add()).unwrap(),
+        1,
+        "the other stream continues"
+    );
     assert_eq!(totals(&ddpd, &ddpd.sink)["rdmap_terminates_out"], 4);
     assert_eq!(ddpd.stats(&ddpd.sink).workers[0].errors["rdmap_2_07"], 1);
     wait_for(

@@ -66,7 +66,7 @@ fn wait_until_read(ddpd: &Ddpd, child: &mut Child, bytes: u64) {
         if jobs.iter().any(|job| !job.state.is_finished() && job.acknowledged >= bytes) {
             return;
         }
-        assert!(child.try_wait().unwrap().is_none(), "it has ended");
+        assert!(child.try_wait().unwrap().is_none(), "the job has ended");
         std::thread::yield_now();
     }
 }

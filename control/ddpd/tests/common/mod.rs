@@ -230,7 +230,7 @@ pub(crate) fn wait_for_nth(
         Ok(found.len() < n)
     });
     followed.unwrap();
-    assert_eq!(found.len(), n, "the appliance ended before it happened");
+    assert_eq!(found.len(), n, "the appliance ended before the event");
     found.swap_remove(n - 1)
 }
 

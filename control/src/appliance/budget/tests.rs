@@ -30,7 +30,7 @@ fn ceiling_above_machine_memory_is_refused_with_numbers() {
         "region `big`: 12 GiB asked for, 1232 MiB of 3 GiB in use (regions 1 GiB, jobs 0 bytes, buffers and \
          streams 208 MiB); the ceiling is 75 % of RAM (4 GiB): make it smaller, free some, or raise limits.memory"
     );
-    assert_eq!(budget.info().in_use, WORKER + (1 << 30), "what was refused is not charged");
+    assert_eq!(budget.info().in_use, WORKER + (1 << 30), "refused bytes are not charged");
     drop(kept);
     assert_eq!(budget.info().in_use, WORKER);
 }

@@ -77,7 +77,7 @@ impl CaptureFile {
             ..SectionHeaderBlock::default()
         };
         let writer = PcapNgWriter::with_section_header(OutputBuffer::default(), section);
-        let mut writer = writer.expect("memory takes what is written");
+        let mut writer = writer.expect("writing to memory cannot fail");
         let mut options = vec![
             InterfaceDescriptionOption::IfName(about.name.into()),
             InterfaceDescriptionOption::IfDescription(about.description.into()),
@@ -190,5 +190,5 @@ fn write<'a>(
 ) {
     writer
         .write_pcapng_block(block)
-        .expect("memory takes what is written, of an interface that is there");
+        .expect("writing to memory cannot fail, and the interface exists");
 }

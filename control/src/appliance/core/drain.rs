@@ -2,7 +2,7 @@
 //!
 //! A graceful shutdown refuses new streams and waits for the jobs to end. Then the streams are closed, and the workers
 //! stop. After `management.drain_timeout` the workers stop at once, which resets the remaining streams. The operator's
-//! drain ends nothing: new streams and jobs are refused until the drain is revoked.
+//! drain does not end streams or jobs: new ones are refused until the drain is revoked.
 
 use std::time::Instant;
 
@@ -30,7 +30,7 @@ impl Core {
         let actions = self.programs.stop_all_listening(&mut self.env);
         self.apply_stream_actions(actions);
         self.env.cancel_regions();
-        // A bench would otherwise run for its full duration.
+        // Benches are cancelled, because they would otherwise run for their full duration.
         self.with_jobs(now, |jobs, _, out| jobs.cancel_benches(out));
         self.drain_step(now);
     }

@@ -181,7 +181,7 @@ mod tests {
         assert_eq!((sum.ends()["peer_reset"], sum.errors().len()), (1, 0));
     }
 
-    /// Aborting clients close their connections anywhere, even inside an FPDU.
+    /// Aborting clients close their connections at any point, even inside an FPDU.
     #[test]
     fn client_abort_is_not_counted_as_protocol_error() {
         use tcp_lite::endpoint::{CloseReason, TcpReason};

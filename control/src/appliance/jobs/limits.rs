@@ -16,16 +16,16 @@ pub(super) struct Limit {
 }
 
 impl Limits {
-    /// Adds the time limit of an operation, if it has one. First removes the limits of operations for which `goes_on`
-    /// is false.
+    /// Adds the time limit of an operation, if it has one. First removes the limits of operations for which
+    /// `is_pending` is false.
     pub(super) fn add(
         &mut self,
         task: Task,
         within: Option<Duration>,
         now: Instant,
-        goes_on: impl Fn(Task) -> bool,
+        is_pending: impl Fn(Task) -> bool,
     ) {
-        self.0.retain(|limit| goes_on(limit.task));
+        self.0.retain(|limit| is_pending(limit.task));
         let Some(within) = within else { return };
         self.0.push(Limit { expires_at: now + within, time_limit: within, task });
     }

@@ -260,7 +260,7 @@ impl Jobs {
         }
     }
 
-    /// Handles a task whose stream cannot ask the peer for a confirmation.
+    /// Handles a task whose stream cannot request a confirmation from the peer.
     pub(super) fn on_unconfirmable(&mut self, task: Task, now: Instant, out: &mut Effects) {
         match task {
             Task::Job(id) => self.transfers.on_unconfirmable(id, now, out),
@@ -269,7 +269,8 @@ impl Jobs {
         }
     }
 
-    /// Handles a Send of the peer. Returns false if the stream is neither a ping's nor the control stream of a bench.
+    /// Handles a Send of the peer. Returns false if the stream is neither the stream of a ping nor the control stream
+    /// of a bench.
     pub(super) fn on_received(
         &mut self,
         env: &mut Env,

@@ -17,7 +17,7 @@ use crate::appliance::pending::{Task, stream_ended_error};
 pub(super) struct Sends {
     pending: BTreeMap<u64, PendingSend>,
     next: u64,
-    /// Number of posts and acknowledgements so far. Gives the sends their order.
+    /// Number of posts and acknowledgements so far. Sends are ordered by its value at their last step.
     steps: u64,
     /// Times from posting a message to its reply, nanoseconds.
     pub(super) echoes: Durations,
@@ -163,7 +163,7 @@ impl Sends {
         self.pending.insert(id, send);
     }
 
-    /// Handles a send whose stream cannot ask for a confirmation. A stream that was opened for the send is closed; its
+    /// Handles a send whose stream cannot request a confirmation. A stream that was opened for the send is closed; its
     /// graceful end confirms the message. On any other stream an error of the peer is awaited for `ERROR_WAIT`.
     pub(super) fn on_unconfirmable(&mut self, id: u64, now: Instant, out: &mut Effects) {
         let Some(send) = self.pending.get_mut(&id) else { return };

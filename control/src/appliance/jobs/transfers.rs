@@ -294,7 +294,7 @@ impl Transfers {
         out.push(Effect::Confirm { stream, task: Task::Job(id) });
     }
 
-    /// Handles a job whose stream cannot ask for a confirmation. A stream that was opened for the job is closed; its
+    /// Handles a job whose stream cannot request a confirmation. A stream that was opened for the job is closed; its
     /// graceful end confirms the bytes. On any other stream an error of the peer is awaited for `ERROR_WAIT`.
     pub(super) fn on_unconfirmable(&mut self, id: u64, now: Instant, out: &mut Effects) {
         let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.state.is_finished()) else {

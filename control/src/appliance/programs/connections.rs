@@ -5,9 +5,9 @@
 //!   New --Accept---> Starting --worker has the QP-----------------> Accepting --reported--> Connected --> Ended
 //! ```
 //!
-//! If the connection fails, or the program ends the QP, the QP changes from Starting, Connecting or Accepting to Ended. A
-//! QP that is ended before it is connected changes from New over Starting to Ended, and a worker flushes its posts. The
-//! removal changes the QP from any state to Removing.
+//! If the connection fails, or the program ends the QP, the QP changes from Starting, Connecting or Accepting to Ended.
+//! A QP that is ended before it is connected changes from New via Starting to Ended, and a worker flushes its posts.
+//! The removal changes the QP from any state to Removing.
 //!
 //! A QP can be connected only once: the worker of its connection owns its rings, and a second connection could be at
 //! another worker.
@@ -23,7 +23,7 @@ use super::{MAX_DEPTHS, Programs, StreamAction, StreamUse, invalid, refusal};
 use crate::appliance::env::Env;
 use crate::appliance::pending::{Continuation, PairConnect, ProgramStep};
 
-/// Cause of the failure of a connect, and of a call to connect or accept, whose QP the program has ended.
+/// Failure cause of a connect, and of a call to connect or accept, if the program ended the QP meanwhile.
 const ENDED: &str = "the program has ended the QP";
 
 /// Attributes of a QP that has not been connected.
@@ -351,8 +351,8 @@ impl Programs {
         Ok(())
     }
 
-    /// Ends a QP, so that its posts are flushed. Closes its connection gracefully, if it has one. The connection that is
-    /// being opened fails.
+    /// Ends a QP, so that its posts are flushed. Closes its connection gracefully, if it has one. A connection that is
+    /// still being opened fails.
     pub(super) fn end_pair(
         &mut self,
         env: &mut Env,
@@ -382,7 +382,7 @@ impl Programs {
                 let event = Event::ConnectFailed { pair, unreachable, refused, message };
                 program.outbox.event(event);
             }
-            // The end of the stream is reported.
+            // The program is notified when the stream has ended.
             PairState::Accepting(stream) => actions.push(StreamAction::Abort(stream, ENDED)),
             PairState::Connected(stream) => actions.push(StreamAction::Close(stream)),
             PairState::Ended | PairState::Removing => {}
@@ -417,7 +417,7 @@ fn end_at_worker(env: &mut Env, worker: Option<WorkerId>, id: QueuePairId) {
     }
 }
 
-/// Gives the backlog credit of a stream back to its worker, which may then accept another stream of the listener.
+/// Returns the backlog credit of a stream to its worker, which may then accept another stream of the listener.
 pub(super) fn return_credit(env: &mut Env, stream: StreamId, listener: ListenerId) {
     env.send_command(stream.worker(), Command::Credits { listener, additional: 1 });
 }

@@ -371,8 +371,8 @@ impl Programs {
         program.ok_or_else(|| invalid("the session is not open"))
     }
 
-    /// Continues a call after all workers have answered. Returns the actions
-    /// (close, abort, reject) that the core must apply to streams.
+    /// Continues a call after all workers have answered. Returns the actions (close, abort, reject) that the core must
+    /// apply to streams.
     pub(super) fn resume(
         &mut self,
         env: &mut Env,

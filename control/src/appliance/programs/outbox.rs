@@ -38,7 +38,7 @@ struct State {
 pub(super) struct Interest {
     /// True to wait for a call.
     pub(super) read: bool,
-    /// True to wait until the socket takes a message, because the backlog is not empty.
+    /// True to wait until the socket accepts a message, because the backlog is not empty.
     pub(super) write: bool,
 }
 

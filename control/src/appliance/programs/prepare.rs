@@ -260,8 +260,8 @@ impl Preparer {
         Ok(Prepared::Register(Box::new(registration)))
     }
 
-    /// Refuses a registration while the program has too much memory in its arena. Its pages without a region are not
-    /// charged, and a page stays in the arena until the program frees it.
+    /// Refuses a registration while the program has too much memory in its arena. Pages of the arena outside of regions
+    /// are not charged, and stay allocated until the program frees them.
     fn check_arena(&self, arena: &Arena) -> Result<(), Refusal> {
         let found = rustix::fs::fstat(arena.fd()).map_err(no_descriptor)?;
         // `st_blocks` counts blocks of 512 bytes.
@@ -361,7 +361,8 @@ impl Preparer {
     }
 }
 
-/// Memory of an arena beyond twice `programs.memory`, bytes: more than what programs leave unused before they free it.
+/// Arena memory allowed beyond twice `programs.memory`, bytes. Programs free unused arena memory before it reaches this
+/// size.
 const ARENA_SLACK: u64 = 64 << 20;
 
 /// Returns the capacity of a ring for `posts` descriptors.

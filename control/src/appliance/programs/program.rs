@@ -262,14 +262,14 @@ impl Program {
         self.domains.get(pd).ok_or_else(|| not_found("protection domain", pd))
     }
 
-    /// Returns a memory region that all workers have and whose removal has not begun.
+    /// Returns a memory region that all workers have registered and whose removal has not begun.
     pub(super) fn region(&mut self, stag: Stag) -> Result<&mut Region, Refusal> {
         let region = self.regions.get_mut(&stag);
         let region = region.filter(|region| region.phase == RegionPhase::Active);
         region.ok_or_else(|| not_found("memory region with STag", stag))
     }
 
-    /// Returns the memory window of an STag, if all workers have it and its removal has not begun.
+    /// Returns the memory window of an STag, if all workers have added it and its removal has not begun.
     pub(super) fn window(&self, stag: Stag) -> Result<&Window, Refusal> {
         let window = self.windows.get(&WindowId::of(stag));
         let window = window.filter(|window| window.phase == WindowPhase::Active);
@@ -280,7 +280,7 @@ impl Program {
         self.channels.get(number).ok_or_else(|| not_found("channel", number))
     }
 
-    /// Returns a CQ that all workers have and whose removal has not begun.
+    /// Returns a CQ that all workers have added and whose removal has not begun.
     pub(super) fn queue(&mut self, number: u32) -> Result<&mut Queue, Refusal> {
         let queue = self.queues.get_mut(number).filter(|queue| queue.is_active);
         queue.ok_or_else(|| not_found("completion queue", number))

@@ -11,7 +11,7 @@
 //! While its memory is being created, a region is listed with the progress. A removal during this time cancels the
 //! preparation.
 //!
-//! Each region has one random STag. Slots of a region and memory of jobs have STags of their own, each for one stream
+//! Each region has one random STag. Slots of a region and memory of jobs have separate STags, each for one stream
 //! (`stream_memory`). A region that peers may write and that is not `shared` is *exclusive*: its STag is always bound
 //! to the stream to which it was advertised, or to none. Any other stream gets error 1/02, even if it has the STag (RFC
 //! 5041 §8.2). Bytes are placed only if all checks pass on the worker. Memory is freed when all workers have released
@@ -153,7 +153,7 @@ impl Regions {
     }
 
     /// Checks like [`check_addition`](Self::check_addition), but with the number and the total length of regions that
-    /// `limits` allows. The memory ceiling is always the one in force.
+    /// `limits` allows. The memory ceiling is always the current ceiling.
     pub(super) fn check_addition_with(
         &self,
         env: &Env,

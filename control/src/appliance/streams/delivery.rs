@@ -45,7 +45,7 @@ impl Streams {
         match self.queue(id, qn).map(|queue| &queue.deliver_to) {
             Some(Delivery::Echo) => {
                 let source = Source::Bytes(Arc::from(data));
-                // docs/protocol.md §4: an echo goes to queue 0, which every client has, with the RsvdULP of the
+                // docs/protocol.md §4: an echo is sent to queue 0, which every client has, with the RsvdULP of the
                 // message.
                 let (cookie, answer) = (Cookie::user(0), MESSAGE_QUEUE);
                 let echo = Message::Untagged { qn: answer, rsvd_ulp, source, cookie };

@@ -141,7 +141,7 @@ fn second_address_gets_stream_with_regions_of_the_connect() {
         local: "[fd01::1]:50000".parse().unwrap(),
         remote: second.remote,
     });
-    assert!(is_unanswered(&mut pending), "its worker is asked for it");
+    assert!(is_unanswered(&mut pending), "the worker is commanded to connect");
     assert!(bench.is_logged(|kind| matches!(kind,
         EventKind::StreamEstablished { remote, .. } if remote == BACK)));
     assert!(bench.is_logged(|kind| matches!(kind,

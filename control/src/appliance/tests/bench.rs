@@ -209,7 +209,7 @@ fn bench_writes_start_at_the_region_base() {
     let entry = added_entries(&commands)[0].clone();
     assert_eq!((entry.stream, entry.access), (Some(StreamId(5)), Access::NONE));
     assert_eq!((entry.base_to, entry.len), (TaggedOffset(4096), 1024));
-    assert!(entry.memory.is_stable(), "it is framed again from there");
+    assert!(entry.memory.is_stable(), "retransmissions are framed from this memory");
     commands.iter().filter_map(ticket).for_each(|ticket| bench.acknowledge_ticket(ticket));
     establish(&mut bench, 6, &[offer("box", "w")]);
     let commands = bench.all_commands();
@@ -230,11 +230,11 @@ fn bench_writes_start_at_the_region_base() {
     }
     assert_eq!(begun.len(), 2);
     bench.advance(ms(999));
-    assert!(stops(&bench.all_commands()).is_empty(), "before its time");
+    assert!(stops(&bench.all_commands()).is_empty(), "before the run time has elapsed");
     bench.advance(ms(1));
     assert_eq!(stops(&bench.all_commands()), [5, 6]);
     complete_load(&mut bench, info.id, 5, 10, None);
-    assert!(closes(&bench.all_commands(), StreamId(5)).is_empty(), "the other one goes on");
+    assert!(closes(&bench.all_commands(), StreamId(5)).is_empty(), "the other load continues");
     complete_load(&mut bench, info.id, 6, 20, None);
     let commands = bench.all_commands();
     assert_eq!(closes(&commands, StreamId(5)), [false]);
@@ -325,7 +325,7 @@ fn too_slow_path_fails_bench_after_a_minute() {
 fn early_stream_end_fails_bench_with_its_cause() {
     let (mut bench, id) = running_bench(BenchLoad::Send);
     complete_load(&mut bench, id, 6, 0, Some(PostFailure::Flushed));
-    assert!(bench.all_commands().is_empty(), "its end is awaited");
+    assert!(bench.all_commands().is_empty(), "the end of the stream is awaited");
     bench.close_stream(6, CloseReason::Lower(TcpReason::PeerReset));
     assert_eq!(closes(&bench.all_commands(), StreamId(5)), [true]);
     complete_load(&mut bench, id, 5, 0, Some(PostFailure::Flushed));

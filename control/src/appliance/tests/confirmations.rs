@@ -86,7 +86,7 @@ fn close_is_confirmed_after_queue_file_has_the_message() {
     let mut bench = queue("DIR/queue");
     message(&mut bench);
     peer_closes(&mut bench);
-    assert_eq!(close_commands(&mut bench), ["confirming"], "the file was not asked yet");
+    assert_eq!(close_commands(&mut bench), ["confirming"], "the file is not flushed yet");
     assert_eq!(wait_for_close_commands(&mut bench), ["close"]);
     assert_eq!(std::fs::read(bench.dir.path().join("queue")).unwrap(), b"\0\0\0\x04line");
 }
@@ -188,7 +188,7 @@ fn slow_disk_with_progress_fails_stream_only_at_the_limit() {
         bench.advance(step);
         assert!(close_commands(&mut bench).is_empty());
         bench.core.env().writer.step();
-        let next = bench.core.poll_timeout().expect("the next look");
+        let next = bench.core.poll_timeout().expect("the next progress check");
         assert!(next <= bench.now + Duration::from_secs(1));
         bench.advance(Duration::from_millis(1));
     }
@@ -338,9 +338,9 @@ fn only_streams_writing_files_delay_confirmations() {
         accepted.expect("it is accepted")
     };
     assert!(holds(&mut queue("DIR/queue"), 5));
-    // While another stream holds the region, a new stream does not write to the region's file.
+    // While a region is bound to another stream, a new stream does not write to the region's file.
     let mut bench = region("close");
-    assert!(!holds(&mut bench, 5), "another stream has the region");
+    assert!(!holds(&mut bench, 5), "the region is bound to another stream");
     bench.close_stream(1, CloseReason::PeerShutdown);
     bench.acknowledge();
     assert!(holds(&mut bench, 6));

@@ -46,10 +46,14 @@ fn make_sink_ready(bench: &mut Bench) -> (StagEntry<Memory>, Vec<Command>) {
     let entries = added_entries(&commands);
     assert_eq!(entries.len(), WORKERS, "{commands:?}");
     let entry = entries[0].clone();
-    assert_eq!((entry.stream, entry.access), (Some(OPENED), Access::NONE), "for its Reads alone");
+    assert_eq!(
+        (entry.stream, entry.access),
+        (Some(OPENED), Access::NONE),
+        "for the job's Reads only"
+    );
     let mut tickets = commands.iter().filter_map(ticket);
     bench.acknowledge_ticket(tickets.next().unwrap());
-    assert!(bench.all_commands().is_empty(), "not before every worker knows it");
+    assert!(bench.all_commands().is_empty(), "not before every worker has registered the STag");
     tickets.for_each(|ticket| bench.acknowledge_ticket(ticket));
     let posted = bench.all_commands();
     (entry, posted)
@@ -84,7 +88,7 @@ fn get_reads_region_in_mebibytes_and_saves_file() {
     let (sink, posted) = make_sink_ready(&mut bench);
     assert_eq!((sink.base_to, sink.len, sink.memory_offset), (TaggedOffset(0), total, 0));
     let mut waiting = reads(&posted, sink.stag);
-    assert_eq!(waiting.len(), 16, "so many at one time");
+    assert_eq!(waiting.len(), 16, "maximum number of outstanding Reads");
     let mut bytes = 0;
     while !waiting.is_empty() {
         let read = waiting.remove(0);
@@ -126,11 +130,14 @@ fn get_into_region_writes_at_its_offset() {
     complete(&mut bench, read);
     let done = job(&mut bench, info.id);
     assert_eq!((done.state, done.region.as_deref()), (JobState::Done, Some("own")));
-    assert!(bench.core.regions()["own"].is_written(), "it is cleared before another peer sees it");
+    assert!(
+        bench.core.regions()["own"].is_written(),
+        "the region is cleared before another peer can read it"
+    );
     assert!(bench.is_logged(|kind| matches!(
         kind, EventKind::RegionFetched { region, offset: 100, bytes: 24 } if region == "own"
     )));
-    assert_ne!(sink.stag, bench.core.regions()["own"].stag(), "a name of its own");
+    assert_ne!(sink.stag, bench.core.regions()["own"].stag(), "a separate STag");
     assert_eq!(removed_stags(&bench.all_commands()), [sink.stag; WORKERS]);
 }
 
@@ -205,7 +212,7 @@ fn stream_end_fails_get_and_removes_its_sink() {
     establish(&mut bench, &[offer("box", "r")]);
     bench.close_stream(OPENED.0, CloseReason::Lower(TcpReason::PeerReset));
     bench.load_all();
-    assert!(added_entries(&bench.all_commands()).is_empty(), "nobody would use it");
+    assert!(added_entries(&bench.all_commands()).is_empty(), "the sink would be unused");
     assert_eq!(job(&mut bench, id).state, JobState::Failed);
     // The stream ends while Reads are outstanding.
     let mut bench = super::bench();
@@ -218,7 +225,7 @@ fn stream_end_fails_get_and_removes_its_sink() {
     let info = job(&mut bench, id);
     assert_eq!((info.state, info.refused), (JobState::Failed, true));
     assert_eq!(removed_stags(&bench.acknowledge_all()), [sink.stag; WORKERS]);
-    assert!(!bench.dir.path().join("got").exists(), "no half of a file");
+    assert!(!bench.dir.path().join("got").exists(), "no partial file");
     assert!(bench.core.env().is_answered());
 }
 

@@ -59,7 +59,7 @@ fn posted_messages(commands: &[Command]) -> Vec<(Ticket, u64, u32)> {
         Command::Post { message, ticket, .. } => match message {
             Message::Tagged { stag, to, source: Source::Region { memory, len, .. }, .. } => {
                 assert_eq!(stag.0, 77);
-                assert!(memory.is_stable(), "retransmissions are framed from it again");
+                assert!(memory.is_stable(), "retransmissions are framed from this memory");
                 Some((*ticket, to.0, *len))
             }
             _ => panic!("{message:?}"),
@@ -95,11 +95,11 @@ fn put_posts_mebibyte_messages_with_bounded_outstanding() {
         assert_eq!(job(&mut bench, id).acknowledged, bytes);
         let commands = bench.all_commands();
         let closes = commands.iter().any(|c| matches!(c, Command::Close { abort: false, .. }));
-        assert_eq!(closes, bytes == len_of(&bench, id), "closed when all is there");
+        assert_eq!(closes, bytes == len_of(&bench, id), "closed after the last acknowledgement");
         waiting.extend(posted_messages(&commands));
     }
     assert_eq!(bytes, 20 * MAX_MESSAGE + 5);
-    assert_eq!(job(&mut bench, id).state, JobState::Running, "the peer's end is awaited");
+    assert_eq!(job(&mut bench, id).state, JobState::Running, "the peer's close is awaited");
     let mut stats = EndpointStats::default();
     stats.tcp.loss.bytes_retransmitted = 3;
     let (stream, reason) = (StreamId(5), CloseReason::LocalShutdown);
@@ -306,7 +306,7 @@ fn large_file_is_put_through_bounded_memory() {
     }
     assert_eq!((bytes, job(&mut bench, id).acknowledged), (len, len));
     bench.close_stream(5, CloseReason::LocalShutdown);
-    assert_eq!(bench.budget.info().jobs, before, "its memory is free again");
+    assert_eq!(bench.budget.info().jobs, before, "the memory is freed");
     // A file of 1 TiB, mostly a hole, needs no more memory. The job detects before the first read that the file is
     // longer than the region.
     std::fs::File::options().write(true).open(&file).unwrap().set_len(1 << 40).unwrap();
@@ -375,7 +375,7 @@ fn pipe_is_put_to_eof_and_job_length_is_bytes_read() {
         let posts = posted_messages(&bench.all_commands());
         let sizes: Vec<u64> = posts.iter().map(|post| u64::from(post.2)).collect();
         assert_eq!(sizes.iter().sum::<u64>(), len);
-        assert!(!posts.is_empty(), "also no bytes are a message");
+        assert!(!posts.is_empty(), "0 bytes are also a message");
         posts.iter().for_each(|post| acknowledge_message(&mut bench, post.0));
         bench.close_stream(5, CloseReason::LocalShutdown);
         let info = job(&mut bench, id);

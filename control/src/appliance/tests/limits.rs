@@ -99,7 +99,11 @@ fn connect_time_limit_fails_operation_with_awaited_step() {
             let [Command::Connect(connect)] = &commands[..] else { panic!("{commands:?}") };
             assert_eq!(connect.timeout, TIME_LIMIT);
             bench.advance(TIME_LIMIT);
-            assert_eq!(failure(&mut bench, &mut pending, job), None, "the worker says it");
+            assert_eq!(
+                failure(&mut bench, &mut pending, job),
+                None,
+                "the worker reports the time-out"
+            );
             let (ticket, reason) = (connect.ticket, ConnectError::Timeout(awaited));
             bench.event(Event::ConnectFailed { ticket, reason });
             let sentence = failure(&mut bench, &mut pending, job).unwrap_or_default();

@@ -64,7 +64,7 @@ fn aborts(commands: &[Command]) -> Vec<u64> {
 fn only_link_changes_are_logged() {
     let mut bench = bench_with(TWO_PORTS);
     link(&mut bench, 0, true);
-    assert_eq!(changes(&bench), [], "a link that is up from the start is no news");
+    assert_eq!(changes(&bench), [], "a link that is up from the start causes no event");
     for up in [false, false, true, true, false] {
         link(&mut bench, 0, up);
     }
@@ -80,12 +80,12 @@ fn lasting_link_down_ends_streams_and_frees_their_region() {
     link(&mut bench, 0, false);
     bench.now += Duration::from_millis(1999);
     link(&mut bench, 0, false);
-    assert_eq!(bench.all_commands().len(), 0, "it may come back");
+    assert_eq!(bench.all_commands().len(), 0, "the link may come up again");
     bench.now += Duration::from_millis(1);
     link(&mut bench, 0, false);
     assert_eq!(aborts(&bench.all_commands()), [1]);
     link(&mut bench, 0, false);
-    assert_eq!(bench.all_commands().len(), 0, "once is enough");
+    assert_eq!(bench.all_commands().len(), 0, "no second abort");
     bench.close_stream(1, CloseReason::LocalAbort);
     bench.acknowledge();
     assert_eq!(bench.core.regions()["own"].bound(), None);

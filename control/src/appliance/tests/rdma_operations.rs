@@ -69,7 +69,7 @@ fn ping_rounds_are_counted_timed_and_compared() {
         bench.now += Duration::from_micros(round);
         bench.receive_send(OPENED, &[0; 16]);
     }
-    assert!(seen[0] != seen[1] && seen[1] != seen[2], "other bytes in each round");
+    assert!(seen[0] != seen[1] && seen[1] != seen[2], "different bytes in each round");
     let Ok(Reply::Ping(report)) = answer(&mut pending) else { panic!("no report") };
     let (min_ns, mean_ns, median_ns) = (1000, 2000, 2000);
     let remote = "10.0.0.9:5000".to_owned();
@@ -166,7 +166,7 @@ fn invalid_ping_is_refused_before_connecting() {
     }
     assert!(bench.all_commands().is_empty());
     let mut most = bench.call(Request::Ping(ping_spec(100_000, 65_536)));
-    assert!(is_unanswered(&mut most), "the bounds themselves are good");
+    assert!(is_unanswered(&mut most), "the bounds are valid");
 }
 
 fn box_target(offset: u64) -> RemotePlace {
@@ -203,7 +203,7 @@ fn atomic_is_posted_to_its_target_and_returns_old_value() {
         // A double cannot represent the value, so it is a string of digits.
         let original = "18446744073709551615".to_owned();
         assert_eq!(done, AtomicDone { original, time_us: 12 });
-        assert!(bench.all_commands().is_empty(), "a stream that stood stays");
+        assert!(bench.all_commands().is_empty(), "an existing stream stays open");
     }
 }
 
@@ -289,7 +289,7 @@ fn peers_terminate_is_reported_for_refused_operation() {
     bench.event(Event::Terminated { stream: OPENED, by_peer: true, terminate });
     let reason = dataplane::PostFailure::Flushed;
     bench.event(Event::PostFailed { stream: OPENED, ticket, reason });
-    assert!(is_unanswered(&mut pending), "the end has the reason");
+    assert!(is_unanswered(&mut pending), "the end of the stream reports the reason");
     bench.close_stream(OPENED.0, CloseReason::Lower(TcpReason::PeerReset));
     let (kind, sentence) = error(&mut pending);
     assert_eq!(kind, ErrorKind::PeerRefused);

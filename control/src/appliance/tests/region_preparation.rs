@@ -54,13 +54,16 @@ fn removal_during_preparation_cancels_and_answers_both_clients() {
     let mut removed = bench.call(remove("late", false));
     let again = answer(&mut bench.call(remove("late", false))).unwrap_err();
     assert_eq!(again.error, ErrorKind::Conflict);
-    assert!(is_unanswered(&mut added) && is_unanswered(&mut removed), "its memory is still there");
+    assert!(
+        is_unanswered(&mut added) && is_unanswered(&mut removed),
+        "the memory request has not finished"
+    );
     finish(&mut bench, &load);
     let error = answer(&mut added).unwrap_err();
     assert_eq!(error.error, ErrorKind::Conflict);
     assert!(error.message.contains("`late` was removed while its memory was prepared"), "{error}");
     assert!(answer(&mut removed).is_ok());
-    assert_eq!(bench.budget.info().regions, 2 * 65536, "the two of the configuration");
+    assert_eq!(bench.budget.info().regions, 2 * 65536, "the two configured regions");
     // The name can be used again.
     let (_, load) = request_region(&mut bench, 4096);
     finish(&mut bench, &load);

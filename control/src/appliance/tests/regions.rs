@@ -85,7 +85,7 @@ fn region_removal_completes_only_with_the_last_worker() {
     assert!(removes(&first[0]) && removes(&second[0]));
     bench.acknowledge_ticket(ticket(&first[0]).unwrap());
     assert!(is_unanswered(&mut pending));
-    assert!(bench.core.regions().contains_key("own"), "the memory is still there");
+    assert!(bench.core.regions().contains_key("own"), "the memory is not freed yet");
     bench.acknowledge_ticket(ticket(&second[0]).unwrap());
     assert_eq!(answer(&mut pending), Ok(Reply::EMPTY));
     assert!(!bench.core.regions().contains_key("own"));
@@ -193,7 +193,7 @@ fn removal_of_region_in_use_requires_force_and_aborts_streams() {
     bench.acknowledge_ticket(ticket);
     assert_eq!(answer(&mut pending), Ok(Reply::EMPTY));
     bench.close_stream(1, CloseReason::LocalAbort);
-    assert!(bench.all_commands().is_empty(), "nothing is bound that is not there");
+    assert!(bench.all_commands().is_empty(), "no missing region is bound");
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn an_exclusive_region_is_bound_on_all_workers_before_the_stream_is_accepted() {
     assert_eq!(stream, Some(StreamId(1)));
     let (_, two) = bind(&second).unwrap();
     bench.acknowledge_ticket(one);
-    assert!(bench.all_commands().is_empty(), "one worker does not know it yet");
+    assert!(bench.all_commands().is_empty(), "one worker has not applied the binding yet");
     bench.acknowledge_ticket(two);
     assert_eq!(offered_names(&bench.commands(0)), Some(vec!["own".into(), "common".into()]));
 }
@@ -403,7 +403,7 @@ fn exclusive_region_is_unbound_until_active_open_completes() {
         })
         .collect();
     let [(ticket, stags)] = &bound[..] else { panic!("{commands:?}") };
-    assert_eq!(*stags, [stag], "its worker binds it");
+    assert_eq!(*stags, [stag], "the worker of the stream binds it");
     bench.establish_stream(1, "10.0.0.9", Some(*ticket), &[]);
     for command in bench.all_commands() {
         let Command::BindStag { stream, .. } = command else { continue };
@@ -440,7 +440,7 @@ fn exclusive_region_is_cleared_before_active_open() {
         };
         let _pending = bench.call(Request::Connect(spec));
         if round > 0 {
-            assert!(bench.acknowledge().is_empty(), "first it is cleared");
+            assert!(bench.acknowledge().is_empty(), "the region is cleared first");
             assert!(!is_clear());
         }
         bench.load_all();
@@ -468,7 +468,7 @@ fn region_removal_during_clearing_aborts_the_stream() {
     bench.acknowledge();
     bench.request_stream(2, "10.0.0.2");
     let accepts = |c: &Command| matches!(c, Command::Accept { .. } | Command::BindStag { .. });
-    assert!(!bench.acknowledge().iter().any(accepts), "first it is cleared");
+    assert!(!bench.acknowledge().iter().any(accepts), "the region is cleared first");
     let mut pending = bench.call(remove("own", true));
     bench.acknowledge();
     assert!(answer(&mut pending).is_ok());
@@ -577,7 +577,7 @@ fn closing_a_stream_frees_its_region_at_once() {
     bench.accept_stream(1, "10.0.0.2");
     let id = api::StreamId(1);
     let mut pending = bench.call(Request::CloseStream { id, abort: false });
-    assert!(is_unanswered(&mut pending), "the stream is not gone yet");
+    assert!(is_unanswered(&mut pending), "the stream has not ended yet");
     let commands = bench.all_commands();
     let unbound: Vec<Ticket> = commands
         .iter()
@@ -586,7 +586,7 @@ fn closing_a_stream_frees_its_region_at_once() {
             _ => None,
         })
         .collect();
-    assert_eq!(unbound.len(), WORKERS, "its peer cannot write any more");
+    assert_eq!(unbound.len(), WORKERS, "the peer can no longer write");
     // Until all workers have unbound the region, the old peer could write to it after it was cleared for the next
     // stream.
     bench.acknowledge_ticket(unbound[0]);
@@ -596,5 +596,9 @@ fn closing_a_stream_frees_its_region_at_once() {
     assert_eq!(offered_names(&commands).unwrap(), ["own", "common"]);
     assert_eq!(bench.core.regions()["own"].bound(), Some(StreamId(2)));
     bench.close_stream(1, CloseReason::LocalShutdown);
-    assert_eq!(bench.core.regions()["own"].bound(), Some(StreamId(2)), "the next one keeps it");
+    assert_eq!(
+        bench.core.regions()["own"].bound(),
+        Some(StreamId(2)),
+        "the next stream keeps the region"
+    );
 }

@@ -25,7 +25,7 @@ impl Bench {
     pub(super) fn reload(&mut self, text: &str) -> Result<ReloadReport, ApiError> {
         std::fs::write(&self.file, text).unwrap();
         let mut pending = self.start_reload();
-        // If there are additions, the answer follows when every worker has them; otherwise at once.
+        // If there are additions, the answer follows when every worker has applied them; otherwise at once.
         let answered = pending.try_recv().unwrap_or_else(|_| {
             self.acknowledge();
             answer(&mut pending)
@@ -131,7 +131,7 @@ fn failed_allocation_refuses_the_whole_reload() {
     assert!(!bench.core.listeners().contains_key("second"));
     assert!(
         bench.reload(&format!("{BASIC}{EXTRA_SECTIONS}")).is_ok(),
-        "and does not stand in the way"
+        "the refused reload does not block the next"
     );
 }
 
@@ -283,7 +283,7 @@ fn peer_filters_change_in_place_after_all_workers_answer() {
         let commands = bench.commands(0);
         assert_eq!((commands.len(), peers_set(&commands)), (1, vec![(id, false)]), "{at}");
         commands.iter().filter_map(ticket).for_each(|ticket| bench.acknowledge_ticket(ticket));
-        assert!(is_unanswered(&mut pending), "the other worker admits it still");
+        assert!(is_unanswered(&mut pending), "the other worker still admits the peer");
         bench.acknowledge();
         let report = report(answer(&mut pending)).unwrap();
         assert_eq!((report.applied, report.needs_restart), (vec![sentence.to_owned()], vec![]));

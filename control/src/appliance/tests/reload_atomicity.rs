@@ -33,7 +33,7 @@ impl Bench {
             self.core.finish_turn(self.now);
             let commands = self.all_commands();
             if commands.is_empty() {
-                break assert!(refused, "it was not sent");
+                break assert!(refused, "no command was refused");
             }
             for command in commands {
                 let Some(ticket) = ticket(&command) else { continue };
@@ -115,7 +115,7 @@ fn refused_reload_removes_its_new_file() {
     let text = format!("{BASIC}{EXTRA_SECTIONS}{region}");
     let error = bench.reload(&text).unwrap_err();
     assert!(error.message.contains("is empty: give the region a size"), "{error}");
-    assert!(!new.exists(), "the file that was made for it is left");
+    assert!(!new.exists(), "the file created for the region remains");
     assert_eq!(bench.has_region_and_listener("extra", "second"), (false, false));
 }
 

@@ -115,7 +115,7 @@ fn reload_updates_origins_and_keeps_restart_keys_running() {
     let text = text.replace("pending = 3", "pending = 2");
     bench.reload(&text).unwrap();
     let info = bench.config();
-    assert_eq!(value(&info, "tcp", &[], "sack"), Some(before), "it runs as it was started");
+    assert_eq!(value(&info, "tcp", &[], "sack"), Some(before), "the running value is unchanged");
     assert_eq!(
         value(&info, "listener.limits", &["in"], "pending"),
         Some((json!(2), line(&text, "pending = 2")))

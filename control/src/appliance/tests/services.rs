@@ -22,7 +22,7 @@ fn accept_stream(bench: &mut Bench, id: u64) -> Option<StagEntry<Memory>> {
     let entries = added_entries(&commands);
     assert!(matches!(entries.len(), 0 | WORKERS), "every worker is sent it: {commands:?}");
     let entry = entries.first().map(|&entry| entry.clone());
-    assert_eq!(offered_names(&commands), Some(vec![]), "a slot is nobody else's business");
+    assert_eq!(offered_names(&commands), Some(vec![]), "slots are not advertised");
     bench.establish_stream(id, "10.0.0.2", None, &[]);
     entry
 }
@@ -53,7 +53,11 @@ fn each_stream_has_its_own_cleared_slot() {
     assert_eq!((first.memory_offset, second.memory_offset), (0, 16 << 10));
     assert_eq!((first.base_to, second.base_to), (TaggedOffset(0), TaggedOffset(16 << 10)));
     assert_eq!((first.stream, second.stream), (Some(FIRST_STREAM), Some(StreamId(2))));
-    assert_eq!((first.len, first.access), (16 << 10, Access::NONE), "only its own Reads go there");
+    assert_eq!(
+        (first.len, first.access),
+        (16 << 10, Access::NONE),
+        "only the stream's own Reads may write there"
+    );
     assert_ne!(first.stag, second.stag);
     first.memory.write(0, &[7; 16 << 10]);
     second.memory.write(16 << 10, &[8; 4]);
@@ -70,7 +74,7 @@ fn each_stream_has_its_own_cleared_slot() {
     bench.load_all();
     first.memory.read(0, &mut bytes);
     assert!(bytes[..16 << 10].iter().all(|&byte| byte == 0));
-    assert_eq!(bytes[16 << 10..], [8; 4], "the neighbour's");
+    assert_eq!(bytes[16 << 10..], [8; 4], "the neighbouring slot");
     assert_eq!(accept_stream(&mut bench, 3).unwrap().memory_offset, 0, "used again");
 }
 
@@ -130,7 +134,7 @@ fn region_is_divided_again_after_last_old_stream_is_cleared() {
     bench.close_stream(1, CloseReason::PeerShutdown);
     bench.acknowledge();
     assert_eq!(bench.core.listeners().retired(), 0);
-    assert_eq!(listen(&mut bench), Err(used.into()), "it is not clear yet");
+    assert_eq!(listen(&mut bench), Err(used.into()), "the slot is not cleared yet");
     bench.load_all();
     let mut bytes = [1; 64];
     entry.memory.read(0, &mut bytes);
@@ -227,7 +231,7 @@ fn refused_operation_ends_stream_and_flushed_operation_awaits_the_cause() {
     let (first, second) = (posted(&mut bench, FIRST_STREAM), posted(&mut bench, StreamId(2)));
     let reason = PostFailure::Flushed;
     bench.event(Event::PostFailed { stream: StreamId(2), ticket: second, reason });
-    assert!(bench.all_commands().is_empty(), "its end is on its way");
+    assert!(bench.all_commands().is_empty(), "the end of the stream is pending");
     bench.close_stream(2, CloseReason::Lower(TcpReason::PeerReset));
     assert!(errors(&bench).is_empty());
     bench.event(Event::PostFailed {

@@ -173,7 +173,7 @@ fn the_ddp_version_follows_the_revision() {
     }
 }
 
-// docs/protocol.md §4: an echo goes to queue 0 with the RsvdULP of the message.
+// docs/protocol.md §4: an echo is sent to queue 0 with the RsvdULP of the message.
 #[test]
 fn echo_uses_queue_0_and_sender_rsvd_ulp_then_reposts_buffer() {
     for queue in [0, 5] {
@@ -528,7 +528,7 @@ fn retry_with_revision_1_is_logged() {
     assert!(
         bench.is_logged(|k| matches!(k, EventKind::Warning { message } if *message == expected))
     );
-    assert!(is_unanswered(&mut pending), "the open goes on");
+    assert!(is_unanswered(&mut pending), "the open continues");
     bench.event(Event::ConnectFailed {
         ticket,
         reason: ConnectError::Timeout(ConnectStage::SynAck),

@@ -87,7 +87,7 @@ fn write_bandwidth_test_uses_only_the_control_stream() {
     bench.set_up(false, 0x10000);
     assert_eq!(bench.input(2, Input::Written { len: 64 }), []);
     assert_eq!(bench.send(1, &client(0x10000)).len(), 1);
-    assert_eq!(bench.perftest.poll_timeout(), None, "there were Writes");
+    assert_eq!(bench.perftest.poll_timeout(), None, "the client has sent Writes");
     assert_eq!(bench.send(1, &[5; 8]), [reply(1, &[5; 8])]);
     let mut out = Actions::new();
     bench.perftest.on_closed(StreamId(1), bench.now, &mut out);
@@ -123,7 +123,7 @@ fn send_latency_test_echoes_each_send() {
     bench.set_up(false, 0x10000);
     bench.send(1, &client(0x10000));
     assert_eq!(bench.send(2, &[7; 9]), [reply(2, &[7; 9])]);
-    assert_eq!(bench.advance(WRITE_LATENCY_IDLE), [], "it was not silent");
+    assert_eq!(bench.advance(WRITE_LATENCY_IDLE), [], "the client was not silent");
 }
 
 /// A peer chooses its messages' lengths, and may write repeatedly: the number of answers in flight must be bounded.
@@ -138,7 +138,7 @@ fn write_latency_answers_in_flight_are_bounded() {
     };
     let ends = |actions: Vec<(u64, Action)>| matches!(actions[..], [(2, Action::End(_))]);
     let mut bench = measured();
-    assert!(!ends(bench.input(2, Input::Written { len: 1 << 20 })), "all of the slot");
+    assert!(!ends(bench.input(2, Input::Written { len: 1 << 20 })), "the whole slot");
     bench.input(2, Input::WriteDone);
     assert!(ends(bench.input(2, Input::Written { len: (1 << 20) + 1 })));
     assert!(ends(measured().input(2, Input::Written { len: u64::MAX })));
@@ -233,7 +233,7 @@ fn non_perftest_message_ends_its_stream() {
     let mut bench = Bench::new();
     bench.open(1, HOST, false);
     bench.greet(1);
-    assert!(ends(bench.send(1, &[0; MEMORY_MESSAGE_LEN])), "it has no data stream");
+    assert!(ends(bench.send(1, &[0; MEMORY_MESSAGE_LEN])), "the client has no data stream");
     assert!(
         !is_version(&[0; VERSION_MESSAGE_LEN]) && !is_version(b"6.06") && is_version(&version())
     );

@@ -18,7 +18,7 @@ fn mirror_one(message: ModifyMessage) -> (Option<Policy<ipsec::guard::Protection
 }
 
 /// Asserts that a policy is refused, that the reason contains `words`, and that its packets are dropped.
-fn is_dropped(message: ModifyMessage, words: &str) -> Policy<ipsec::guard::Protection> {
+fn assert_dropped(message: ModifyMessage, words: &str) -> Policy<ipsec::guard::Protection> {
     let (policy, reasons) = mirror_one(message);
     let policy = policy.expect("in the list");
     assert_eq!(policy.action, Action::Discard);
@@ -27,7 +27,7 @@ fn is_dropped(message: ModifyMessage, words: &str) -> Policy<ipsec::guard::Prote
 }
 
 /// Asserts that a policy is left out of the list, and that the reason contains `words`.
-fn is_skipped(message: ModifyMessage, words: &str) {
+fn assert_skipped(message: ModifyMessage, words: &str) {
     let (policy, reasons) = mirror_one(message);
     assert_eq!(policy, None);
     assert!(reasons.len() == 1 && reasons[0].contains(words), "{reasons:?}");
@@ -242,13 +242,13 @@ fn forward_socket_and_sub_policies_are_ignored() {
 fn marked_interface_and_offload_policies_are_skipped_with_reason() {
     let mut marked = protect(outbound_policy(), tunnel_template());
     marked.nlas.push(XfrmAttrs::Mark(Mark { value: 1, mask: 0xff }));
-    is_skipped(marked, "mark 0x1/0xff");
+    assert_skipped(marked, "mark 0x1/0xff");
     let mut of_interface = protect(outbound_policy(), tunnel_template());
     of_interface.nlas.push(XfrmAttrs::IfId(9));
-    is_skipped(of_interface, "XFRM interface 9");
+    assert_skipped(of_interface, "XFRM interface 9");
     let mut of_device = outbound_policy();
     of_device.user_policy_info.selector.ifindex = 3;
-    is_skipped(of_device.clone(), "device 3");
+    assert_skipped(of_device.clone(), "device 3");
     // The device may be the appliance's TAP, so a policy that protects is applied as if it were for all devices.
     let of_device = protect(of_device, tunnel_template());
     assert!(matches!(mirror_one(of_device).0.unwrap().action, Action::Protect(_)));
@@ -282,26 +282,26 @@ fn unsupported_protection_discards_with_reason() {
         change(&mut template);
         protect(outbound_policy(), template)
     };
-    is_dropped(change(|template| template.id.proto = IPPROTO_AH), "AH");
-    is_dropped(change(|template| template.id.proto = IPPROTO_COMP), "IPComp");
-    is_dropped(change(|template| template.id.proto = IPPROTO_ROUTING), "protocol 43");
-    is_dropped(change(|template| template.mode = XFRM_MODE_BEET), "BEET");
-    is_dropped(change(|template| template.mode = 5), "mode 5");
-    is_dropped(change(|template| template.optional = 1), "optional");
-    is_dropped(change(|template| template.id.daddr = Address::default()), "without an address");
-    is_dropped(change(|template| template.saddr = Address::default()), "without an address");
-    is_dropped(change(|template| template.family = 99), "neither of IPv4 nor of IPv6");
+    assert_dropped(change(|template| template.id.proto = IPPROTO_AH), "AH");
+    assert_dropped(change(|template| template.id.proto = IPPROTO_COMP), "IPComp");
+    assert_dropped(change(|template| template.id.proto = IPPROTO_ROUTING), "protocol 43");
+    assert_dropped(change(|template| template.mode = XFRM_MODE_BEET), "BEET");
+    assert_dropped(change(|template| template.mode = 5), "mode 5");
+    assert_dropped(change(|template| template.optional = 1), "optional");
+    assert_dropped(change(|template| template.id.daddr = Address::default()), "without an address");
+    assert_dropped(change(|template| template.saddr = Address::default()), "without an address");
+    assert_dropped(change(|template| template.family = 99), "neither of IPv4 nor of IPv6");
     let mut two = outbound_policy();
     two.nlas.push(XfrmAttrs::Template(vec![tunnel_template(), tunnel_template()]));
-    is_dropped(two, "more than one template");
+    assert_dropped(two, "more than one template");
     let mut labelled = protect(outbound_policy(), tunnel_template());
     let label =
         SecurityCtx { len: 9, exttype: 8, ctx_alg: 1, ctx_doi: 1, ctx_len: 1, ctx_str: vec![b'x'] };
     labelled.nlas.push(XfrmAttrs::SecurityContext(label));
-    is_dropped(labelled, "label");
+    assert_dropped(labelled, "label");
     let mut unknown = outbound_policy();
     unknown.user_policy_info.action = 9;
-    is_dropped(unknown, "action 9");
+    assert_dropped(unknown, "action 9");
 }
 
 #[test]
@@ -318,13 +318,13 @@ fn transport_mode_requires_host_selectors() {
         assert!(!protections[0].tunnel);
     }
     let other = template("192.0.2.9", "192.0.2.1", 7, XFRM_MODE_TRANSPORT);
-    is_dropped(protect(hosts(), other), "address 192.0.2.9");
+    assert_dropped(protect(hosts(), other), "address 192.0.2.9");
     let many = policy(XFRM_POLICY_OUT, "192.0.2.1/32", "192.0.2.0/24");
-    is_dropped(protect(many, none()), "the peer's network 192.0.2.0/24");
+    assert_dropped(protect(many, none()), "the peer's network 192.0.2.0/24");
     let ours = policy(XFRM_POLICY_OUT, "192.0.2.0/24", "192.0.2.2/32");
-    is_dropped(protect(ours, none()), "our network 192.0.2.0/24");
+    assert_dropped(protect(ours, none()), "our network 192.0.2.0/24");
     let two_families = policy(XFRM_POLICY_OUT, "2001:db8::1/128", "2001:db8::2/128");
-    is_dropped(
+    assert_dropped(
         protect(two_families, template("192.0.2.1", "192.0.2.2", 7, 0)),
         "address 192.0.2.1",
     );
@@ -338,11 +338,11 @@ fn port_masks_are_exact_or_any() {
     // With a port mask, a policy that protects drops packets of all ports; a policy that lets packets pass is left out.
     let mut masked = with_ports(outbound_policy(), IPPROTO_UDP, 1000, 2000);
     masked.user_policy_info.selector.sport_mask = 0xff00;
-    let dropped = is_dropped(protect(masked.clone(), tunnel_template()), "masks of ports");
+    let dropped = assert_dropped(protect(masked.clone(), tunnel_template()), "masks of ports");
     assert_eq!(dropped.selector.local_ports, 0..=65535);
     assert_eq!(dropped.selector.protocol, Some(17));
-    is_skipped(masked, "masks of ports");
-    is_skipped(with_ports(outbound_policy(), 136, 1, 2), "protocol 136");
+    assert_skipped(masked, "masks of ports");
+    assert_skipped(with_ports(outbound_policy(), 136, 1, 2), "protocol 136");
 }
 
 #[test]
@@ -355,9 +355,9 @@ fn neighbour_discovery_passes_and_other_icmp_types_are_refused() {
     for kind in 133..=137 {
         assert_eq!(mirror_one(of_type(kind, IPPROTO_ICMPV6)), (None, vec![]));
     }
-    is_skipped(of_type(128, IPPROTO_ICMPV6), "types of ICMP");
-    is_skipped(of_type(135, IPPROTO_ICMP), "types of ICMP");
-    is_dropped(protect(of_type(128, IPPROTO_ICMPV6), tunnel_template()), "types of ICMP");
+    assert_skipped(of_type(128, IPPROTO_ICMPV6), "types of ICMP");
+    assert_skipped(of_type(135, IPPROTO_ICMP), "types of ICMP");
+    assert_dropped(protect(of_type(128, IPPROTO_ICMPV6), tunnel_template()), "types of ICMP");
     // A policy for all ICMPv6 types needs no ports and is supported.
     let mut all = outbound_policy_v6();
     all.user_policy_info.selector.proto = IPPROTO_ICMPV6;

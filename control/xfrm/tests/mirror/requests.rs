@@ -160,7 +160,7 @@ fn refused_reservation_uses_no_sequence_number() {
     kernel.refuse = EINVAL;
     kernel.add_sa(outbound(300, 1));
     let events = kernel.run(&mut mirror);
-    assert!(matches!(&events[..], [Event::Warning(text)] if text.contains("it is not added")));
+    assert!(matches!(&events[..], [Event::Warning(text)] if text.contains("the SA is not added")));
     let info = mirror.sas().next().unwrap();
     assert!(info.id.is_none() && info.refused.is_some());
     // The next dump retries the reservation.
@@ -171,7 +171,7 @@ fn refused_reservation_uses_no_sequence_number() {
     kernel.refuse = ESRCH;
     mirror.reserve_sequence(id);
     let events = kernel.run(&mut mirror);
-    assert!(matches!(&events[..], [Event::Warning(text)] if text.contains("it gets no more")));
+    assert!(matches!(&events[..], [Event::Warning(text)] if text.contains("no more are reserved")));
 }
 
 #[test]
@@ -184,15 +184,15 @@ fn refused_dump_is_repeated_on_retry() {
     let events = kernel.run(&mut mirror);
     assert!(matches!(&events[..], [Event::Warning(text)] if text.contains("does not list")));
     mirror.retry();
-    assert_eq!(kernel.run(&mut mirror).len(), 0, "told once");
+    assert_eq!(kernel.run(&mut mirror).len(), 0, "reported once");
     kernel.refuse_dumps = 0;
-    assert_eq!(kernel.run(&mut mirror).len(), 0, "not by itself");
+    assert_eq!(kernel.run(&mut mirror).len(), 0, "no dump without a call of `retry`");
     mirror.retry();
     assert_eq!(added_ids(&kernel.run(&mut mirror)).len(), 1);
     kernel.take_requests();
     mirror.retry();
     kernel.run(&mut mirror);
-    assert!(kernel.take_requests().is_empty(), "all is known");
+    assert!(kernel.take_requests().is_empty(), "no request is pending");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn invalid_ports_are_refused() {
-    each_port(&[
+    assert_each_port_error(&[
         (
             "",
             "t.toml:5: port.kind: is missing: write one of \"pci\", \"af_xdp\", \"af_packet\", \"tap\", \
@@ -134,7 +134,7 @@ fn invalid_ports_are_refused() {
 
 #[test]
 fn duplicate_names_and_devices_are_refused() {
-    each(&[
+    assert_each_error(&[
         (
             "[[port]]\nname = \"x\"\nkind = \"tap\"\ndevice = \"d\"\n[[port]]\nname = \"y\"\nkind = \
              \"af_packet\"\ndevice = \"d\"",
@@ -243,6 +243,6 @@ fn invalid_interfaces_are_refused() {
         ),
     ];
     for (keys, expected) in cases {
-        gives(&interface(keys), &[expected]);
+        assert_errors(&interface(keys), &[expected]);
     }
 }

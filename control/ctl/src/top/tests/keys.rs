@@ -78,17 +78,17 @@ fn filter_is_edited_kept_and_cleared() {
     type_text(&mut state, "/FD77");
     assert_eq!((state.editing.as_deref(), ids(&state).len()), (Some("FD77"), 3), "not yet");
     press(&mut state, KeyCode::Backspace);
-    assert_eq!(type_text(&mut state, "q7"), Action::Draw, "a letter is no key now");
+    assert_eq!(type_text(&mut state, "q7"), Action::Draw, "letters are part of the filter");
     press(&mut state, KeyCode::Backspace);
     press(&mut state, KeyCode::Backspace);
     press(&mut state, KeyCode::Enter);
     assert_eq!((state.filter(), ids(&state)), ("FD7", vec!["0000000003000000"]));
     assert_eq!(state.table.count_text(), "1 of 3");
     state.handle_sample(Ok(sample(Instant::now(), 9)));
-    assert_eq!(state.table.count_text(), "1 of 3", "it stays");
+    assert_eq!(state.table.count_text(), "1 of 3", "the filter remains");
     type_text(&mut state, "/x");
     press(&mut state, KeyCode::Esc);
-    assert_eq!(state.filter(), "FD7", "as it was");
+    assert_eq!(state.filter(), "FD7", "the filter is unchanged");
     press(&mut state, KeyCode::Esc);
     assert_eq!((state.filter(), ids(&state).len()), ("", 3));
     type_text(&mut state, "/");
@@ -151,12 +151,12 @@ fn enter_opens_stream_details() {
         assert_eq!(state.scroll, scroll, "{key:?}");
     }
     type_text(&mut state, "2");
-    assert_eq!(state.view, View::Streams, "no key of the table");
-    assert_eq!(type_text(&mut state, "q"), Action::Draw, "back, and not out");
+    assert_eq!(state.view, View::Streams, "table keys are ignored");
+    assert_eq!(type_text(&mut state, "q"), Action::Draw, "closes the overlay, not the program");
     assert_eq!((state.overlay.as_ref(), state.requested_data()), (None, (true, None)));
     type_text(&mut state, "2");
     press(&mut state, KeyCode::Enter);
-    assert_eq!(state.overlay, None, "a worker is no stream");
+    assert_eq!(state.overlay, None, "Enter has no effect on a worker");
     type_text(&mut state, "?");
     assert_eq!(state.overlay, Some(Overlay::Help));
     press(&mut state, KeyCode::Esc);

@@ -9,7 +9,7 @@ fn rate_is_difference_over_elapsed_time() {
     let ms = Duration::from_millis;
     assert_eq!(rate(1000, 3000, ms(500)), Some(4000.0));
     assert_eq!(rate(5, 5, ms(500)), Some(0.0));
-    assert_eq!(rate(3000, 1000, ms(500)), None, "a counter went back");
+    assert_eq!(rate(3000, 1000, ms(500)), None, "the counter decreased");
     assert_eq!(rate(0, 1, Duration::ZERO), None);
     assert_eq!(rate(0, u64::MAX, Duration::from_secs(1)), Some(u64::MAX as f64));
 }
@@ -76,7 +76,7 @@ fn polling_takes_at_most_a_third_of_time() {
     assert!(!pace.is_due(start + ms(999), false) && pace.is_due(start + second, false));
     assert!(!pace.is_due(start + 9 * second, true), "a pause");
     pace.request_now();
-    assert!(pace.is_due(start + ms(11), true), "a key wants it");
+    assert!(pace.is_due(start + ms(11), true), "a key requests a sample");
     // The request takes 800 ms, so a pause of 1.6 s follows.
     pace.record_request(start + second);
     pace.record_answer(start + ms(1800), second, true);
@@ -95,5 +95,5 @@ fn silence_is_counted_from_the_last_answer() {
     assert_eq!(pace.silent_for(start + 5 * second, false), Some(4 * second));
     pace.record_answer(start + 8 * second, second, false);
     assert_eq!(pace.silent_for(start + 8 * second, true), Some(7 * second));
-    assert!(pace.is_due(start + 9 * second, false), "it goes on asking");
+    assert!(pace.is_due(start + 9 * second, false), "requests continue");
 }

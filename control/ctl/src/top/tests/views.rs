@@ -102,7 +102,7 @@ fn screen_reports_silent_appliance() {
     let lines = frame(&mut state, 80, 24);
     let expected = "no answer for 1m 10s: cannot reach the appliance at x.sock: \u{fffd}[31m";
     assert_eq!(lines[2], expected);
-    assert!(lines[5].starts_with("0000000002000000"), "what was seen last stays");
+    assert!(lines[5].starts_with("0000000002000000"), "the last sample is still shown");
     state.handle_sample(Ok(sample(Instant::now(), 60)));
     assert!(frame(&mut state, 80, 24)[2].starts_with("drops "));
 }

@@ -132,7 +132,11 @@ fn invalid_memory_regions_are_refused() {
     rig.refuse_next("AddStag");
     assert_eq!(client.refused(&mut rig, register(pd, LOCAL_ACCESS)), RefusalKind::NoMemory);
     rig.settle();
-    assert_eq!(client.call(&mut rig, Call::RemovePd { pd }), Ok(Answer::Done), "nothing is left");
+    assert_eq!(
+        client.call(&mut rig, Call::RemovePd { pd }),
+        Ok(Answer::Done),
+        "the refused region does not use the domain"
+    );
     client.hang_up(&mut rig);
     rig.assert_empty();
 }

@@ -44,7 +44,7 @@ fn nothing_is_left_of_a_program_that_ends_after_any_step() {
 
 /// For each prefix of the calls: the workers answer all calls but the last, then the program hangs up.
 #[test]
-fn nothing_is_left_of_a_program_that_ends_before_the_workers_answer() {
+fn program_ended_before_worker_answers_leaves_no_objects() {
     let calls = [
         hello(),
         Call::CreatePd,

@@ -44,7 +44,7 @@ fn queue_pairs_share_a_receive_queue_that_outlives_them() {
         .into_iter()
         .map(|pair| match &pair.receives {
             Receives::Shared(receives) => Arc::as_ptr(receives),
-            Receives::Own(_) => panic!("an own queue"),
+            Receives::Own(_) => panic!("the QP has its own RQ"),
         })
         .collect();
     assert_eq!(taken.len(), 2);

@@ -1,6 +1,6 @@
 //! File descriptors: the process's limit, and the maximum that its configurations need.
 //!
-//! Each server bounds its connections. If the limit is below the sum of all bounds, idle clients can take the
+//! Each server bounds its connections. If the limit is below the sum of all bounds, idle clients can use up the
 //! descriptors that other users need.
 
 use std::sync::OnceLock;
@@ -23,7 +23,7 @@ const PER_QUEUE: usize = 8;
 const PER_WORKER: usize = 8;
 /// Upper bound of the descriptors per region: its file or memfd, and its completion ring.
 const PER_REGION: usize = 3;
-/// Descriptors of a program's session, without those of its workers and channels.
+/// Descriptors of a program's session, without the descriptors of its workers and channels.
 const PER_SESSION: usize = 4;
 /// Descriptors per queue that delivers to a file.
 const PER_QUEUE_FILE: usize = 1;

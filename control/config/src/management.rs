@@ -173,7 +173,7 @@ pub struct AccessIds {
     pub socket_group: Option<u32>,
 }
 
-/// IDs that stand for users and groups without an ID in this user namespace: `/proc/sys/kernel/overflowuid` and
+/// IDs that represent users and groups without an ID in this user namespace: `/proc/sys/kernel/overflowuid` and
 /// `overflowgid`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverflowIds {

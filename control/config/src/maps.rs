@@ -65,7 +65,7 @@ impl MapLimit {
     }
 }
 
-/// Returns the maximum number of mappings of a region. A small region needs no mapping of its own if it shares one with
+/// Returns the maximum number of mappings of a region. A small region needs no separate mapping if it shares one with
 /// other small regions.
 pub fn region_maps(region: &RegionSection) -> u64 {
     match region.backing {

@@ -1,8 +1,8 @@
 //! Reads a TOML table key by key and reports all of its errors.
 //!
 //! serde stops at the first error, but an operator needs all of them. Each section is therefore read explicitly:
-//! [`Section::optional`] and the similar functions take a key and a rule from [`super::values`], and
-//! [`Section::finish`] reports unknown keys.
+//! [`Section::optional`] and similar functions read a key by a rule of [`super::values`], and [`Section::finish`]
+//! reports unknown keys.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};

@@ -7,7 +7,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::Config;
 
-/// Address of a key: section, [`WrittenTable::identity`](super::WrittenTable::identity), name. An empty name stands for
+/// Address of a key: section, [`WrittenTable::identity`](super::WrittenTable::identity), name. An empty name identifies
 /// the table itself.
 pub type KeyPath = (String, Vec<String>, String);
 
@@ -89,13 +89,13 @@ impl Config {
         self.source.log_override.clone_from(&before.log_override);
     }
 
-    /// Returns true if the key's value comes from the command line.
+    /// Returns true if the key's value was set on the command line.
     pub fn is_overridden(&self, section: &str, key: &str) -> bool {
         let Source { log_override, log_by_api, .. } = &self.source;
         (section, key) == ("management", "log") && log_override.is_some() && !log_by_api
     }
 
-    /// Returns true if the key's value comes from an API request.
+    /// Returns true if the key's value was set by an API request.
     pub fn is_set_by_api(&self, section: &str, key: &str) -> bool {
         (section, key) == ("management", "log") && self.source.log_by_api
     }

@@ -1,5 +1,5 @@
 //! Keys of the sections with a hand-written reader. `section!` cannot read them, because the presence, default or
-//! meaning of a key depends on another key. The readers take the rules from here.
+//! meaning of a key depends on another key. This module defines the rules that the readers use.
 
 use std::net::IpAddr;
 use std::path::PathBuf;

@@ -7,7 +7,7 @@ use std::path::Path;
 /// The byte order mark of UTF-8, which some editors write.
 const UTF_8_MARK: &[u8] = b"\xef\xbb\xbf";
 /// Byte order marks of other encodings. UTF-32 precedes UTF-16, because the little-endian mark of UTF-32 begins with
-/// that of UTF-16.
+/// the mark of UTF-16.
 const OTHER_ENCODINGS: [(&[u8], &str, &str); 4] = [
     (b"\xff\xfe\0\0", "UTF-32, little-endian", "UTF-32"),
     (b"\0\0\xfe\xff", "UTF-32, big-endian", "UTF-32"),

@@ -1,7 +1,7 @@
 //! Converts a configuration to the tables of its file: section by section, all keys with their values.
 //!
 //! Reading the rendered tables gives the same [`Config`]. Defaults are included. Keys without a value, and keys that do
-//! not apply because of other keys, are left out.
+//! not apply because of other keys, are omitted.
 
 use ipnet::IpNet;
 use port_kind::PortKind;

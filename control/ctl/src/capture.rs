@@ -138,7 +138,7 @@ fn report_statistics(
     let Statistics { seen, captured, lost } = *statistics;
     let sentence = format!("{captured} of {seen} frames captured, {lost} lost");
     if to_pipe {
-        // The standard output contains the file, so the summary goes to the standard error.
+        // The capture file is written to standard output, so the summary is written to standard error.
         let line = match output.json {
             true => serde_json::to_string(statistics)?,
             false => format!("ddpctl: {sentence}"),

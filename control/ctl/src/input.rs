@@ -22,7 +22,7 @@ const STDIN_DESCRIPTION: &str = "standard input";
 /// Directories with descriptors of this process. In the appliance the same path names another file.
 const DESCRIPTOR_DIRECTORIES: [&str; 3] = ["/dev/fd", "/proc/self", "/proc/thread-self"];
 
-/// Returns true if the path is `-`, which stands for the standard input or output.
+/// Returns true if the path is `-`, which names the standard input or output.
 pub(super) fn is_stream(file: &Path) -> bool {
     file.as_os_str() == STDIN_NAME
 }

@@ -1,7 +1,7 @@
 //! `ddpctl`: command-line client of the appliance's API, with `put --kernel` and `serve-kernel` for hosts without an
 //! appliance.
 //!
-//! Output is tables by default, and the API's JSON with `--json`. All output except progress bars goes to the two
+//! Output is tables by default, and the API's JSON with `--json`. All output except progress bars is written to the two
 //! writers of [`run`], so that tests see the same output as a shell.
 
 #![forbid(unsafe_code)]

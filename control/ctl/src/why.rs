@@ -23,8 +23,8 @@ pub(super) fn explain(
     }
 }
 
-/// Writes the recorded headers as pcapng to `file`, or to the standard output if `file` is `-`. The summary then goes to
-/// the standard error.
+/// Writes the recorded headers as pcapng to `file`, or to the standard output if `file` is `-`. In the second case the
+/// summary is written to the standard error.
 fn write_pcapng(
     what: &str,
     file: &Path,

@@ -233,7 +233,7 @@ fn run_in_writer(own: &Path, try_it: impl Fn() -> Attempts + Send + 'static) -> 
     tried.recv().unwrap()
 }
 
-/// Performs the attempts on a worker, whose filter denies more operations than that of the other threads.
+/// Performs the attempts on a worker, whose filter denies more operations than the filter of the other threads.
 fn run_in_worker(eal: &Eal, sandbox: &Sandbox, own: PathBuf, places: Places) -> Attempts {
     let config = DataplaneConfig {
         workers: vec![WorkerConfig { id: WorkerId(0), core: None, idle: Idle::Poll }],

@@ -94,7 +94,7 @@ pub fn opened_ulp(spec: &ConnectSpec, version: VersionPolicy) -> UlpConfig {
 }
 
 /// Returns the ULP of a local program's stream with this IRD and ORD, and at most `max_sends` outstanding operations.
-/// There are no receive buffers, because the worker posts the program's own receives.
+/// The configuration has no receive buffers, because the worker posts the receives of the program.
 pub(super) fn program_ulp(ird: u16, ord: u16, max_sends: u32) -> UlpConfig {
     let rdmap = rdmap::Config {
         ird,

@@ -112,7 +112,7 @@ pub(super) struct Env {
 }
 
 impl Env {
-    /// Checks that the path of a request lies below a directory in which files may be opened.
+    /// Checks that the path of a request is below a directory in which files may be opened.
     pub(super) fn check_path(&self, path: &Path) -> Result<(), ApiError> {
         let admitted = self.files.admit(path);
         admitted.map_err(|refused| ApiError::forbidden(refused.to_string()))

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Two signals tell a peer that all its data was stored: the graceful end of its stream, and with RDMAP the response to
-//! a Read of 0 bytes. A stream that writes to files is closed only when the files are written. This holds for a close
-//! by the peer, an operator, a drain or the idle time-out. The worker holds back responses and closes until then
+//! a Read of 0 bytes. A stream that writes to files is closed only when the files are written, whether the peer, an
+//! operator, a drain or the idle time-out closes it. The worker delays responses and closes until the files are written
 //! ([`hold_confirmations`](ddp::StreamConfig::hold_confirmations)). Confirmations of one stream are sent in order, the
 //! close last.
 

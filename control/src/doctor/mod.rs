@@ -4,8 +4,8 @@
 //! slow or wrong operation: cores, NUMA nodes, offloads, clocks. It opens no device and changes no setting: remedies
 //! are only printed.
 //!
-//! Every read of `/proc` and `/sys` goes through [`Host`] and has a bounded length. An unreadable or unexpected file is
-//! a finding of severity [`Severity::Unknown`], never [`Severity::Ok`].
+//! [`Host`] performs all reads of `/proc` and `/sys`, with a bounded length. An unreadable or unexpected file is a
+//! finding of severity [`Severity::Unknown`], never [`Severity::Ok`].
 
 mod cores;
 mod cpu;

@@ -179,7 +179,7 @@ mod tests {
         tree.file("made-up/link-netnsid/v0", "");
         interface(&tree, "v1", "5\n", "4\n");
         let subject = subject("count = 1", PACKET, "");
-        // The interface index of the other end equals that of this end, or that of another local veth.
+        // The other end's interface index equals the index of this end, or of another local veth.
         for (own, link) in [("4\n", "4\n"), ("4\n", "5\n")] {
             interface(&tree, "v0", own, link);
             let found = tree.run(&subject, check);

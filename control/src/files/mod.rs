@@ -334,8 +334,8 @@ struct Slot<M> {
 }
 
 impl<M: RegionMemory> Slot<M> {
-    /// Returns the time at which the next job for this file is due; `now` or earlier means at once. `None` means that
-    /// there is no job.
+    /// Returns the time at which the next job for this file is due; `now` or earlier means at once. `None` if no job is
+    /// due.
     fn next_work(&self, now: Instant) -> Option<Instant> {
         if self.closing {
             return Some(now);

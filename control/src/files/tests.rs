@@ -248,7 +248,7 @@ fn drop_writes_remaining_data() {
     assert_eq!(std::fs::read(path).unwrap(), [9; 100]);
 }
 
-/// A full pipe stands for a full disk: writes fail until the pipe is read.
+/// A full pipe simulates a full disk: writes fail until the pipe is read.
 #[test]
 fn recovered_write_is_reported_once() {
     use std::io::Read as _;

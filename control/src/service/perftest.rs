@@ -231,7 +231,7 @@ impl Perftest {
                 && known.writes == 0
             {
                 (known.answered_writes, known.answers_in_flight) = (Some(0), 1);
-                // The client polls the last byte of a message of its own size (`-s`), which the server does not know.
+                // The client polls the last byte of a message of its size `-s`, which is unknown to the server.
                 // Therefore all bytes are 1.
                 let bytes = vec![1; self.message_size as usize];
                 out.push_back((data, Action::AllowSend));

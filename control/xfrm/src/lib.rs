@@ -10,12 +10,12 @@
 //!          <- poll_transmit -- Mirror <-- acquire, report_usage, reserve_sequence, expire --
 //! ```
 //!
-//! After each call, the caller calls [`Mirror::poll_transmit`] and [`Mirror::poll_event`] until both return
-//! `None`. All requests go to one socket, which belongs to the mirror for its lifetime.
+//! After each call, the caller calls [`Mirror::poll_transmit`] and [`Mirror::poll_event`] until both return `None`. All
+//! requests are sent to one socket, which only this mirror uses for its lifetime.
 //!
 //! Not supported: AH, IPComp, BEET and IPTFS; XFRM interfaces, devices, marks and security labels; SAs offloaded to a
 //! network card. SAs with such a property are not used. A policy with such a property drops the packets that it
-//! selects, or is left out if it can select no packet of the data plane (see [`Event::Refused`]). Policies for
+//! selects, or is omitted if it cannot select a packet of the data plane (see [`Event::Refused`]). Policies for
 //! forwarded packets and for single sockets are ignored. Packets are checked against the selector of the policy, not
 //! against the selector of the SA. The kernel enforces lifetimes in seconds. Lifetimes of policies in packets or bytes
 //! are ignored.

@@ -56,7 +56,7 @@ pub(crate) enum Body {
     SaDeleted(UserSaId, Attributes),
     /// A soft or hard lifetime of an SA has ended.
     SaExpired(Box<UserExpire>, Attributes),
-    /// All SAs of this protocol were deleted; 0 and 255 stand for all protocols.
+    /// All SAs of this protocol were deleted; 0 and 255 mean all protocols.
     SasFlushed(u8),
     /// Addresses of policies and SAs were changed (MIGRATE).
     Migrated,

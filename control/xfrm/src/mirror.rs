@@ -45,9 +45,9 @@ impl Default for MirrorConfig {
 pub struct MirrorCounters {
     /// Messages that could not be parsed.
     pub malformed: u64,
-    /// Policies left out since the last dump began because the mirror was full.
+    /// Policies omitted since the last dump began because the mirror was full.
     pub policies_left_out: u64,
-    /// SAs left out since the last dump began because the mirror was full.
+    /// SAs omitted since the last dump began because the mirror was full.
     pub sas_left_out: u64,
     /// Requests for SAs dropped because too many were waiting.
     pub acquires_lost: u64,

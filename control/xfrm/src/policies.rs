@@ -28,9 +28,9 @@ pub(crate) struct Policies {
     entries: HashMap<PolicyKey, PolicyEntry>,
     pub(crate) ages: AgeCounter,
     unselected: Unmatched,
-    /// Number of policies left out since the last dump began, because the mirror was full.
+    /// Number of policies omitted since the last dump began, because the mirror was full.
     pub(crate) left_out: u64,
-    /// True if policies were left out, so that the list is incomplete.
+    /// True if policies were omitted, so that the list is incomplete.
     overflow: bool,
     pub(crate) protections: Protections,
     /// The last reported list.
@@ -105,7 +105,7 @@ impl Policies {
         }
     }
 
-    /// Removes a policy that has expired or was deleted. The result is that of [`delete`](Self::delete).
+    /// Removes a policy that has expired or was deleted. Returns the result of [`delete`](Self::delete).
     pub(crate) fn remove_expired(
         &mut self,
         info: &UserPolicyInfo,

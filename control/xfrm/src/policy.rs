@@ -1,9 +1,9 @@
 //! One policy of the kernel, and its translation for the data plane's list.
 //!
-//! The data plane cannot express every policy of the kernel. A policy whose protection is unsupported drops the
-//! packets that it selects. A policy is left out if it selects none of the data plane's packets, or if it lets packets
-//! pass and its selector is unsupported. *Invariant:* an entry may drop more packets than the kernel's policy, never
-//! fewer. Only packets of neighbor and multicast listener discovery always pass.
+//! The data plane cannot express every policy of the kernel. A policy whose protection is unsupported drops the packets
+//! that it selects. A policy is omitted if it selects none of the data plane's packets, or if it lets packets pass and
+//! its selector is unsupported. *Invariant:* an entry may drop more packets than the kernel's policy, never fewer. Only
+//! packets of neighbor and multicast listener discovery always pass.
 
 use std::fmt::{self, Display};
 use std::net::IpAddr;

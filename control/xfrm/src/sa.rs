@@ -121,7 +121,7 @@ impl Sa {
 
     /// Restores from `before` the values that XFRM_MSG_UPDSA does not change in the kernel, even if the message
     /// contains them: keys, sequence numbers and use (net/xfrm/xfrm_state.c `xfrm_state_update`). The keys are swapped
-    /// with those of `before`. Returns false, and leaves the keys, if either SA is refused.
+    /// with the keys of `before`. Returns false, without swapping the keys, if either SA is refused.
     pub(crate) fn keep_unchanged_values(&mut self, before: &mut Sa) -> bool {
         self.info.lifetime_cur = before.info.lifetime_cur;
         self.replay = before.replay.clone();

@@ -108,7 +108,7 @@ pub(crate) struct Sas {
     /// True if an outbound SA needs another dump before it is used. The SA is known only from an update, which does not
     /// contain the kernel's last sent number.
     pub(crate) needs_dump: bool,
-    /// Number of SAs left out since the last dump began, because the mirror was full.
+    /// Number of SAs omitted since the last dump began, because the mirror was full.
     pub(crate) left_out: u64,
     requests: VecDeque<QueuedRequest>,
     /// Netlink sequence numbers of requests that await an acknowledgement.
@@ -220,7 +220,8 @@ impl Sas {
         self.left_out > 0 && self.entries.len() < MOST_SAS
     }
 
-    /// Deletes all SAs of a protocol; 0 and 255 mean all protocols. The result is that of [`remove`](Self::remove).
+    /// Deletes all SAs of a protocol; 0 and 255 mean all protocols. Returns true if a new dump is needed, like
+    /// [`remove`](Self::remove).
     pub(crate) fn flush(&mut self, protocol: u8, events: &mut EventQueue) -> bool {
         let all = matches!(protocol, 0 | u8::MAX);
         let flushed: Vec<SaKey> =

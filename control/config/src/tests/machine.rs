@@ -333,7 +333,7 @@ fn regions_beyond_the_memory_of_the_machine_are_reported_at_the_largest() {
     );
 }
 
-/// Up to 64 small regions share a mapping. A larger region takes one mapping, a region in shared memory two.
+/// Up to 64 small regions share a mapping. A larger region needs one mapping, a region in shared memory two.
 #[test]
 fn mappings_beyond_max_map_count_are_reported_with_remedy() {
     let machine = Machine::new();

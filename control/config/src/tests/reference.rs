@@ -44,7 +44,7 @@ fn every_parsed_key_is_described() {
         let mut listed: Vec<&str> = listed.split(", ").collect();
         let mut described: Vec<&str> =
             keys().iter().filter(|key| key.section == section).map(|key| key.name).collect();
-        // The error also lists sub-tables, which have no descriptor of their own.
+        // The error also lists sub-tables, which have no descriptor.
         let tables = [
             "impair",
             "burst_loss",
@@ -64,8 +64,8 @@ fn every_parsed_key_is_described() {
     }
 }
 
-/// A section with every key at its documented default equals an empty section. The keys in `other` are left out: most
-/// of them are refused unless another key is set.
+/// A section with every key at its documented default equals an empty section. The keys in `other` are omitted: most of
+/// them are refused unless another key is set.
 #[test]
 fn documented_defaults_equal_empty_section() {
     let tables = ["memory", "tcp", "mpa", "sctp", "limits", "management"];

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! ddpctl run --lab ── execve ──> program            holds `members`, shared
-//!    └─ ddpctl lab-process detach                   ends at once, so that the lab is no child of the program
+//!     └─ ddpctl lab-process detach                   ends at once, so that the lab is not a child of the program
 //!          └─ ddpctl lab-process serve              holds `serving`; takes `members` exclusively to end the lab
 //!                └─ ddpctl lab-process appliance ── execve ──> ddpd      ends with its parent
 //! ```
@@ -70,8 +70,8 @@ const END_TIMEOUT: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(2);
 /// Number of consecutive queries without an answer after which the appliance counts as hung.
 const MAX_SILENCES: u32 = 30;
-/// User ID that stands for all users that a user namespace does not map (user_namespaces(7)). The appliance gives no
-/// rights to this ID.
+/// User ID of all users that a user namespace does not map (user_namespaces(7)). The appliance grants this ID no
+/// rights.
 const OVERFLOW_UID: u32 = 65534;
 /// Intervals: `INTERVAL` of the serving process's checks for live programs, `RETRY` of all other retries.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -258,7 +258,7 @@ fn start(directory: &Path, size: u8) -> Result<bool, Failure> {
     }
 }
 
-/// Finds ddpd: beside ddpctl, else in `PATH` and in the directories of system programs.
+/// Finds ddpd: in the directory of ddpctl, else in `PATH` and in the directories of system programs.
 fn find_ddpd() -> Result<PathBuf, Failure> {
     let own = std::env::current_exe()?.with_file_name("ddpd");
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -296,7 +296,7 @@ struct LabProcess {
 /// Process of a lab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Stage {
-    /// Starts the serving process in a session of its own, and ends.
+    /// Starts the serving process in a new session, and ends.
     Detach,
     /// Starts the appliance, waits for the end of the lab's last program, and ends the appliance.
     Serve,
@@ -304,8 +304,8 @@ enum Stage {
     Appliance,
 }
 
-/// Runs a process of the lab. An error of the serving process goes to standard output, a pipe to the `ddpctl run --lab`
-/// that starts the lab.
+/// Runs a process of the lab. The serving process writes errors to standard output, a pipe to the process that starts
+/// the lab.
 pub(crate) fn lab_process(arguments: &[OsString]) -> Result<(), Failure> {
     let process = LabProcess::try_parse_from(arguments)
         .map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;

@@ -82,7 +82,7 @@ impl Libraries {
     }
 
     /// Refuses libraries that a user other than root, this user or the owner of `program` can replace, for example
-    /// those beside a `ddpctl` in /tmp.
+    /// libraries next to a `ddpctl` in /tmp.
     fn check_owner(&self, program: &Path) -> Result<(), Failure> {
         let mut trusted = vec![0, rustix::process::geteuid().as_raw()];
         trusted.extend(program.metadata().map(|file| file.uid()));

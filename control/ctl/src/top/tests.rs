@@ -126,10 +126,10 @@ fn sample(start: Instant, second: u64) -> Sample {
     }
 }
 
-/// Returns the state after `looks` samples, one second apart.
-fn state_after_samples(looks: u64) -> State {
+/// Returns the state after `count` samples, one second apart.
+fn state_after_samples(count: u64) -> State {
     let (mut state, start) = (State::new(View::Streams, Duration::from_secs(1)), Instant::now());
-    (0..looks).for_each(|second| state.handle_sample(Ok(sample(start, second))));
+    (0..count).for_each(|second| state.handle_sample(Ok(sample(start, second))));
     state
 }
 

@@ -132,7 +132,7 @@ fn draw_tabs(frame: &mut Frame<'_>, area: Rect, state: &State) {
     }
     let order = if state.sort().reverse { "idlest" } else { table::SORT_BUSIEST };
     let order = format!(", {order} first");
-    // The sort order is left out if it does not fit next to the filter.
+    // The sort order is omitted if it does not fit next to the filter.
     if state.sort().column.is_none() && right.chars().count() + order.len() <= room {
         right += &order;
     }

@@ -1,7 +1,7 @@
 //! Writes recorded headers as pcapng. The frames are synthetic: their Ethernet and IP headers are generated, TCP has no
-//! options, and all checksums except that of IPv4 are zero. Payload is not recorded. A TCP segment is truncated after
-//! the header, and the original length of the frame includes the payload. The payload of an SCTP DATA chunk is zeros,
-//! because Wireshark does not decode a truncated chunk.
+//! options, and all checksums except the IPv4 checksum are zero. Payload is not recorded. A TCP segment is truncated
+//! after the header, and the original length of the frame includes the payload. The payload of an SCTP DATA chunk is
+//! zeros, because Wireshark does not decode a truncated chunk.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -31,7 +31,7 @@ const SHUTDOWN: u8 = 7;
 
 /// Returns the bytes of the file, with the frames in the order of time, and the number of frames. An event without a
 /// header is in the comment of the stream's next frame, or of its last frame if no frame follows. A stream without
-/// headers has no frames, and its events are left out.
+/// headers has no frames, and its events are omitted.
 pub(super) fn pcapng_file(why: &Why) -> (Vec<u8>, usize) {
     let application = concat!("ddpctl ", env!("CARGO_PKG_VERSION"));
     let section = SectionHeaderBlock {

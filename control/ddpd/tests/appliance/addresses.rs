@@ -1,4 +1,4 @@
-//! Transfer to a peer with several addresses, of which only the last accepts the connection.
+//! Transfer to a peer with several addresses. Only the last address accepts the connection.
 
 use api::JobState;
 use serde_json::json;

@@ -129,7 +129,7 @@ fn cgroup_limit_is_the_memory_ceiling() {
     let refused = add(&client, "big", "12 GiB").unwrap_err();
     assert!(refused.contains(&format!("75 % of {} of the cgroup /", group.file)), "{refused}");
     assert!(refused.contains("(1 GiB)"), "{refused}");
-    // A region that takes all memory below the ceiling is created, with all pages populated, and the process continues.
+    // A region that uses all memory below the ceiling is created, with all pages populated, and the process continues.
     let memory = client.get::<Status>("/v1/status").unwrap().memory;
     add(&client, "most", &(memory.ceiling - memory.in_use).to_string()).unwrap();
     add(&client, "more", "4096").unwrap_err();

@@ -46,7 +46,7 @@ struct CheckedConnect {
 }
 
 impl Core {
-    /// Opens a stream that belongs to no job (`Purpose::Keep`).
+    /// Opens a stream for an API client, without a job (`Purpose::Keep`).
     pub(super) fn connect(&mut self, spec: ConnectSpec, answer: Responder, now: Instant) {
         self.open(spec, Purpose::Keep(answer), false, now);
     }

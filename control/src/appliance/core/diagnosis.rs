@@ -14,7 +14,7 @@ use super::Core;
 use crate::appliance::flights::ArchiveBounds;
 use crate::appliance::pending::Continuation;
 
-/// Maximum number of a peer's attempts, or of a program's events, in a reply. Older ones are left out, except a
+/// Maximum number of a peer's attempts, or of a program's events, in a reply. Older entries are omitted, except a
 /// program's first event.
 const ATTEMPTS: usize = 16;
 

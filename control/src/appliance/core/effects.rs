@@ -1,7 +1,7 @@
 //! Routing between the parts of the control thread: effects of jobs, completions of messages, and the end of streams.
 //!
 //! The parts do not call each other. A part returns a value, and this module calls the part that the value concerns.
-//! Routing needs no state of its own.
+//! Routing is stateless.
 
 use std::time::Instant;
 

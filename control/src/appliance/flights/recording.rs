@@ -70,7 +70,7 @@ impl WorkerRecording {
             == Some(Kind::WindowClosed)
     }
 
-    /// Returns the event that was awaited when the worker gave up the connection, if it did.
+    /// Returns the event that was awaited when the worker aborted the connection after time-outs. `None` if it did not.
     pub(super) fn awaited(&self) -> Option<AwaitedEvent> {
         self.last(Kind::GaveUp)?.1.awaited_event()
     }

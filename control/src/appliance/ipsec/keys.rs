@@ -32,7 +32,7 @@ impl KeyText {
 
 /// Reads a key file. Its owner must be this user or root, and no other user may have access. The first line is the
 /// encryption key with its salt, the second line the authentication key, both in hexadecimal. The line of a key that
-/// the algorithm does not use is left out.
+/// the algorithm does not use is omitted.
 ///
 /// # Errors
 /// Returns one sentence, which contains no part of a key.

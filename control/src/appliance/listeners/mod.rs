@@ -350,7 +350,7 @@ impl Listeners {
         }
     }
 
-    /// Drops a removed listener without streams, and closes its files. Other listeners are kept.
+    /// Drops the listener and closes its files, if it was removed and has no streams.
     fn forget_retired(&mut self, env: &mut Env, id: ListenerId) {
         let Some(listener) = self.by_id(id).filter(|l| l.ledger.streams() == 0) else { return };
         let first = listener.first_id();

@@ -219,7 +219,7 @@ impl Programs {
         self.settling.insert(opened.stream, opened);
     }
 
-    /// Reports an established connection to its program, unless the connection has ended meanwhile.
+    /// Reports an established connection to its program, unless the connection has ended during the delay.
     pub(in crate::appliance) fn on_settled(&mut self, stream: StreamId) {
         if let Some(opened) = self.settling.remove(&stream) {
             self.on_established(opened);

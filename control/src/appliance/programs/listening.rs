@@ -1,8 +1,8 @@
 //! Listeners of a program, and the connection requests of their peers.
 //!
 //! A program's listener has one worker listener ([`ListenerConfig`]) for each address. For each address, all workers
-//! together have as many credits as the backlog. A stream takes a credit of its worker at its SYN. The control thread
-//! returns the credit when the request is accepted or has ended, or when the rejected stream has ended.
+//! together have as many credits as the backlog. A stream consumes a credit of its worker when its SYN arrives. The
+//! control thread returns the credit when the request is accepted or has ended, or when the rejected stream has ended.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Channels, completion queues (CQs) and queue pairs (QPs) of a program: creation and removal.
 //!
-//! A CQ exists at all workers. A QP exists only at the worker of its connection, from the start of the connection on
+//! A CQ exists at all workers. A QP exists only at the worker of its connection, once the connection is started
 //! (`connections`).
 
 use std::os::fd::OwnedFd;

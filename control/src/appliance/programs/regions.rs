@@ -104,7 +104,7 @@ impl Programs {
     ) {
         let Some(program) = self.programs.get_mut(&id) else { return };
         let Some(region) = program.regions.get_mut(&stag) else { return };
-        // The program may have ended meanwhile.
+        // The program may have ended before the workers answered.
         if region.phase != RegionPhase::Adding {
             return;
         }
@@ -153,7 +153,7 @@ impl Programs {
     ) {
         let Some(program) = self.programs.get_mut(&id) else { return };
         let Some(region) = program.regions.get_mut(&stag) else { return };
-        // The program may have ended meanwhile.
+        // The program may have ended before the workers answered.
         if region.phase != (RegionPhase::Checking { request }) {
             return;
         }
@@ -184,7 +184,7 @@ impl Programs {
         env.broadcast(then, |ticket| Command::RemoveStag { stag, removal, ticket });
     }
 
-    /// Records that no worker accepts the STag any more. Workers that did not have the STag have answered, too.
+    /// Records that no worker accepts the STag any longer. Workers that did not have the STag have also answered.
     pub(super) fn on_region_removed(&mut self, env: &mut Env, id: ProgramId, stag: Stag) {
         let program = self.programs.get_mut(&id);
         if let Some(region) = program.and_then(|program| program.regions.get_mut(&stag)) {

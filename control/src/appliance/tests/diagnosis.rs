@@ -397,7 +397,7 @@ fn timeout_advice_names_the_key_of_its_cause() {
         (vec![], Some("[tcp] user_timeout"), true),
         (vec![gave_up(AwaitedEvent::Acknowledgement)], Some("[tcp] user_timeout"), true),
         (vec![closed, gave_up(AwaitedEvent::Window)], Some("[tcp] zero_window_timeout"), false),
-        // The peer closed its window and later did not respond at all.
+        // The peer closed its window and later did not respond.
         (vec![closed, gave_up(AwaitedEvent::Acknowledgement)], Some("[tcp] user_timeout"), true),
         (vec![gave_up(AwaitedEvent::ProbeAnswer)], Some("[tcp] keepalive"), true),
         (vec![gave_up(AwaitedEvent::Fin)], None, true),

@@ -135,7 +135,7 @@ fn fresh_bench(text: &str) -> Bench {
     bench_with_maps(text, Maps::default())
 }
 
-/// Returns a bench like [`fresh_bench`], whose regions and jobs may take the mappings of `maps`.
+/// Returns a bench like [`fresh_bench`], whose regions and jobs may use the mappings of `maps`.
 fn bench_with_maps(text: &str, maps: Maps) -> Bench {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("ddpd.toml");

@@ -62,7 +62,7 @@ fn file_below_files_paths_passes_the_path_check() {
 
 #[test]
 fn without_files_paths_only_configured_directories_are_open() {
-    // This directory lies outside the directory for temporary files, which replaces /var/lib/ddpd in tests.
+    // This directory is outside the directory for temporary files, which replaces /var/lib/ddpd in tests.
     let place = tempfile::tempdir_in("/dev/shm").unwrap();
     let place = place.path();
     let mut bench = bench();

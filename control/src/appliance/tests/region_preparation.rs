@@ -119,7 +119,7 @@ fn regions_beyond_the_bound_of_mappings_are_refused() {
         backing: Backing::SharedMemory { object: format!("ddpd-{name}") },
         ..section(name, 4096)
     };
-    // The configuration's two regions take two of the four mappings.
+    // The two configured regions use two of the four mappings.
     assert_eq!(bench.budget.maps().in_use(), 2);
     add(&mut bench, shared("a")).unwrap();
     for refused in [shared("b"), section("b", 64 << 10)] {

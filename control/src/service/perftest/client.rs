@@ -11,7 +11,7 @@
 
 use super::{MEMORY_MESSAGE_LEN, RemoteBuffer, VERSION_MESSAGE_LEN, is_version, parse_memory};
 
-/// Announced version: that of the perftest release whose protocol this module implements.
+/// Announced version: the version of the perftest release whose protocol this module implements.
 const OWN_VERSION: &[u8] = b"6.06";
 /// Minimum length of the server's buffer, bytes. perftest allocates at least its cycle buffer, one page, for any `-s`.
 pub const CYCLE_BUFFER: u32 = 4096;

@@ -26,7 +26,7 @@ fn assert_dropped(message: ModifyMessage, words: &str) -> Policy<ipsec::guard::P
     policy
 }
 
-/// Asserts that a policy is left out of the list, and that the reason contains `words`.
+/// Asserts that a policy is omitted from the list, and that the reason contains `words`.
 fn assert_skipped(message: ModifyMessage, words: &str) {
     let (policy, reasons) = mirror_one(message);
     assert_eq!(policy, None);
@@ -335,7 +335,7 @@ fn port_masks_are_exact_or_any() {
     let (policy, _) = mirror_one(with_ports(outbound_policy(), IPPROTO_UDP, 1000, 2000));
     let selector = policy.unwrap().selector;
     assert_eq!((selector.local_ports, selector.remote_ports), (1000..=1000, 2000..=2000));
-    // With a port mask, a policy that protects drops packets of all ports; a policy that lets packets pass is left out.
+    // With a port mask, a policy that protects drops packets of all ports; a policy that lets packets pass is omitted.
     let mut masked = with_ports(outbound_policy(), IPPROTO_UDP, 1000, 2000);
     masked.user_policy_info.selector.sport_mask = 0xff00;
     let dropped = assert_dropped(protect(masked.clone(), tunnel_template()), "masks of ports");

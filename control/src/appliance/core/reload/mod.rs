@@ -259,7 +259,7 @@ impl Core {
             }
             done.push(old.map_or(Undo::AddListener(name), Undo::restore_listener));
         }
-        // New peer lists end no stream. They abort handshakes with peers that are no longer admitted.
+        // New peer lists do not end streams. They abort handshakes with peers that are no longer admitted.
         awaited.extend(self.listeners.send_peers(&mut self.env).into_iter().map(Addition::Peers));
         self.programs.send_peers(&mut self.env);
         Ok(())

@@ -213,7 +213,7 @@ impl<T> Slab<T> {
     /// # Panics
     /// Panics if the slab is full.
     pub fn insert(&mut self, value: T) -> &mut T {
-        let (slot, _) = self.vacancy().expect("the caller has asked for a vacancy");
+        let (slot, _) = self.vacancy().expect("the caller has checked for a vacancy");
         if self.free.pop().is_none() {
             grow(&mut self.values);
             grow(&mut self.generations);

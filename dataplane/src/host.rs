@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn host_frames_pass_both_ways_round_robin() {
+    fn host_frames_pass_in_both_directions_round_robin() {
         let (mut ports, mut end) = pair(2);
         for n in 0..2 {
             assert!(ports[0].push(&[n; 60]) && ports[1].push(&[10 + n; 60]));
@@ -291,7 +291,7 @@ mod tests {
         };
         assert!(end.arm() && !readable());
         assert!(ports[0].push(&[0; 60]));
-        assert!(!readable(), "the worker wakes it at the end of its turn");
+        assert!(!readable(), "a push alone does not wake the thread");
         ports[0].wake();
         assert!(readable() && !end.arm());
         end.disarm();

@@ -135,9 +135,9 @@ pub trait PortIo {
 pub struct PortProperties {
     /// Link-layer address.
     pub mac: Mac,
-    /// Sites that compute the checksums of sent frames.
+    /// Site (device or worker) that computes each checksum of sent frames.
     pub tx_checksum: TxChecksum,
-    /// Site that verifies the TCP checksums of received frames.
+    /// Site (device or worker) that verifies the TCP checksums of received frames.
     pub rx_checksum: ChecksumSite,
     /// Site that verifies the SCTP checksums of received frames, never [`ChecksumSite::Skipped`]. SCTP in UDP is
     /// always verified in software.

@@ -41,7 +41,7 @@ pub enum Message<F> {
         /// IPsec state of the packet.
         ipsec: IpsecState,
     },
-    /// A frame that the worker that receives the message seals with its SA and sends on a port.
+    /// A frame for the worker that receives the message, which seals it with its SA and sends it on a port.
     Seal {
         /// Index of the sending port.
         port: usize,

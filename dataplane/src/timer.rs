@@ -180,9 +180,9 @@ impl TimerWheel {
         Some(token)
     }
 
-    /// Returns the time until which the caller may sleep: no timer fires before. `None` if no timer is set. The time is
-    /// at the latest the first deadline, rounded up to a tick. It is earlier if a timer must first move to a lower
-    /// level.
+    /// Returns the time until which the caller may sleep, because no timer fires earlier. Returns `None` if no timer is
+    /// set. The time is at the latest the first deadline, rounded up to a tick. The time is earlier if a timer must
+    /// first move to a lower level.
     pub fn next_expiry(&self) -> Option<Instant> {
         if self.due != NIL {
             return Some(Instant::from_nanos(self.elapsed << TICK_BITS));

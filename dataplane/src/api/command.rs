@@ -335,7 +335,7 @@ pub enum Command {
     },
     /// Refuses new streams, aborts streams that are being opened, and closes established streams. Streams that hold
     /// confirmations ([`ddp::StreamConfig::set_hold_confirmations`]) continue until [`Close`](Self::Close).
-    /// [`Event::Drained`](super::Event::Drained) follows when no stream and no association is left.
+    /// [`Event::Drained`](super::Event::Drained) follows when no stream and no association remains.
     Drain,
     /// Resets all streams and ends the thread. [`Event::Stopped`](super::Event::Stopped) is the last event.
     Stop,

@@ -57,9 +57,9 @@ pub struct Connect {
     /// Protection domain of the stream.
     pub pd: PdId,
     /// Regions to bind to the stream when it is created. The peer may access them as soon as it receives their
-    /// advertisement in the private data. Each region must belong to the stream's protection domain. It must already be
-    /// bound, usually to a stream that does not exist, so that no other stream can access the region before this stream
-    /// is created. Regions that do not meet these conditions are ignored.
+    /// advertisement in the private data. Each region must belong to the stream's protection domain. Each region must
+    /// already be bound, usually to an unused stream identifier, so that no other stream can access the region before
+    /// this stream is created. Regions that do not meet these conditions are ignored.
     pub stags: Vec<Stag>,
     /// Private data for the peer, at most 512 bytes.
     pub private_data: Vec<u8>,

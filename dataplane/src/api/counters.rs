@@ -82,7 +82,7 @@ counters! {
         tx_frames: Counter,
         /// Bytes sent, Ethernet headers included.
         tx_bytes: Counter Bytes,
-        /// Frames between two addresses of the appliance, which leave no port. Also counted as sent and received.
+        /// Frames between two addresses of the appliance, looped back inside it. Also counted as sent and received.
         looped_frames: Counter,
         /// Times that streams had to wait because a port's transmit ring or loopback queue was full.
         tx_stalls: Counter,
@@ -244,7 +244,7 @@ counters! {
         program_receives_completed: Counter,
         /// Queue pairs of programs.
         queue_pairs: Gauge,
-        /// Queue pairs that failed because of what their program posted, or because their completion queue was full.
+        /// Queue pairs that failed because of an error of their program, or because their completion queue was full.
         queue_pairs_failed: Counter,
     }
     /// Packets, handshakes and sessions of SCTP associations.

@@ -316,7 +316,7 @@ pub enum Event {
     /// An event about a local program: the failure of a QP, CQ or SRQ (once each), the limit of an SRQ, or a request to
     /// bind a window.
     Program(ProgramEvent),
-    /// Answers [`Command::Drain`](super::Command::Drain): no stream or association is left.
+    /// Answers [`Command::Drain`](super::Command::Drain): no stream or association remains.
     Drained,
     /// Answers [`Command::Stop`](super::Command::Stop): the thread ends.
     Stopped,

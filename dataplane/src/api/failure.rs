@@ -13,8 +13,8 @@ pub enum ConnectError {
     /// The interface does not exist, or this worker has no queue of its port.
     #[error("the interface is not served by this worker")]
     NoInterface,
-    /// The address cannot be that of a peer: multicast, limited broadcast, unspecified, loopback, or port 0.
-    #[error("the peer's address is not that of another host")]
+    /// The address cannot belong to a peer: multicast, limited broadcast, unspecified, loopback, or port 0.
+    #[error("the peer's address cannot belong to another host")]
     BadPeer,
     /// The interface has no route to the peer, or no address of the peer's family.
     #[error("no route to the peer on this interface")]
@@ -96,7 +96,7 @@ pub enum PostFailure {
     #[error("{0}")]
     Refused(ddp::PostError),
     /// The stream ended before the peer had acknowledged the whole message.
-    #[error("the stream ended before the peer had all of it")]
+    #[error("the stream ended before the peer acknowledged the whole message")]
     Flushed,
 }
 

@@ -83,8 +83,8 @@ pub enum LoadKind {
 /// Length in bytes of the notice that follows each write of a [`LoadKind::Notify`].
 pub const NOTICE_LEN: usize = 8;
 
-/// Source and destination of tagged messages: a range of tagged offsets, the same in both regions. The offset of each
-/// message follows the previous message and returns to the start of the window at its end, or is random.
+/// Source and destination of tagged messages: a range of tagged offsets, the same in both regions. [`Order`] determines
+/// the offset of each message in the window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Window {
     /// Local region, in this worker's STag table.

@@ -123,7 +123,7 @@ pub struct SharedReceives {
     /// Protection domain of the receives.
     pd: PdId,
     ring: SharedRing,
-    /// Capacity of the ring in units of 64 bytes. At most this many receives remain.
+    /// Capacity of the ring in units of 64 bytes, an upper bound of the number of remaining receives.
     capacity: u64,
     /// Number of remaining receives below which an event is due; 0: no event.
     limit: AtomicU32,

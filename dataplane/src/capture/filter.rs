@@ -189,7 +189,7 @@ impl<'a> Parser<'a> {
     /// Returns an error at the last word read, or at the end of the expression if no word is left.
     fn error(&self, what: impl Into<String>) -> FilterError {
         let at = self.words.get(self.at - 1).map(|&word| word.to_owned());
-        let end = if at.is_none() { ", and it ends here" } else { "" };
+        let end = if at.is_none() { ", but the expression ends here" } else { "" };
         FilterError { what: what.into() + end, at }
     }
 
@@ -214,9 +214,7 @@ impl<'a> Parser<'a> {
     fn term(&mut self, depth: usize) -> Result<Node, FilterError> {
         let word = self.next();
         if depth > MAX_DEPTH {
-            return Err(
-                self.error(format!("more than {MAX_DEPTH} parentheses and `not` in each other"))
-            );
+            return Err(self.error(format!("more than {MAX_DEPTH} nested parentheses and `not`")));
         }
         match word {
             Some("not" | "!") => Ok(Node::Not(Box::new(self.term(depth + 1)?))),
@@ -250,7 +248,7 @@ impl<'a> Parser<'a> {
             Some("dropped") => Ok(Node::Dropped),
             other => other.and_then(protocol).ok_or_else(|| {
                 self.error(
-                    "a test is one of host, net, port (each also behind src or dst), tcp, udp, sctp, icmp, icmp6, arp, \
+                    "a test is one of host, net, port (each also after src or dst), tcp, udp, sctp, icmp, icmp6, arp, \
                      ip, ip6, proto, vlan, in, out, dropped",
                 )
             }),

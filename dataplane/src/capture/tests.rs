@@ -101,7 +101,7 @@ fn each_filter_test_matches_only_its_frames() {
 fn invalid_filter_is_refused_with_offending_word() {
     for (filter, says) in [
         ("tpc", "a test is one of"),
-        ("port", "`port` wants a number from 0 to 65535, and it ends here"),
+        ("port", "`port` wants a number from 0 to 65535, but the expression ends here"),
         ("port 65536", "`port` wants a number from 0 to 65535 at `65536`"),
         ("host 10.0.0", "`host` wants an IP address at `10.0.0`"),
         ("host ::ffff:10.0.0.1", "`host` wants an IP address at `::ffff:10.0.0.1`"),
@@ -169,7 +169,7 @@ fn stream_filter_matches_both_directions_and_udp_encapsulation() {
     };
     let (tcp, sctp) = (stream(Transport::Tcp), stream(Transport::Sctp));
     assert!(takes("", tcp, &v4(6, &PORTS)));
-    assert!(!takes("arp", tcp, &v4(6, &PORTS)), "both must take it");
+    assert!(!takes("arp", tcp, &v4(6, &PORTS)), "both filters must match");
     assert!(!takes("", sctp, &v4(6, &PORTS)));
     let back = StreamFilter { local: tcp.remote, remote: tcp.local, ..tcp };
     assert!(takes("", back, &v4(6, &PORTS)));
@@ -222,7 +222,7 @@ fn full_capture_ring_counts_lost_frames() {
     drop(tap);
     assert!(reader.is_finished());
     let kept = std::iter::from_fn(|| reader.next_record()).count();
-    assert_eq!(kept, 3, "what was in the ring outlives the tap");
+    assert_eq!(kept, 3, "frames in the ring outlive the tap");
 }
 
 #[test]

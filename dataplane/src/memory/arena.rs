@@ -86,8 +86,8 @@ impl Arena {
     /// call fails if `go_on` returns false.
     ///
     /// # Errors
-    /// A part is not within the arena, there is no part, the memory is not available, `maps` is at its bound, or
-    /// `go_on` has returned false ([`MemoryError::Cancelled`]). A failure to lock is not an error.
+    /// A part is not within the arena, `parts` is empty, the memory is not available, the bound of `maps` is reached,
+    /// or `go_on` has returned false ([`MemoryError::Cancelled`]). A failure to lock is not an error.
     pub fn view(
         &self,
         parts: &[Range<u64>],

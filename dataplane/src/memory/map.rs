@@ -307,7 +307,7 @@ impl Mapping {
         let len = target.source_len();
         assert!(len <= self.len && at <= self.len - len);
         // SAFETY: the source lies inside the mapping, checked above, and cannot overlap `target`, as in `read`. Each
-        // byte is loaded once and digested as stored, so the digest is that of the copy even if others write meanwhile.
+        // byte is loaded once and digested as stored, so the digest matches the copy even if others write meanwhile.
         // A mismatch would only produce a wrong CRC and no invalid access.
         unsafe { target.copy_from(self.start.as_ptr().add(at)) };
         let (ahead, len) = self.prefetch_range(at, len);
@@ -352,7 +352,7 @@ impl Mapping {
 
     fn from_raw(start: *mut c_void, len: usize) -> Mapping {
         let start =
-            NonNull::new(start.cast()).expect("the kernel maps nothing at address 0 unasked");
+            NonNull::new(start.cast()).expect("the kernel never chooses address 0 for a mapping");
         let mapping = Mapping { start, len, hold: Hold::Nothing };
         mapping.exclude_from_core_dumps();
         mapping

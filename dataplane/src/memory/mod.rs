@@ -72,8 +72,8 @@ pub struct MemoryConfig {
     pub backing: Backing,
     /// Bytes, at least 1.
     pub len: u64,
-    /// True if peers may write to the region, or if it is the data sink of our Reads and atomics. Bytes of such a
-    /// region, and of a `Shared` one, can change while a message is being sent from it.
+    /// True if peers may write to the region, or if it is the data sink of our Reads and atomics. The bytes of these
+    /// regions, and of `Shared` regions, can change while a message is being sent from them.
     pub remote_write: bool,
     /// True to lock the pages in memory (`mlock`).
     pub lock: bool,
@@ -93,7 +93,7 @@ pub enum MemoryError {
     },
     /// The machine has too little memory.
     #[error(
-        "{len} bytes of memory are not to be had (available: {available}); make the region smaller or add memory"
+        "{len} bytes of memory are not available (available: {available}); make the region smaller or add memory"
     )]
     NoMemory {
         /// Requested length, bytes.
@@ -115,7 +115,7 @@ pub enum MemoryError {
         bound: u64,
     },
     /// The name of the memfd is invalid.
-    #[error("the shared memory name {name:?} is too long or holds a NUL byte")]
+    #[error("the shared memory name {name:?} is too long or contains a NUL byte")]
     Name {
         /// The rejected name.
         name: String,
@@ -142,7 +142,7 @@ pub enum MemoryError {
     },
     /// The file ended before the length in its metadata.
     #[error(
-        "the file {path} ended after {read} of its {file_len} bytes: it became shorter, or its length says nothing, as in \
+        "the file {path} ended after {read} of its {file_len} bytes: it became shorter, or its stated length is wrong, as in \
          /proc and /sys; copy it first"
     )]
     FileTooShort {
@@ -248,8 +248,8 @@ impl Memory {
     /// false, the preparation ends.
     ///
     /// # Errors
-    /// The length is refused, the memory is not available, `maps` is at its bound, the file cannot be read or is longer
-    /// than the region, or `go_on` returned false ([`MemoryError::Cancelled`]).
+    /// The length is refused, the memory is not available, the bound of `maps` is reached, the file cannot be read or
+    /// is longer than the region, or `go_on` returned false ([`MemoryError::Cancelled`]).
     pub fn prepare(
         config: &MemoryConfig,
         maps: &Maps,

@@ -57,7 +57,7 @@ impl QueueArea {
     /// the program maps. `name` appears in `/proc/PID/maps` of the program. Blocks: must not be called on a worker.
     ///
     /// # Errors
-    /// The memory is not available, `maps` is at its bound, or `bytes` is not the length of an area.
+    /// The memory is not available, the bound of `maps` is reached, or `bytes` is not the length of an area.
     pub fn create(
         name: &str,
         bytes: u64,

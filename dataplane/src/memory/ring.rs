@@ -184,7 +184,7 @@ impl Consumer {
     /// Maps a ring read-only. The first record read is the oldest record still in the ring.
     pub fn open(fd: BorrowedFd<'_>) -> Result<Consumer, RingError> {
         let fail = |what| move |errno| RingError::System { what, errno };
-        let size = rustix::fs::fstat(fd).map_err(fail("look at"))?.st_size as usize;
+        let size = rustix::fs::fstat(fd).map_err(fail("inspect"))?.st_size as usize;
         if size < SLOTS_AT {
             return Err(RingError::NotARing);
         }

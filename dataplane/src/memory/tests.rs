@@ -141,7 +141,7 @@ fn rest_of_last_page_is_outside_region() {
     anonymous(10).read(10, &mut [0]);
 }
 
-/// A read with a digest returns the written bytes, and the digest is that of these bytes.
+/// A read with a digest returns the written bytes and the digest of these bytes.
 #[test]
 fn digested_read_matches_bytes_and_digest() {
     let memory = anonymous(3000);
@@ -258,7 +258,7 @@ fn a_file_that_ends_before_its_length_is_refused() {
     let mapping = Mapping::anonymous(4096).unwrap();
     let error = staged.read_into(&mapping, &mut |_| Ok(())).unwrap_err().to_string();
     std::fs::remove_file(&path).unwrap();
-    let sentence = "ended after 5 of its 4096 bytes: it became shorter, or its length says nothing, as in /proc and /sys; \
+    let sentence = "ended after 5 of its 4096 bytes: it became shorter, or its stated length is wrong, as in /proc and /sys; \
                     copy it first";
     assert!(error.ends_with(sentence), "{error}");
 }
@@ -274,11 +274,11 @@ fn staged_region_starts_with_file_content() {
     assert_eq!(bytes[..3_000_000], content);
     assert_eq!(bytes[3_000_000..], [0; 100]);
     memory.write(0, b"changed");
-    assert_eq!(std::fs::read(&path).unwrap(), content, "somebody else writes it back");
-    let error = staged(2_999_999).expect_err("it does not fit").to_string();
+    assert_eq!(std::fs::read(&path).unwrap(), content, "only the caller writes the region back");
+    let error = staged(2_999_999).expect_err("the file is longer than the region").to_string();
     assert!(error.contains("has 3000000 bytes, more than the region's 2999999"), "{error}");
     std::fs::remove_file(&path).unwrap();
-    let error = staged(100).expect_err("it is gone").to_string();
+    let error = staged(100).expect_err("the file was removed").to_string();
     assert!(error.contains("cannot be read: No such file"), "{error}");
 }
 
@@ -290,9 +290,9 @@ fn impossible_memory_is_refused_with_reason() {
     assert!(error(Backing::Anonymous, u64::MAX).contains("larger than this machine can address"));
     // The address space suffices, the memory does not: the request fails before the OOM killer ends a process.
     let text = error(Backing::Anonymous, 1 << 45);
-    assert!(text.contains("not to be had"), "{text}");
+    assert!(text.contains("bytes of memory are not available"), "{text}");
     let text = error(Backing::Shared { name: "big".to_owned() }, 1 << 45);
-    assert!(text.contains("not to be had"), "{text}");
+    assert!(text.contains("bytes of memory are not available"), "{text}");
     let text = error(Backing::Shared { name: "n".repeat(300) }, 1);
     assert!(text.contains("too long"), "{text}");
     let text = error(Backing::Shared { name: "a\0b".to_owned() }, 1);
@@ -300,7 +300,7 @@ fn impossible_memory_is_refused_with_reason() {
 }
 
 #[test]
-fn missing_hugepages_are_said() {
+fn missing_hugepages_are_reported() {
     let free = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
     let free: u64 = free.map_or(0, |text| text.trim().parse().unwrap());
     let memory = Memory::new(&config(Backing::Huge, 64 << 20)).unwrap();

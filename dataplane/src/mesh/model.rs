@@ -59,7 +59,11 @@ impl Writer {
             }
         }
         let slot = &shared.slots[self.tail % CAPACITY];
-        assert_eq!(slot.load(Ordering::Relaxed), EMPTY, "a message that was not taken");
+        assert_eq!(
+            slot.load(Ordering::Relaxed),
+            EMPTY,
+            "a slot with an unread message is overwritten"
+        );
         slot.store(message, Ordering::Relaxed);
         self.tail += 1;
         shared.tail.store(self.tail, shared.order(Weakening::TailStore, Ordering::Release));
@@ -120,7 +124,7 @@ impl Reader {
 
     fn check_message(&mut self, message: usize) {
         self.seen += 1;
-        assert_eq!(message, self.seen, "not the next message, or not whole");
+        assert_eq!(message, self.seen, "the message is out of order or torn");
     }
 }
 
@@ -155,7 +159,10 @@ fn check(weakening: Weakening) {
         (0..MESSAGES).for_each(|_| reader.poll());
         let seen_at_end = reader.finished.then_some(reader.seen);
         let pushed = worker.join().unwrap();
-        assert!(seen_at_end.is_none_or(|seen| seen == pushed), "the end overtakes a message");
+        assert!(
+            seen_at_end.is_none_or(|seen| seen == pushed),
+            "the end is reported before the last message"
+        );
         (0..=MESSAGES + 1).for_each(|_| reader.poll());
         assert_eq!((reader.seen, reader.finished), (pushed, true));
     });
@@ -178,6 +185,6 @@ fn mesh_model_detects_each_weakened_ordering() {
         Weakening::SecondLook,
     ] {
         let found = catch_unwind(AssertUnwindSafe(|| check(weaker))).is_err();
-        assert!(found, "{weaker:?} changes nothing that the model sees");
+        assert!(found, "the model does not detect {weaker:?}");
     }
 }

@@ -205,7 +205,7 @@ mod tests {
         let carrier = sctp_path(None, false, None);
         let mut frame = vec![0; carrier.header_len() + 1000];
         carrier.finish(&mut frame, TxChecksum::SOFTWARE);
-        assert_eq!(frame[20] & 0x40, 0x40, "DF of what is whole");
+        assert_eq!(frame[20] & 0x40, 0x40, "DF is set in the unfragmented packet");
         for piece in fragments(&carrier.path, 1000, 600) {
             let mut out = vec![0; frame_len(&carrier.path, &piece)];
             emit(&carrier.path, &frame, &piece, 1, &mut out);
@@ -221,13 +221,13 @@ mod tests {
         let peer = |n: u8| IpAddr::from([10, 0, 0, n]);
         let mut ids = IdentificationGenerator::new([1; 16]);
         let seen: HashSet<_> = (0..60_000).map(|_| ids.next(us, peer(2)) as u16).collect();
-        assert_eq!(seen.len(), 60_000, "not twice in a row of packets to one host");
+        assert_eq!(seen.len(), 60_000, "identifications to one host do not repeat");
         let mut other = IdentificationGenerator::new([2; 16]);
         let (mut a, mut b) =
             (IdentificationGenerator::new([1; 16]), IdentificationGenerator::new([1; 16]));
         let first = a.next(us, peer(2));
-        assert_ne!(first, b.next(us, peer(3)), "nor the same to all hosts");
-        assert_ne!(first, other.next(us, peer(2)), "nor of all workers");
+        assert_ne!(first, b.next(us, peer(3)), "identifications differ between hosts");
+        assert_ne!(first, other.next(us, peer(2)), "identifications differ between workers");
     }
 
     // Fragments of UDP are accepted only on an interface with a UDP port for SCTP in UDP.

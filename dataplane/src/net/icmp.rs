@@ -69,7 +69,7 @@ pub enum Unreachable {
     #[error("the peer reports by ICMP that the port has no listener")]
     Port,
     /// A filter on the path prohibits the packet.
-    #[error("a filter on the path forbids it, as reported by ICMP")]
+    #[error("a filter on the path prohibits the packet, as reported by ICMP")]
     Prohibited,
 }
 

@@ -72,8 +72,8 @@ impl Link {
     }
 
     /// Returns true for the EtherTypes to which IPsec policies do not apply: ARP, LLDP and EAPOL. Linux does not
-    /// decapsulate an IP packet from these. Any other EtherType may encapsulate one: stacked tags, PPPoE, MPLS, MACsec,
-    /// batman-adv, HSR.
+    /// decapsulate an IP packet from frames of these types. Frames of any other type may contain an IP packet: stacked
+    /// tags, PPPoE, MPLS, MACsec, batman-adv, HSR.
     pub fn passes_policies(&self) -> bool {
         matches!(self.protocol, EthernetProtocol::Arp | EthernetProtocol::Unknown(LLDP | EAPOL))
     }

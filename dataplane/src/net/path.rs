@@ -47,7 +47,7 @@ const IPV4_TTL: usize = 8;
 const IPV6_HOP_LIMIT: usize = 7;
 const HOP_LIMIT: u8 = 64;
 
-/// Sites that compute the checksums of a sent packet.
+/// Site (device or worker) that computes each checksum of a sent packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TxChecksum {
     /// True if the device computes IPv4's header checksum, false if the worker does.

@@ -12,7 +12,7 @@ use base::Instant;
 use ddp::PeerId;
 use siphasher::sip::SipHasher13;
 
-/// A token bucket that allows `per_second` events on average, and bursts of a tenth of that, at least one event.
+/// A token bucket that allows `per_second` events on average, and bursts of a tenth of `per_second`, at least one.
 #[derive(Clone, Debug)]
 pub struct RateLimit {
     /// Nanoseconds of credit per event; zero if no event is allowed.
@@ -70,8 +70,8 @@ pub struct PeerLimit {
 }
 
 impl PeerLimit {
-    /// Creates a limit of about `per_second` events in total, and at most a quarter of that for one peer. `key` is
-    /// secret.
+    /// Creates a limit of about `per_second` events in total, and at most a quarter of `per_second` for one peer. `key`
+    /// is secret.
     pub fn new(per_second: u32, key: [u8; 16], now: Instant) -> Self {
         Self::with_share(per_second, PEER_SHARE_DIVISOR, key, now)
     }

@@ -1,5 +1,5 @@
 //! The headers in front of SCTP packets: directly in IP, or in UDP (RFC 6951) to pass middleboxes that do not support
-//! SCTP. The IP headers are those of [`super::path`].
+//! SCTP. [`super::path`] writes the IP headers.
 //!
 //! ```text
 //!  | Ethernet, VLAN | IP | SCTP packet ...

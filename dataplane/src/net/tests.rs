@@ -158,7 +158,11 @@ fn own_address_claimed_by_other_host_is_a_conflict() {
     let mut out = Outbox::default();
     presence::announce(&twin.stack.interfaces[0], &mut out);
     let arp = out.iter().next().unwrap().1.to_vec();
-    assert_eq!(a.input(&arp), Err(DropReason::NeighbourIgnored), "our own echo");
+    assert_eq!(
+        a.input(&arp),
+        Err(DropReason::NeighbourIgnored),
+        "our own announcement, looped back by the link"
+    );
     let mut other = arp.clone();
     other[6..12].copy_from_slice(&mac(9));
     other[22..28].copy_from_slice(&mac(9));
@@ -288,7 +292,11 @@ fn icmp_errors_on_sctp_return_tag() {
         let notice = quote(&in_udp);
         let Ok(Notice::Icmp(notice)) = notice else { panic!("{notice:?}") };
         assert_eq!(notice.quote, Quote::Sctp(0x01020304));
-        assert_eq!(quote(&in_udp[..8]), Err(DropReason::Icmp), "too little to know whose it is");
+        assert_eq!(
+            quote(&in_udp[..8]),
+            Err(DropReason::Icmp),
+            "the quotation is too short to identify the flow"
+        );
     }
 }
 

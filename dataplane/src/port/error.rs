@@ -177,7 +177,7 @@ pub enum PortError {
     },
     /// An AF_XDP socket could not be created on the interface.
     #[error(
-        "port {port:?}: no AF_XDP socket can be opened on interface {interface}: another socket or XDP program holds its queues (`ip link show {interface}` names the program), or its driver has not so many of them: {error}"
+        "port {port:?}: no AF_XDP socket can be opened on interface {interface}: another socket or XDP program holds its queues (`ip link show {interface}` names the program), or its driver has fewer queues: {error}"
     )]
     Xdp {
         /// Name of the port.
@@ -209,7 +209,7 @@ pub enum PortError {
     },
     /// The memory is too small for the packet buffers.
     #[error(
-        "port {port:?}: {mib} MiB of packet buffers do not fit into DPDK's memory; give it more (memory.size, or hugepages), or the port fewer descriptors: {error}"
+        "port {port:?}: {mib} MiB of packet buffers do not fit into DPDK's memory; increase it (memory.size, or hugepages), or configure fewer descriptors for the port: {error}"
     )]
     NoMemory {
         /// Name of the port.

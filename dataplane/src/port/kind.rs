@@ -15,7 +15,7 @@ use super::{ChecksumSite, Checksums, FRAME_OVERHEAD, PortConfig, PortError, Segm
 
 /// Message for the operator: the worker of a PCI device without receive interrupts sleeps at most 50 µs at a time.
 pub(super) const NO_INTERRUPT: &str = "the device has no receive interrupts with this driver: an idle worker polls longer \
-     before it sleeps, and looks again every 50 us";
+     before it sleeps, and polls again every 50 us";
 
 /// Bytes in front of each frame in the ring of a packet socket: header and alignment, rounded up.
 const PACKET_RING_HEADER: usize = 112;
@@ -299,7 +299,7 @@ pub(super) fn virtual_device(config: &PortConfig) -> (String, String) {
             }
             (format!("net_pcap{id}"), args)
         }
-        PortKind::Pci { .. } | PortKind::Ring { .. } => unreachable!("made in another way"),
+        PortKind::Pci { .. } | PortKind::Ring { .. } => unreachable!("not a virtual device"),
     }
 }
 
@@ -365,7 +365,7 @@ pub(super) fn add_statements(config: &PortConfig, statements: &mut Vec<String>) 
         && config.queues > 1
     {
         statements.push(format!(
-            "the frontend must enable {} queue pairs, one per worker: what workers send to others is dropped",
+            "the frontend must enable {} queue pairs, one per worker: frames sent on other queue pairs are dropped",
             config.queues
         ));
     }

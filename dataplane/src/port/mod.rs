@@ -337,7 +337,7 @@ impl PortFactory {
                     other: end.queues,
                 });
             }
-            let end = waiting.remove(link).expect("it was there, under the lock");
+            let end = waiting.remove(link).expect("present, as checked under this lock");
             return Ok((end.device, RingSide::new(end.ends, 1)));
         }
         let slots = u32::from(config.tx_descriptors);
@@ -570,7 +570,7 @@ fn choose_segmenter(
             let is_able = sums && device.tx.tcp_segmentation && device.tx.multi_segments;
             if !is_able {
                 statements.push(
-                    "the device has no TCP segmentation offload: segments are sent one by one"
+                    "the device has no TCP segmentation offload: segments are sent separately"
                         .to_owned(),
                 );
             }

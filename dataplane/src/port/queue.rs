@@ -1,6 +1,6 @@
 //! A worker's part of a port: one RX queue and one TX queue. Received frames may pass an impairment; sent frames wait
-//! in a bounded queue until the device accepts them. A worker uses its queues alone and without locks. The control
-//! thread sees only the shared counters ([`super::shared`]).
+//! in a bounded queue until the device accepts them. Only the owning worker uses a queue, without locks. The
+//! control thread reads only the shared counters ([`super::shared`]).
 
 use std::fmt;
 use std::os::fd::BorrowedFd;

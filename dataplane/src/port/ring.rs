@@ -25,7 +25,7 @@ pub(super) struct RingSide {
     side: usize,
 }
 
-/// The wake-ups for one queue of a ring port: at this end and at the peer's.
+/// The wake-ups for one queue of a ring port, one for each end of the link.
 #[derive(Debug)]
 pub(super) struct RingWakes {
     /// Wakes the worker that receives from this queue.

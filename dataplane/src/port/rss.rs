@@ -17,8 +17,8 @@ const SOFTWARE_ENTRIES: usize = 128;
 /// Map from RSS hash to queue of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RssTable {
-    /// Queue indices. The RSS hash modulo the table's length selects the entry. The hash is Toeplitz's with the key
-    /// [`SYMMETRIC_KEY`](crate::steering::SYMMETRIC_KEY).
+    /// Queue indices. The RSS hash modulo the table's length selects the entry. The RSS hash is the Toeplitz hash with
+    /// the key [`SYMMETRIC_KEY`](crate::steering::SYMMETRIC_KEY).
     pub queues: Vec<u16>,
     /// True if the device itself delivers every unfragmented TCP segment to the queue that the table selects. Otherwise
     /// a segment may arrive on any queue, and its receiver passes it to the worker that owns its flow.
@@ -45,7 +45,7 @@ pub(super) fn choose_rss(
         && device.reta_size > 0;
     if !able {
         statements.push(
-            "the device does not spread flows as we ask: frames of a flow may arrive at any worker and \
+            "the device does not distribute flows as requested: frames of a flow may arrive at any worker and \
              are passed on to its owner"
                 .to_owned(),
         );

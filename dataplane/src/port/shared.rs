@@ -25,7 +25,7 @@ pub struct QueueCounters {
     pub tx_large: u64,
 }
 
-/// Shared state of one queue. Counters are loaded one by one, so some may be newer than others.
+/// Shared state of one queue. Each counter is loaded separately, so some may be newer than others.
 #[derive(Debug)]
 pub(super) struct SharedQueueState {
     queue: [AtomicU64; QUEUE_COUNTERS],

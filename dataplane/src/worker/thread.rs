@@ -78,7 +78,7 @@ impl Dataplane {
             let port = ports.len().min(config.ports.len());
             return Err(StartError::Attachment {
                 port,
-                reason: "it is configured or open, not both",
+                reason: "it is configured but not open, or open but not configured",
             });
         }
         check_config(config)?;
@@ -86,7 +86,7 @@ impl Dataplane {
         for (at, (port, attachment)) in ports.iter_mut().zip(&config.ports).enumerate() {
             let queues = port.take_queues();
             if queues.len() != attachment.workers.len() {
-                let reason = "it has not one queue for each of its workers";
+                let reason = "its number of queues differs from its number of workers";
                 return Err(StartError::Attachment { port: at, reason });
             }
             let facts = PortProperties::new(port.info(), &attachment.workers);

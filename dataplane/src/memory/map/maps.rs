@@ -15,7 +15,7 @@
 //!
 //! The pages of a slot are populated after the slot is taken, and freed with the slot. So a free slot has no pages. A
 //! slab is unmapped when its last slot is freed. If RLIMIT_MEMLOCK leaves no room for a slab, each small memory has a
-//! mapping of its own.
+//! separate mapping.
 
 use std::array;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,6 @@
 //! Divides kernel calls on a mapping into bounded pieces. Each call that populates or unmaps pages holds the
-//! process's `mmap_lock`. Meanwhile other threads wait in system calls that map memory, which malloc and thread
-//! creation may need. Between two pieces the lock is free.
+//! process's `mmap_lock`. Meanwhile, system calls of other threads that map memory wait for the lock. malloc and thread
+//! creation may make these calls. Between two pieces the lock is released.
 
 use std::ops::Range;
 

@@ -46,7 +46,7 @@ pub(super) unsafe fn copy_pieces<'a>(
 ) {
     let mut partial = PartialLine { bytes: [0; 3 * LINE], len: 0 };
     for piece in pieces {
-        assert!(piece.len() <= room, "pieces go on outside a region");
+        assert!(piece.len() <= room, "pieces extend outside a region");
         room -= piece.len();
         let mut rest = piece;
         // Bytes up to the next line boundary: a whole line, except before the first boundary.

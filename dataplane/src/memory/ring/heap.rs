@@ -1,5 +1,5 @@
 //! Tests the two ends of a ring on two threads, in ordinary memory. Miri does not support memfds, so Miri runs this
-//! test instead of those in `ring.rs`.
+//! test instead of the tests in `ring.rs`.
 
 use std::sync::atomic::AtomicU64;
 

@@ -18,9 +18,9 @@ const RECORDS: u64 = 3;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Weakening {
     Unchanged,
-    /// Stores of the sequence words and of the head are relaxed, or only those at this offset.
+    /// Stores of the sequence words and of the head are relaxed, or only the stores at this offset.
     Stores(Option<usize>),
-    /// Loads of the sequence words and of the head are relaxed, or only those at this offset.
+    /// Loads of the sequence words and of the head are relaxed, or only the loads at this offset.
     Loads(Option<usize>),
     ReleaseFence,
     AcquireFence,
@@ -87,7 +87,7 @@ impl Reader {
         self.seen += 1;
         assert_eq!(number + 1, self.seen + self.lost, "a record is lost and not counted");
         let parts = (record.offset, record.len);
-        assert_eq!(parts, (number + 10, number + 20), "record {number} is made of two");
+        assert_eq!(parts, (number + 10, number + 20), "record {number} mixes two records");
         let region = ring.region.load(Ordering::Relaxed);
         assert!(region > number, "the bytes of record {number} are not visible");
     }
@@ -143,6 +143,6 @@ fn ring_model_detects_each_weakened_ordering() {
         Weakening::AcquireFence,
     ] {
         let found = catch_unwind(AssertUnwindSafe(|| check(weaker))).is_err();
-        assert!(found, "{weaker:?} changes nothing that the model sees");
+        assert!(found, "the model does not detect {weaker:?}");
     }
 }

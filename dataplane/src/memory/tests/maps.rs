@@ -57,7 +57,7 @@ fn small_memory_of_one_size_shares_one_mapping_per_64() {
 }
 
 #[test]
-fn large_shared_and_unlocked_memory_has_mappings_of_its_own() {
+fn large_shared_and_unlocked_memory_has_separate_mappings() {
     let maps = Maps::default();
     let shared = Backing::Shared { name: "ddpd-maps".to_owned() };
     let kinds = [
@@ -110,7 +110,7 @@ fn failed_preparation_returns_its_mappings() {
 }
 
 #[test]
-fn at_the_bound_free_slots_are_still_given() {
+fn free_slots_are_allocated_at_the_bound() {
     if !shares() {
         return;
     }
@@ -155,7 +155,7 @@ fn small_staged_memory_starts_with_file_content() {
     std::fs::remove_file(&path).unwrap();
 }
 
-/// Bounds are checked against the memory's own length, not that of its slot or slab.
+/// Bounds are checked against the length of the memory, not the length of its slot or slab.
 #[test]
 #[should_panic(expected = "copy of 1 bytes at 100 outside a region of 100 bytes")]
 fn write_behind_small_memory_panics() {

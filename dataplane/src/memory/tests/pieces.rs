@@ -133,7 +133,7 @@ fn explicitly_freed_large_memory_is_free_at_once() {
 }
 
 #[test]
-fn memory_of_a_program_is_freed_on_thread_whatever_its_size() {
+fn program_memory_of_any_size_is_freed_on_free_thread() {
     let (dropped, drops) = channel();
     let page = rustix::param::page_size() as u64;
     let arena = Arena::create("arena", page).unwrap();
@@ -147,6 +147,6 @@ fn memory_of_a_program_is_freed_on_thread_whatever_its_size() {
     drop((view, area));
     assert_eq!(drops.recv().unwrap(), "free");
     drop(doorbells);
-    assert_eq!(bytes_of_calls(&take_calls(), KernelCall::Unmap), 0, "on this thread");
+    assert_eq!(bytes_of_calls(&take_calls(), KernelCall::Unmap), 0, "unmapped on this thread");
     wait_for_frees();
 }

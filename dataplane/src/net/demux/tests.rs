@@ -135,7 +135,7 @@ fn source_routes_and_malformed_options_are_dropped() {
                 IpProtocol::Icmp | IpProtocol::Igmp => DropReason::Fragment,
                 _ => reason,
             };
-            assert_eq!(drop_of(&piece), expected, "a piece of {protocol} {options:?}");
+            assert_eq!(drop_of(&piece), expected, "a fragment of {protocol} {options:?}");
             let mut elsewhere = plain.clone();
             elsewhere[33] = 77;
             assert_eq!(drop_of(&with_options(elsewhere, options)), DropReason::NotOurAddress);
@@ -184,7 +184,8 @@ fn malformed_headers_have_distinct_drop_reasons() {
     assert_eq!(demux(&good, 0, L4Check::Unknown, &our_interfaces()), Err(DropReason::L4Checksum));
 }
 
-/// Returns an IPv6 frame with a TCP segment after the extension headers `headers`, of which the first has type `first`.
+/// Returns an IPv6 frame with a TCP segment after the extension headers `headers`. `first` is the type of the first
+/// extension header.
 fn extended(first: u8, headers: &[u8]) -> Vec<u8> {
     let payload = [headers, &SEGMENT].concat();
     frame(None, true, IpProtocol::from(first), &payload)

@@ -193,7 +193,7 @@ fn unsolicited_entries_never_evict_contacted_neighbour() {
 fn a_pinned_neighbour_is_never_evicted() {
     let mut cache = resolved();
     assert!(cache.pin(ip(1)) && cache.pin(ip(1)));
-    assert!(!cache.pin(ip(77)), "who is not there cannot be kept");
+    assert!(!cache.pin(ip(77)), "a neighbour without an entry cannot be pinned");
     let speak = |cache: &mut NeighbourCache, from: u16| {
         for n in from..from + 200 {
             let at = secs(100 * u64::from(n));
@@ -205,7 +205,7 @@ fn a_pinned_neighbour_is_never_evicted() {
     };
     assert_eq!(speak(&mut cache, 1000), Some(A));
     cache.unpin(ip(1));
-    assert_eq!(speak(&mut cache, 2000), Some(A), "its other stream is there");
+    assert_eq!(speak(&mut cache, 2000), Some(A), "another stream still pins it");
     cache.unpin(ip(1));
     assert_eq!(speak(&mut cache, 3000), None);
     assert!(cache.len() <= 8);

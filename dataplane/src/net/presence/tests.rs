@@ -144,7 +144,11 @@ fn addresses_are_probed_three_times_and_announced_two_seconds_apart() {
     let last =
         |frames: &[(Duration, Vec<u8>)]| times(frames, |s| matches!(s, ObservedFrame::Probe(_)))[2];
     let other = Host::new(OTHER_MAC).run_until(START + Duration::from_secs(60));
-    assert_ne!(last(&other), last(&frames), "hosts that start at once do not go on at once");
+    assert_ne!(
+        last(&other),
+        last(&frames),
+        "hosts that start at the same time send at different times"
+    );
 }
 
 /// Announcements sent while the link is down are lost, so they are repeated when the link comes up. A flapping link

@@ -101,7 +101,7 @@ fn assert_discarded(v6: bool, first: (Range<usize>, bool), second: (Range<usize>
         assert_eq!(
             input(&mut r, &fragment_of(part)),
             Err(DropReason::FragmentOverlap),
-            "nothing is used"
+            "no fragment of the packet is accepted"
         );
     }
     assert_eq!((r.len(), r.bytes()), (1, PACKET_COST));
@@ -324,7 +324,7 @@ fn ecn_marks_of_fragments_are_kept() {
             input(&mut r, &parts[0]).unwrap();
             input(&mut r, &parts[1]).map(|outcome| match outcome {
                 Outcome::Complete(frame) => crate::net::ecn::is_marked(&frame),
-                Outcome::Waiting => panic!("both pieces came"),
+                Outcome::Waiting => panic!("both fragments arrived"),
             })
         };
         assert_eq!(with([2, 2]), Ok(false));
@@ -335,7 +335,7 @@ fn ecn_marks_of_fragments_are_kept() {
 }
 
 proptest! {
-    // Any fragments in any order, some of them duplicated, give the original packet. No state is left.
+    // Any fragments in any order, some of them duplicated, give the original packet. No state remains.
     #[test]
     fn any_fragments_in_any_order_reassemble(
         v6: bool,

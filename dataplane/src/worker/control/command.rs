@@ -1,7 +1,7 @@
 //! Handles the control thread's commands. A command with a ticket is answered by an event with this ticket, often
 //! [`Event::Done`]. A command without a ticket that names an unknown stream has no effect.
 //!
-//! Not included: what commands about programs, IPsec and captures do ([`programs`](crate::worker::programs),
+//! Not included: the effects of commands about programs, IPsec and captures ([`programs`](crate::worker::programs),
 //! [`protect`](crate::worker::protect), [`receive`](crate::worker::receive)), and lists ([`listing`](super::listing)).
 
 use base::Instant;

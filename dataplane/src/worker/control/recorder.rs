@@ -1,5 +1,5 @@
 //! Flight recordings (recent protocol events) of connections and associations, for the control thread. A recording is
-//! reported on request, and when a stream ends other than gracefully.
+//! reported on request, and when a stream does not end gracefully.
 
 use base::{ErrorNumbers, Instant};
 use ddp::StreamId;
@@ -30,8 +30,8 @@ impl<Io: PortIo> Core<Io> {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Reports the recording of a stream that ends other than gracefully. Not reported: empty recordings, and
-    /// recordings of streams that were never announced to the control thread.
+    /// Reports the recording of a stream that ends, unless the stream ends gracefully, the recording is empty, or the
+    /// stream was never announced to the control thread.
     pub(in crate::worker) fn report_records(&mut self, stream: &Stream<'_>, reason: &CloseReason) {
         let known = matches!(stream.conn.stage, Stage::Announced | Stage::Established);
         if !known || reason.is_graceful() {

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn age_queue_returns_oldest_live_name_and_stays_bounded() {
+    fn age_queue_returns_oldest_live_identifier_and_stays_bounded() {
         let mut waiting = AgeQueue::default();
         for n in 0..100 {
             // Only two identifiers are live at a time: 0, and the newest odd number.

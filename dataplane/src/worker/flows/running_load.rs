@@ -97,7 +97,7 @@ const OVERDUE_STEPS: u64 = 256;
 base::prefetch!(RunningLoad:);
 
 fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, MAX_LATENCY_NANOS, 3).expect("bounds that a histogram can have")
+    Histogram::new_with_bounds(1, MAX_LATENCY_NANOS, 3).expect("valid bounds of a histogram")
 }
 
 impl RunningLoad {

@@ -268,7 +268,7 @@ impl Schedule {
         self.wheel.pop(now)
     }
 
-    /// Sets the deadline of a session in the timer of its stream's slot. A session has no carrier of its own.
+    /// Sets the deadline of a session in the timer of its stream's slot. A session has no separate carrier.
     pub(in crate::worker) fn set_deadline(&mut self, slot: u32, at: Instant) {
         self.wheel.set(slot, at);
     }

@@ -10,7 +10,7 @@
 //! | `Sent`, `Completed`, `PostFailed` | local posts | `max_posts` of each stream, and its credit |
 //! | `Error`, `RdmapError`, `Terminated`, `PeerClosed`, `Idle`, `Closed` | a stream's end | one each for a stream (`Terminated`: two) |
 //! | `Recordings` without a ticket | a stream's end | one each |
-//! | `Stalled`, `Resumed` | a stream's time-outs | its stream's credit; one `Stalled` per ten successive time-outs or before the stream times out, and one `Resumed` after it |
+//! | `Stalled`, `Resumed` | a stream's time-outs | its stream's credit; one `Stalled` after ten successive time-outs or before the time-out that ends the stream, and one `Resumed` after each `Stalled` |
 //! | `Incoming` | a peer | the listener's credits, which the control thread grants |
 //! | `HandshakeFailed` | a peer, at any rate | 32 per second; none while the ring is short of room |
 //! | `AddressConflict` | another host of the link | one in ten seconds for each address; none while the ring is short of room |

@@ -119,8 +119,8 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// Ends a QP whose program does not wait for a connection any more. Its posts are flushed, the later ones, too. Ignores
-    /// QPs that do not exist.
+    /// Ends a QP whose program no longer waits for a connection. Its present and later posts are flushed. Ignores QPs
+    /// that do not exist.
     pub(in crate::worker) fn end_queue_pair(&mut self, id: QueuePairId) {
         let Some(index) = self.env.programs.find(id.program) else { return };
         let Some(mut program) = self.env.programs.take(index) else { return };

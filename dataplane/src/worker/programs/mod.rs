@@ -43,7 +43,7 @@ use crate::worker::flows::conn::PairRef;
 pub(in crate::worker) struct Programs {
     /// Programs. The index of a program never changes. `None`: a free entry, or a program that is being served.
     programs: Vec<Option<Box<Program>>>,
-    /// Memory regions that are being taken from posted receives, oldest first.
+    /// Memory regions that are being removed from posted receives, oldest first.
     revocations: VecDeque<Revocation>,
     /// Number of QPs of all programs.
     pairs: usize,

@@ -13,7 +13,7 @@ const MAX_REMOVED: usize = 64;
 /// Maximum number of QPs per turn whose posted receives are searched for removed memory.
 const MAX_SEARCHED: usize = 64;
 
-/// A memory region that is being taken from the posted receives of its protection domain.
+/// A memory region that is being removed from the posted receives of its protection domain.
 pub(super) struct Revocation {
     pd: PdId,
     memory: Memory,
@@ -47,7 +47,7 @@ impl<Io: PortIo> Core<Io> {
         program.pairs.is_empty() && is_unbound
     }
 
-    /// Continues to take removed memory from posted receives. Returns true if there was work.
+    /// Continues to remove memory regions from posted receives. Returns true if there was work.
     pub(super) fn continue_revocations(&mut self) -> bool {
         let Some(mut revocation) = self.env.programs.revocations.pop_front() else { return false };
         let mut searched = 0;

@@ -31,8 +31,8 @@ pub(super) struct Regions<'a> {
     pub(super) pd: PdId,
     pub(super) stream: StreamId,
     /// Windows of the program: an SGE with the STag of a window is refused. If `None` (the receives of an SRQ), an SGE
-    /// with an STag that is bound to a stream is refused. Type 2 windows have such an STag; type 1 windows do not, and
-    /// are not refused.
+    /// with an STag that is bound to a stream is refused. This refuses STags of type 2 windows, which are bound to a
+    /// stream, but not STags of type 1 windows.
     pub(super) windows: Option<&'a Windows>,
 }
 

@@ -9,9 +9,9 @@
 //!                                              unbound                  <--bind of 0 bytes--
 //! ```
 //!
-//! Each worker has its own bindings. A type 2 window is bound at the worker of its QP alone, which does not know
-//! whether another worker has bound the window, too. Such a second binding is harmless: it gives only the program's own
-//! peers rights to the program's own memory.
+//! Each worker has its own bindings. A type 2 window is bound only at the worker of its QP. This worker cannot detect
+//! that another worker has bound the window, too. A second binding is harmless: it gives only the program's own peers
+//! rights to the program's own memory.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

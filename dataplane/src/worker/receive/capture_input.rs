@@ -1,5 +1,5 @@
-//! Input from a port while a capture runs. Frames are processed one by one, so that the capture can record the outcome
-//! of each. Only queues of the captured port use this code.
+//! Input from a port while a capture runs. Each frame is processed separately, so that the capture can record its
+//! outcome. Only queues of the captured port use this code.
 
 use arrayvec::ArrayVec;
 use base::Instant;

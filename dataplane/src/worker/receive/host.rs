@@ -242,7 +242,7 @@ impl<Io: PortIo> Core<Io> {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Returns true if the port is that of a listener or in the local range of opened streams.
+    /// Returns true if the port belongs to a listener or is in the local range of opened streams.
     fn is_our_port(&self, transport: Transport, interface_index: usize, local: SocketAddr) -> bool {
         let interface = self.network.interface(interface_index);
         interface.local_ports.contains(local.port())

@@ -30,7 +30,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Applies an error about a flow that a router, the peer or this host itself has reported.
+    /// Applies an error about a flow, reported by a router, the peer or this host itself.
     ///
     /// # Errors
     /// The reason why the error is ignored.

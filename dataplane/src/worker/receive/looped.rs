@@ -1,6 +1,7 @@
-//! Frames that streams of this worker have sent to addresses of their own interface. These frames leave no port: the
-//! worker moves them to the port's loopback queue, and receives them from there in a later turn. Both ends of a
-//! connection are streams of this worker. Checksums are neither computed nor verified, and IPsec policies do not apply.
+//! Frames that streams of this worker have sent to addresses of their own interface. The device does not send these
+//! frames: the worker moves them to the port's loopback queue, and receives them from there in a later turn. Both ends
+//! of a connection are streams of this worker. Checksums are neither computed nor verified, and IPsec policies do not
+//! apply.
 
 use arrayvec::ArrayVec;
 use base::Instant;

@@ -37,7 +37,7 @@ impl<Io: PortIo> Core<Io> {
                 )
             }
             Refused::OutOfTheBlue if self.env.phase != Phase::Running => {
-                let detail = "the worker takes no new associations".to_owned();
+                let detail = "the worker accepts no new associations".to_owned();
                 (HandshakeFailure::new("admission", "draining"), detail)
             }
             _ => {
@@ -65,10 +65,10 @@ impl<Io: PortIo> Core<Io> {
         let admitted = listener.map_or(Ok(()), |id| listeners.admits(id, flow.remote.ip()));
         let (reason, detail) = match (self.env.phase, admitted) {
             (Phase::Running, Ok(())) => {
-                ("no_room", "the listener has no place for another session".to_owned())
+                ("no_room", "the listener has no room for another session".to_owned())
             }
             (Phase::Running, Err(refusal)) => ("peer_refused", refusal.to_string()),
-            _ => ("draining", "the worker takes no new sessions".to_owned()),
+            _ => ("draining", "the worker accepts no new sessions".to_owned()),
         };
         let failure = HandshakeFailure::new("admission", reason);
         self.env.control.report_failed_handshake(
@@ -87,7 +87,9 @@ impl<Io: PortIo> Core<Io> {
     pub(super) fn report_missing_session(&mut self, slot: u32) {
         let Some(association) = self.associations.get(slot) else { return };
         let (reason, detail) = match association.endpoint().state() {
-            State::ShutdownPending | State::ShutdownSent => ("timeout", "no Initiate came in time"),
+            State::ShutdownPending | State::ShutdownSent => {
+                ("timeout", "no Initiate arrived in time")
+            }
             State::ShutdownReceived | State::ShutdownAckSent => {
                 ("closed", "the peer closed the association without an Initiate")
             }

@@ -120,7 +120,7 @@ impl Scene {
                 return self.net.now - begin;
             }
         }
-        panic!("the write never arrives");
+        panic!("the write never completes");
     }
 
     fn step(&mut self) {

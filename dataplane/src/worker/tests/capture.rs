@@ -203,7 +203,7 @@ fn ipsec_capture_has_sealed_or_inner_frames() {
             selected.map(|record| record.bytes).collect::<Vec<_>>()
         });
         assert!(sent.len() > 30);
-        assert!(sent == received, "other frames came than went");
+        assert!(sent == received, "the received frames differ from the sent frames");
         for frame in &sent {
             let (_, protocol) = ipsec::protocol(frame).unwrap();
             assert_eq!(protocol, if inside { 6 } else { 50 });

@@ -348,9 +348,12 @@ fn short_lived_associations_do_not_fill_the_event_ring() {
             Event::Established { stream, ticket: Some(t), .. } if *t == ticket => Some(*stream),
             _ => None,
         });
-        assert_eq!(opened, None, "nobody accepts");
+        assert_eq!(opened, None, "no stream is accepted");
     }
     net.advance(Duration::from_secs(60));
     assert!(net.hosts[VICTIM].count("event_ring") > 0, "cookies are refused");
-    assert!(net.hosts[VICTIM].cores[0].env.control.backlog() <= 110, "the streams that there are");
+    assert!(
+        net.hosts[VICTIM].cores[0].env.control.backlog() <= 110,
+        "events of the existing streams only"
+    );
 }

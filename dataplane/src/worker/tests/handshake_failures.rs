@@ -159,7 +159,7 @@ fn non_mpa_peer_is_reported_by_protocol_over_ipv4_and_ipv6() {
                 handshake_counts(&mut net),
                 [HandshakeCount { listener, failure, count: 1 }]
             );
-            assert_eq!(handshake_counts(&mut net), [], "they were taken");
+            assert_eq!(handshake_counts(&mut net), [], "the counts were taken before");
         }
     }
 }
@@ -192,7 +192,7 @@ fn a_port_without_a_listener_is_reported_for_both_transports() {
         let refused = wait_failed_handshake(&mut net);
         assert_eq!(refused.failure, HandshakeFailure::new("tcp", "no_listener"));
         assert_eq!((refused.listener, refused.local), (None, wrong));
-        // The client follows its refused SYN with ECN by a SYN without ECN, which is refused too.
+        // After the refusal of its SYN with ECN, the client sends a SYN without ECN, which is refused, too.
         net.run_until_idle();
         let is_report = |e: &Event| matches!(e, Event::HandshakeFailed(_)).then_some(());
         while net.hosts[1].take_event(is_report).is_some() {}
@@ -233,7 +233,7 @@ fn refused_init_flood_is_counted_and_reported_within_limit() {
     net.run_until_idle();
     let counted: u64 = handshake_counts(&mut net).iter().map(|count| count.count).sum();
     let aborts = net.hosts[1].count("sctp_aborts_sent");
-    assert_eq!(counted, aborts, "each that was refused");
+    assert_eq!(counted, aborts, "every refused INIT is counted");
     assert!(counted > 8, "{counted}");
     let mut reported = 0;
     let is_report = |e: &Event| matches!(e, Event::HandshakeFailed(_)).then_some(());

@@ -114,7 +114,7 @@ fn unmatched_frames_go_to_the_host_kernel() {
         ("a reset to a port of the host", forged_segment((9, 1), SSH, Flags::RST)),
         ("an INIT to a port of the host", sctp_frame(9, 2, (1, 9), 0, &init(1), None)),
         ("an echo reply", echo_reply),
-        ("a piece of UDP", fragment(&whole.0, 5, 0..8, true)),
+        ("a fragment of UDP", fragment(&whole.0, 5, 0..8, true)),
         ("protocol 47", ip_packet(9, IpProtocol::from(47), &[0; 8])),
         ("UDP with a source route", with_options(udp_packet(), &[131, 3, 4, 0])),
     ] {
@@ -140,11 +140,11 @@ fn own_or_damaged_frames_do_not_reach_the_host_kernel() {
         ("data to a port of streams", forged_segment((9, 3), LOCAL_STREAM_PORT, Flags::ACK), 1),
         ("an INIT to a listener", sctp_frame(9, 2, (1, SCTP_PORT), 0, &init(1), None), 1),
         ("an echo request", echo_request(), 1),
-        ("a question for our address", arp(1, v4(9), mac, v4(2)), 1),
+        ("an ARP request for our address", arp(1, v4(9), mac, v4(2)), 1),
         ("another host's frame", elsewhere, 0),
         ("a damaged header", damaged, 0),
         ("a source route to a listener", source_route, 0),
-        ("an echo request with a false option", with_options(echo_request(), &[7, 5, 0, 0]), 0),
+        ("an echo request with an invalid option", with_options(echo_request(), &[7, 5, 0, 0]), 0),
     ] {
         let (got, out) = deliver_frame(&mut net, frame);
         assert_eq!(got, 0, "{name}");
@@ -165,7 +165,7 @@ fn neighbour_announcements_reach_worker_and_host_kernel() {
     assert_eq!(
         deliver_frame(&mut net, arp(1, v4(9), mac, v4(3))).0,
         1,
-        "a question for another address"
+        "an ARP request for another address"
     );
     assert_eq!(net.hosts[1].count("host_copies"), copies + 3);
     // The worker ignored the sender's link-layer address in all three frames, because it had not solicited the address.
@@ -286,7 +286,7 @@ fn flood_towards_the_host_does_not_slow_a_stream() {
     let mut rounds = 0;
     while read_memory(&memory) != pattern(LEN) {
         rounds += 1;
-        assert!(rounds < 10_000, "the stream stands still");
+        assert!(rounds < 10_000, "the stream makes no progress");
         // Delivers more frames than the kernel's queue holds. The kernel reads none.
         (0..BURST).for_each(|_| net.hosts[1].deliver(udp_packet()));
         net.turn();

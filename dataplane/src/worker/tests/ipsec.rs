@@ -364,7 +364,7 @@ fn stream_continues_across_rekeys_and_waits_without_an_sa() {
         },
         _ => None,
     });
-    let (protection, flow) = wanted.expect("an SA is asked for");
+    let (protection, flow) = wanted.expect("an SA is requested");
     assert_eq!((protection, flow.remote), (Protection(0), v4(2)));
     assert!(net.hosts[0].count("unsent_no_sa") > 0);
     let [inbound, _] = pairs(2, 6);

@@ -73,7 +73,11 @@ fn nat_keepalives_are_sent_on_idle_sas() {
     for v6 in [false, true] {
         let mut net = net(Suite { udp: true, ..PLAIN }, |_| {});
         net.advance(Duration::from_secs(60));
-        assert_eq!(net.hosts[0].count("nat_keepalives_out"), 0, "nothing to keep yet");
+        assert_eq!(
+            net.hosts[0].count("nat_keepalives_out"),
+            0,
+            "no frame has created a NAT mapping yet"
+        );
         let stream = open(&mut net, false, v6);
         write(&mut net, stream, 10, 50_000);
         let seen = std::rc::Rc::new(std::cell::Cell::new(0));

@@ -99,7 +99,7 @@ fn unacknowledging_peer_leaves_other_peers_their_share() {
         assert!(read_memory(&sink) == pattern(LEN));
         let max_kept = net.hosts[0].count("kept_bytes_max");
         assert!(max_kept <= BUDGET as u64 + 21 * SEGMENT, "{max_kept}");
-        assert!(net.hosts[0].count("kept_bytes") > 0, "the silent peer's");
+        assert!(net.hosts[0].count("kept_bytes") > 0, "copies for the silent peer");
         // The copies are freed when the streams end.
         net.run_until("the end of all streams with the silent peer", |net| {
             let closed = |e: &&(usize, Event)| matches!(e.1, Event::Closed { .. });

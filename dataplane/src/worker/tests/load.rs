@@ -279,7 +279,7 @@ fn open_loop_counts_latency_from_due_time_across_a_stall() {
     assert_eq!(latency.len(), 300);
     // A hundred messages have waited for 0 to 10 ms, evenly distributed.
     let late = latency.count_between(1_000_000, 20_000_000);
-    assert!((80..=95).contains(&late), "{late} of 300 came late");
+    assert!((80..=95).contains(&late), "{late} of 300 are late");
     assert!(latency.value_at_quantile(0.5) < 200_000, "{}", latency.value_at_quantile(0.5));
 }
 
@@ -304,7 +304,7 @@ fn open_loop_ended_in_a_stall_counts_due_messages() {
     assert_eq!((report.messages, report.failure), (0, Some(PostFailure::Flushed)));
     assert!((995..=1010).contains(&report.unfinished), "{}", report.unfinished);
     let latency = report.latency.expect("waits");
-    assert_eq!(latency.len(), report.unfinished, "four posted, the others due");
+    assert_eq!(latency.len(), report.unfinished, "four messages are posted, the others are due");
     assert!((10_000_000..11_000_000).contains(&latency.max()), "{}", latency.max());
     // The due times are evenly distributed over the 10 ms.
     let half = latency.value_at_quantile(0.5);
@@ -320,7 +320,7 @@ fn aborted_closed_loop_records_only_completed_messages() {
     s.net.hosts[0].command(0, |_| Command::Close { stream, abort });
     let report = s.wait_report(ticket);
     assert_eq!((report.messages, report.unfinished), (0, 4));
-    assert!(report.latency.expect("an empty one").is_empty());
+    assert!(report.latency.expect("an empty histogram").is_empty());
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Connections between two addresses of one appliance: both ends are streams of one worker, and no frame leaves a port.
+//! Connections between two addresses of one appliance. Both ends are streams of one worker, and the device sends none
+//! of their frames.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -52,7 +53,7 @@ fn write(net: &mut Net, stream: StreamId, len: usize) {
     }
 }
 
-/// Closes both ends and waits until nothing is left of the connection.
+/// Closes both ends, and asserts that all state of the connection is freed.
 fn close(net: &mut Net, here: StreamId) {
     net.hosts[0].command(0, |_| Command::Close { stream: here, abort: false });
     net.advance(Duration::from_secs(300));
@@ -286,7 +287,7 @@ fn two_programs_of_one_host_exchange_all_operations() {
         assert!(b.read(400_000, 150_000) == data);
         assert!(a.read(300_000, 70_000) == data[1..70_001]);
         assert_nothing_sent(&net, before);
-        // The end of one program ends the other's connection.
+        // The end of one program ends the connection of the other program.
         b.receive(21, &[(0, 64)]);
         net.run_until_idle();
         let program = ProgramId(7);

@@ -349,7 +349,7 @@ fn denying_a_peer_aborts_its_handshakes() {
     net.run_until_idle();
     let raw = RawSctpPeer { address: v4, host: 1, udp: false };
     let (tag, echo) = raw.cookie(&mut net, 9);
-    // SCTP packets to host 1 are lost. Host 1 would abort the association, of which it has no state.
+    // SCTP packets to host 1 are lost, because host 1 has no state of the association and would abort it.
     net.is_lost = Box::new(|from, frame| from == 1 && frame[12..14] == [8, 0] && frame[23] == 132);
     net.hosts[1].deliver(raw.frame(9, tag, &echo));
     net.run_until_idle();

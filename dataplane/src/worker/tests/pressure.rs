@@ -29,7 +29,7 @@ fn stalled_control_thread_slows_the_peer_and_loses_no_event() {
     net.advance(Duration::from_secs(2));
     assert!(net.hosts[1].count("event_waits") > 0);
     assert_eq!(net.hosts[1].count("event_stalls"), 0, "one stream alone does not fill the ring");
-    assert_eq!(net.hosts[1].cores[0].port_mut(0).rx.len(), 0, "frames are taken");
+    assert_eq!(net.hosts[1].cores[0].port_mut(0).rx.len(), 0, "the worker still receives frames");
     net.hosts[1].takes_events = true;
     for n in 0..250u32 {
         let data = net.run_until("a message", |net| {
@@ -123,7 +123,7 @@ fn streams_are_served_round_robin() {
         });
     }
     let more = net.hosts[0].count("tx_bytes") - begin;
-    assert!(more < len as u64, "{more} bytes after the first of four was through");
+    assert!(more < len as u64, "{more} bytes after the first of four streams was complete");
 }
 
 #[test]

@@ -117,7 +117,7 @@ fn request_recording(net: &mut Net, host: usize, stream: StreamId) -> Recording 
             _ => None,
         })
     });
-    assert_eq!(recordings.len(), 1, "only of streams that there are");
+    assert_eq!(recordings.len(), 1, "ended streams have no recording");
     recordings.remove(0)
 }
 
@@ -125,7 +125,7 @@ fn request_recording(net: &mut Net, host: usize, stream: StreamId) -> Recording 
 fn recording_at_end(net: &mut Net, host: usize) -> Recording {
     net.run_until("the end", |net| {
         net.hosts[host].take_event(|event| match event {
-            Event::Closed { reason, .. } => panic!("no record came before the end: {reason}"),
+            Event::Closed { reason, .. } => panic!("no recording before the end: {reason}"),
             Event::Recordings { ticket: None, recordings } => Some(recordings[0].clone()),
             _ => None,
         })
@@ -154,7 +154,11 @@ fn undisturbed_stream_has_no_records() {
         net.hosts[0].command(0, |_| Command::Close { stream: here, abort: false });
         net.advance(Duration::from_secs(1));
         let recorded = |e: &Event| matches!(e, Event::Recordings { .. }).then_some(());
-        assert_eq!(net.hosts[0].take_event(recorded), None, "{over:?}: it ended in order");
+        assert_eq!(
+            net.hosts[0].take_event(recorded),
+            None,
+            "{over:?}: the stream ended gracefully"
+        );
     }
 }
 
@@ -171,7 +175,7 @@ fn lost_segment_records_recovery_and_retransmission() {
             write(&mut net, here, 100_000);
             let recording = request_recording(&mut net, 0, here);
             if !recorder {
-                assert_eq!(kinds(&recording), [], "{over:?}: it is off");
+                assert_eq!(kinds(&recording), [], "{over:?}: the recorder is off");
                 continue;
             }
             let recovery = find_record(&recording, Kind::Recovery);
@@ -338,7 +342,7 @@ fn reset_is_recorded_by_sender_and_receiver() {
     let received = find_record(&recording_at_end(&mut net, 1), Kind::ResetReceived);
     assert_eq!(received.flags() & 4, 4, "RST is set: {received:?}");
     let header = |it: &Record| (it.number, it.answer, it.flags(), it.window, it.len);
-    assert_eq!(header(&sent), header(&received), "it is recorded as it goes out");
+    assert_eq!(header(&sent), header(&received), "both ends record the same header");
 }
 
 #[test]

@@ -342,7 +342,7 @@ fn run_without_room(net: &mut Net, time: Duration, mut done: impl FnMut(&mut Hos
             return;
         }
     }
-    panic!("it takes more than {time:?}");
+    panic!("not done after {time:?}");
 }
 
 // Associations are freed even while the transmit ring is full: last packets are dropped after a time limit, and a drain

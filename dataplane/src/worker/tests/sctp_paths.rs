@@ -82,7 +82,7 @@ fn narrow_path(net: &mut Net, mtu: usize) -> (TakenFrames, TakenFrames) {
 /// Builds a router's ICMP report about a frame of host 0 that exceeds a path MTU of `mtu`.
 fn too_big_report(mtu: u16, frame: &[u8]) -> TestFrame {
     let v6 = frame[12..14] != [8, 0];
-    assert!(v6 || frame[20] & 0x40 == 0x40, "a router cuts what it may");
+    assert!(v6 || frame[20] & 0x40 == 0x40, "a router fragments packets without DF");
     let mut message = if v6 { vec![2, 0, 0, 0, 0, 0] } else { vec![3, 4, 0, 0, 0, 0] };
     message.extend(mtu.to_be_bytes());
     // Quotes more than eight bytes of the IP payload, so that the quote of a packet in UDP includes SCTP's header.
@@ -165,7 +165,7 @@ fn packet_too_big_with_wrong_tag_is_ignored() {
             let mut guess = frame.clone();
             guess[tag + bit / 8] ^= 1 << (bit % 8);
             net.hosts[0].deliver(too_big_report(1300, &guess));
-            // One report per millisecond is within the rate limit, most of the time.
+            // Most of these reports, one per millisecond, are within the rate limit.
             net.advance(Duration::from_millis(1));
         }
         net.run_until_idle();
@@ -273,7 +273,7 @@ fn association_recovers_from_a_pmtu_black_hole() {
 /// Returns the MSS that host 0 assumes for the path of a TCP stream.
 fn path_mss(net: &Net, stream: StreamId) -> usize {
     let conns = &net.hosts[0].cores[0].streams;
-    let conn = conns.find_stream(stream).and_then(|slot| conns.get(slot)).expect("it is there");
+    let conn = conns.find_stream(stream).and_then(|slot| conns.get(slot)).expect("a live stream");
     match &conn.lower {
         LowerLayer::Tcp(carrier) => carrier.endpoint().connection().path_mss().into(),
         LowerLayer::Sctp(_) => panic!("a stream over TCP"),
@@ -300,8 +300,10 @@ fn peer_outage_does_not_lower_the_shared_path_mtu() {
         });
         net.hosts[0].send(here, &[1; 4000]);
         net.hosts[0].send(over_tcp, &[2; 4000]);
-        net.run_until("a fall of the one", |net| (path_len(net) < full_len).then_some(()));
-        net.run_until("and the other", |net| (path_mss(net, over_tcp) < full_mss).then_some(()));
+        net.run_until("a lower path MTU over SCTP", |net| (path_len(net) < full_len).then_some(()));
+        net.run_until("a lower MSS over TCP", |net| {
+            (path_mss(net, over_tcp) < full_mss).then_some(())
+        });
         net.advance(Duration::from_secs(outage_seconds));
         assert_eq!(net.hosts[0].count("path_mtus"), 0, "{way:?}");
         // The longer outage exceeds the association's limit of retransmissions.
@@ -334,7 +336,7 @@ fn path_mtu_below_sctp_minimum_stays_cached() {
     assert_eq!(path_len(&net), sctp::MIN_PACKET);
     let core = &net.hosts[0].cores[0];
     assert_eq!(core.env.network.path_mtu((0, v4(2)), net.now), Some(mtu));
-    let stats = core.associations.get(0).expect("it is there").endpoint().association().stats();
+    let stats = core.associations.get(0).expect("the association").endpoint().association().stats();
     assert_eq!((stats.path_mtu_reductions, stats.path_mtu_black_holes), (1, 0));
 }
 
@@ -363,7 +365,7 @@ fn path_mtu_probes_are_not_fragmented_and_reports_end_search() {
     }
     // The remaining difference to the reported size is too small for another probe.
     assert_eq!(path_len(&net), 1280 - 20);
-    let association = net.hosts[0].cores[0].associations.get(0).expect("it is there");
+    let association = net.hosts[0].cores[0].associations.get(0).expect("the association");
     let stats = association.endpoint().association().stats();
     assert_eq!((stats.path_mtu_probes, stats.path_mtu_probes_lost), (2, 0));
     assert_eq!(stats.path_mtu_black_holes, 1);

@@ -103,7 +103,10 @@ fn window_closes_while_events_are_unread_and_reopens() {
         let began = net.now;
         net.run_until("the rest", |net| (delivered_count(net) == MESSAGES).then_some(()));
         let duration = net.now.saturating_since(began);
-        assert!(duration < Duration::from_millis(500), "the peer is sent the window: {duration:?}");
+        assert!(
+            duration < Duration::from_millis(500),
+            "the peer receives a window update: {duration:?}"
+        );
         assert!(read_memory(&sink) == pattern(LEN));
         assert_eq!(loss_counts(&net), LossCounts { probed: true, ..LossCounts::default() });
     }
@@ -118,8 +121,12 @@ fn held_events_of_paused_endpoints_are_bounded_in_sum() {
         let pause = |n| {
             let mut credit = Credit::NONE;
             let keeps =
-                events.add_waiting(StreamId(n), &mut credit, pending).expect("it begins to wait");
-            assert_eq!(events.add_waiting(StreamId(n), &mut credit, pending), None, "each once");
+                events.add_waiting(StreamId(n), &mut credit, pending).expect("not waiting yet");
+            assert_eq!(
+                events.add_waiting(StreamId(n), &mut credit, pending),
+                None,
+                "already waiting"
+            );
             assert!(keeps <= RING as u32);
             keeps
         };

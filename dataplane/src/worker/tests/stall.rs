@@ -85,7 +85,7 @@ fn tenth_timeout_and_later_progress_are_each_reported_once() {
     for (endpoint, is_v6) in all_variants() {
         let (mut net, here, answers) = net_with_silent_peer(&endpoint, is_v6);
         net.advance(Duration::from_secs(60));
-        assert_eq!(take_stalls(&mut net), [], "fewer than ten");
+        assert_eq!(take_stalls(&mut net), [], "fewer than ten time-outs");
         net.advance(Duration::from_secs(400));
         let reported = take_stalls(&mut net);
         let [(stream, stall)] = reported[..] else { panic!("{reported:?}") };
@@ -139,7 +139,7 @@ fn path_is_the_limit_while_time_outs_are_in_progress() {
 fn connect_timeout_names_the_awaited_step() {
     let sctp = EndpointConfig::Sctp(Arc::new(config()));
     let tcp = || over_tcp(Duration::from_secs(120));
-    // The number in each case: packets of the peer that arrive.
+    // Configuration, number of the peer's packets that arrive, and awaited step.
     let cases = [
         (tcp(), 0, ConnectStage::SynAck),
         (tcp(), 1, ConnectStage::MpaReply),
@@ -166,6 +166,6 @@ fn connect_timeout_names_the_awaited_step() {
         let (to, begin) = (if is_v6 { v6(2) } else { v4(2) }, net.now);
         let ticket = net.hosts[0].connect_as(0, (to, PORT).into(), endpoint);
         assert_eq!(wait_connect_failure(&mut net, ticket), ConnectError::Timeout(awaited));
-        assert_eq!((net.now - begin).as_secs(), 20, "the time that the command gave");
+        assert_eq!((net.now - begin).as_secs(), 20, "the time-out of the command");
     }
 }

@@ -77,7 +77,7 @@ fn idle_streams_free_memory_and_resume() {
             let mut streams = net.hosts[host].cores[0].streams();
             streams.next().expect("the stream").connection().is_shrunk()
         };
-        assert!(!at_rest(&net, 0), "it has just sent");
+        assert!(!at_rest(&net, 0), "the stream has just sent");
         for _ in 0..30 {
             net.advance(Duration::from_millis(100));
         }
@@ -285,7 +285,7 @@ fn connects_fail_with_their_reasons() {
     let mut net = pair();
     net.hosts[0].connect(0, (v4(2), 9).into());
     let refused = ConnectError::Closed(CloseReason::ConnectRefused.into());
-    assert_eq!(wait_connect_failure(&mut net), refused, "nobody listens");
+    assert_eq!(wait_connect_failure(&mut net), refused, "no listener");
     // RFC 3168 §6.1.1.1: after a refused SYN with ECN, a SYN without ECN is sent.
     assert_eq!(net.hosts[1].count("resets_sent"), 2);
     let begin = net.now;
@@ -447,7 +447,7 @@ fn bound_region_rejects_writes_of_other_streams() {
         })
     });
     let ticket = net.hosts[0].write(a, (SOURCE, &source), SINK, 1000);
-    net.run_until("success of the other", |net| {
+    net.run_until("the write to the bound stream", |net| {
         net.hosts[0].take_event(|e| {
             matches!(e, Event::Sent { ticket: t, .. } if *t == ticket).then_some(())
         })
@@ -547,7 +547,7 @@ fn drain_closes_streams_and_stop_resets_them() {
             matches!(e, Event::Closed { stream, .. } if *stream == stays).then_some(())
         })
     });
-    net.run_until("the last word", |net| {
+    net.run_until("the last event", |net| {
         net.hosts[0].take_event(|e| matches!(e, Event::Stopped).then_some(()))
     });
     assert!(net.hosts[0].cores[0].is_stopped());

@@ -18,7 +18,7 @@ pub(super) struct TestFrame(pub(super) Vec<u8>, pub(super) DeviceMetadata);
 /// Checksum metadata of a frame that a device and its driver exchange.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeviceMetadata {
-    /// The device's verdict on the checksum above IP of a received frame.
+    /// The device's verdict on the TCP or SCTP checksum of a received frame.
     pub(super) verdict: RxChecksum,
     /// Offload request of a frame to send: checksums, lengths of link and IP header in bytes, true for IPv6.
     offload_request: Option<(TxChecksum, usize, usize, bool)>,
@@ -34,8 +34,8 @@ impl TestFrame {
         TestFrame(bytes, DeviceMetadata { verdict, offload_request: None })
     }
 
-    /// Computes the requested checksums, like a device with offload of IPv4 and SCTP. Asserts that SCTP's is requested
-    /// only for unfragmented packets directly in IP, with the field at zero (RFC 9260 §6.8).
+    /// Computes the requested checksums, like a device with offload of IPv4 and SCTP. Asserts that SCTP's
+    /// checksum is requested only for unfragmented packets directly in IP, with the field at zero (RFC 9260 §6.8).
     fn fill_checksums(&mut self) {
         let Some((how, l2, l3, v6)) = self.1.offload_request.take() else { return };
         let frame = &mut self.0;

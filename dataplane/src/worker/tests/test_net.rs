@@ -103,7 +103,7 @@ impl Net {
                 let cores = self.hosts.iter().flat_map(|h| &h.cores);
                 match cores.filter_map(Core::next_deadline).min() {
                     Some(next) => self.now = next.max(self.now + Duration::from_micros(1)),
-                    None => panic!("nothing happens any more; waiting for {awaited}"),
+                    None => panic!("no deadline remains; waiting for {awaited}"),
                 }
             } else {
                 self.now += self.turn_time;

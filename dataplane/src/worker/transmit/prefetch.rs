@@ -11,7 +11,8 @@ const MAX_STEPS: u32 = 4;
 /// Number of streams at the head of a queue that are prefetched before the first is served: one for each pointer of a
 /// chain ([`MAX_STEPS`]), plus one.
 const PREFETCH_STREAMS: usize = MAX_STEPS as usize + 1;
-/// Maximum number of streams for which nothing is prefetched, because their state stays in the second-level cache.
+/// Maximum number of streams at which no stream is prefetched: the state of so few streams stays in the second-level
+/// cache.
 pub(in crate::worker) const PREFETCH_THRESHOLD: usize = 256;
 
 impl Streams {
@@ -85,7 +86,7 @@ mod tests {
         while !queue.is_empty() {
             for (slot, steps) in successors(&queue) {
                 let next = &mut next[slot as usize];
-                assert!(steps <= *next, "a step that leads nowhere yet");
+                assert!(steps <= *next, "a step whose predecessor was not prefetched");
                 *next = (steps + 1).max(*next);
             }
             let first = queue.pop_front().expect("not empty") as usize;

@@ -30,7 +30,7 @@ fn spoofed_segments(
 /// Returns the number of challenge ACKs that the victim has sent on the client's stream.
 fn challenge_acks(scene: &Scene) -> u64 {
     let mut streams = scene.net.hosts[VICTIM].cores[0].streams();
-    streams.next().expect("it lives").stats().tcp.challenge_acks
+    streams.next().expect("the client's stream").stats().tcp.challenge_acks
 }
 
 fn run_spoofed_attack(make: impl Fn(&Scene, usize, Segment<'static>) -> Segment<'static>) -> Scene {
@@ -80,7 +80,7 @@ fn blind_optimistic_acks_are_dropped() {
 fn exhausted_challenge_acks_leave_other_streams_theirs() {
     let mut scene = Scene::new(Limits::default());
     let (other, _) = scene.net.open(ATTACKER, 0, VICTIM, (v4(2), PORT).into());
-    let port = scene.net.hosts[ATTACKER].cores[0].streams().next().expect("it is there");
+    let port = scene.net.hosts[ATTACKER].cores[0].streams().next().expect("the other stream");
     let port = port.connection().ports().0;
     scene.transfer(|scene| spoofed_segments(scene, |_, _, s| Segment { flags: Flags::RST, ..s }));
     let used = challenge_acks(&scene);
@@ -91,7 +91,7 @@ fn exhausted_challenge_acks_leave_other_streams_theirs() {
     scene.net.hosts[VICTIM].deliver(frame);
     scene.step();
     let each = scene.net.hosts[VICTIM].cores[0].streams().map(|s| s.stats().tcp.challenge_acks);
-    assert_eq!(each.sum::<u64>(), used + 1, "it is challenged at once");
+    assert_eq!(each.sum::<u64>(), used + 1, "the SYN is challenged at once");
     let ticket = scene.net.hosts[ATTACKER].send(other, b"and lives on");
     scene.net.wait_sent(ATTACKER, ticket);
 }

@@ -136,7 +136,7 @@ fn handshakes_without_mpa_request_are_bounded_per_peer() {
         no_attack(scene)
     });
     assert_within_bounds(&scene, &limits());
-    assert!(scene.count("half_open") <= 8, "one peer has its share");
+    assert!(scene.count("half_open") <= 8, "one peer is limited to its share");
     assert!(scene.count("peer_limit") > 0);
     // Most SYNs beyond the share are not answered with a cookie, which would only let the attacker fill its share
     // again.

@@ -101,7 +101,8 @@ fn run_misbehaving_peer(
 
 /// Returns state and statistics of the victim's end of the attacker's stream.
 fn attacker_stream_info(scene: &Scene) -> (tcp::Info, tcp::Stats) {
-    let stream = scene.net.hosts[VICTIM].cores[0].stream_of_peer(v4(3)).expect("it lives");
+    let stream =
+        scene.net.hosts[VICTIM].cores[0].stream_of_peer(v4(3)).expect("the attacker's stream");
     (stream.connection().info(), stream.stats().tcp)
 }
 
@@ -186,7 +187,7 @@ fn tiny_peer_mss_is_raised_to_the_minimum() {
         vec![rewrite_segment(&frame, |s| s.options.mss = s.options.mss.map(|_| 1))]
     });
     let (info, _) = attacker_stream_info(&scene);
-    assert_eq!(info.emss, 48 - 12, "the least that is believed");
+    assert_eq!(info.emss, 48 - 12, "the minimum accepted MSS");
 }
 
 #[test]

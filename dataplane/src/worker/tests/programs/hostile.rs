@@ -95,7 +95,7 @@ impl Programs {
 }
 
 #[test]
-fn read_only_region_is_no_sink() {
+fn read_only_region_is_refused_as_sink() {
     let read_only = ddp::Stag(0x6000);
     let sge = Sge { address: ADDRESS, len: 8, lkey: read_only.0 };
     let posts: [fn(&mut TestProgram, Sge, u64); 3] = [

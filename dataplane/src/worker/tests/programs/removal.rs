@@ -69,7 +69,7 @@ fn region_is_taken_from_receives_of_many_pairs_over_several_turns() {
     let (stag, removal) = (b.stag, SourceRemoval::Wait);
     let ticket = net.hosts[1].command(0, |ticket| Command::RemoveStag { stag, removal, ticket });
     net.turn();
-    assert!(is_done(net, ticket), "the worker accepts the STag no more");
+    assert!(is_done(net, ticket), "the worker no longer accepts the STag");
     assert!(!b.memory.is_unique(), "not all QPs are visited");
     net.run_until_idle();
     assert!(b.memory.is_unique(), "no receive has the memory");

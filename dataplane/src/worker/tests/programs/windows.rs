@@ -263,7 +263,7 @@ fn read_only_region_gives_no_rights_to_write_through_a_window() {
 }
 
 #[test]
-fn stag_of_a_window_is_no_lkey() {
+fn stag_of_a_window_is_refused_as_lkey() {
     let mut programs = Programs::connected(PairPlan::default());
     programs.add_window(1, WINDOW, WindowKind::Two);
     programs.bind(9, ALL);
@@ -292,7 +292,7 @@ fn type_1_window_is_bound_by_all_workers_before_later_requests() {
     };
     programs.net.hosts[0].command(0, |_| answer(sequence + 1));
     programs.net.run_until_idle();
-    assert_eq!(programs.a.poll(), None, "the answer to another request");
+    assert_eq!(programs.a.poll(), None, "the answer to another request is ignored");
     programs.net.hosts[0].command(0, |_| answer(sequence));
     let expected = [sent(1, Opcode::BindWindow, 0), sent(2, Opcode::Send, 0)];
     assert_eq!(programs.completions(0, 2), expected);

@@ -75,7 +75,9 @@ fn echo_buffers_are_bounded_without_acknowledgements() {
         Event::RdmapError { stream, error } if *stream == there => Some(error.clone()),
         _ => None,
     };
-    let error = b.net.hosts[1].take_event(of_peer).expect("it wants more buffers than there are");
+    let error = b.net.hosts[1]
+        .take_event(of_peer)
+        .expect("an error: the peer sends more messages than there are buffers");
     assert!(matches!(error, rdmap::Error::Ddp(_)), "{error}");
 }
 

@@ -148,8 +148,8 @@ pub enum Event {
         /// Stream to be closed.
         stream: StreamId,
     },
-    /// The peer of a stream that holds confirmations was silent for the idle time-out. The control thread must end the
-    /// stream with [`Command::Close`](super::Command::Close).
+    /// The peer of a stream that holds confirmations ([`ddp::StreamConfig::set_hold_confirmations`]) was silent for the
+    /// idle time-out. The control thread must end the stream with [`Command::Close`](super::Command::Close).
     Idle {
         /// Stream whose peer was silent.
         stream: StreamId,

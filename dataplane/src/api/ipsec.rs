@@ -54,8 +54,8 @@ pub enum SaDirectionConfig {
     },
     /// Outbound, to the peer.
     Out {
-        /// First usable sequence number, and the number of sequence numbers reserved from there on; `None` if all
-        /// numbers may be used.
+        /// First usable sequence number, and the number of sequence numbers reserved, including the first; `None` if
+        /// all numbers may be used.
         reserve: Option<(u64, u64)>,
         /// Idle time after which a NAT keepalive is sent (RFC 3948 §4), if encapsulated in UDP; `None` for no
         /// keepalives.

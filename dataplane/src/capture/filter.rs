@@ -186,7 +186,7 @@ impl<'a> Parser<'a> {
         self.words.get(self.at).copied()
     }
 
-    /// Returns an error at the last word read, or at the end of the expression if no word is left.
+    /// Returns an error at the last word read, or at the end of the expression if no word remains.
     fn error(&self, what: impl Into<String>) -> FilterError {
         let at = self.words.get(self.at - 1).map(|&word| word.to_owned());
         let end = if at.is_none() { ", but the expression ends here" } else { "" };

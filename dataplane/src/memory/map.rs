@@ -367,7 +367,7 @@ impl Mapping {
         debug_assert!(advised.is_ok(), "{advised:?}");
     }
 
-    /// Advises for or against transparent hugepages. A kernel without such pages returns EINVAL, which is ignored.
+    /// Advises for or against transparent hugepages. A kernel without support returns EINVAL, which is ignored.
     fn advise(&self, advice: Advice) {
         // SAFETY: the range is this mapping; the advice changes how the range is backed, and no byte.
         let advised = unsafe { rustix::mm::madvise(self.start.as_ptr().cast(), self.len, advice) };
@@ -446,8 +446,8 @@ impl Mapping {
 impl Mapping {
     /// Frees the pages of a slot. Pages that become present again contain zeros.
     fn free_pages(&self) {
-        // SAFETY: the range is this slot's and begins at a page boundary. The kernel rounds its end up to a whole page,
-        // and these pages belong to no other slot. No pointer into them is left.
+        // SAFETY: the range belongs to this slot and begins at a page boundary. The kernel rounds its end up to a whole
+        // page, and these pages belong to no other slot. No pointer into them remains.
         let freed = unsafe {
             let start = self.start.as_ptr().cast();
             rustix::mm::madvise(start, self.len, Advice::LinuxDontneedLocked)
@@ -460,7 +460,7 @@ impl Mapping {
     /// Zeroes the bytes of a slot whose pages the kernel does not free. Kernels before Linux 5.18 cannot free locked
     /// pages; the pages stay present until the slab is unmapped.
     pub(super) fn zero(&self) {
-        // SAFETY: the bytes are this mapping's, and no one else accesses them.
+        // SAFETY: the bytes belong to this mapping, and no other code accesses them.
         unsafe { self.start.as_ptr().write_bytes(0, self.len) };
     }
 }
@@ -473,7 +473,7 @@ impl Drop for Mapping {
         // Unmapping from the end keeps the rest one contiguous range.
         for piece in pieces(self.len).rev() {
             called(KernelCall::Unmap, piece.len());
-            // SAFETY: the range is the end of the remaining mapping, and no pointer into it is left.
+            // SAFETY: the range is the end of the remaining mapping, and no pointer into it remains.
             let unmapped = unsafe {
                 let start = self.start.as_ptr().add(piece.start).cast();
                 rustix::mm::munmap(start, piece.len())

@@ -460,8 +460,8 @@ impl RegionMemory for Memory {
 
 /// Minimum length in bytes of a payload in several pieces that is gathered in a buffer and copied as one piece. On some
 /// CPUs memcpy copies this many bytes with a string instruction, which fills cache lines without fetching them first.
-/// The saving exceeds the cost of the additional copy in the L1 cache. Shorter copies and non-temporal stores gain
-/// nothing.
+/// The saving exceeds the cost of the additional copy in the L1 cache. Shorter copies and copies by non-temporal stores
+/// are not gathered, because they would save nothing.
 const MIN_GATHER_LEN: usize = 8192;
 
 /// Maximum number of bytes that are gathered: one jumbo frame.

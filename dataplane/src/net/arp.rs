@@ -19,8 +19,8 @@ const LEN: usize = 28;
 /// to its address: an announcement, or a conflict if the address is ours.
 ///
 /// # Errors
-/// The drop reason: the packet is malformed, exceeds the rate limit, or announces nothing. An answer may have been
-/// sent.
+/// The drop reason: the packet is malformed, exceeds the rate limit, or contains no announcement. An answer may have
+/// been sent.
 pub fn input(
     interface: &Interface,
     bytes: &[u8],

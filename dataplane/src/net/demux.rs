@@ -3,13 +3,13 @@
 //!
 //! A packet to one of our addresses is dropped if its IPv4 options are malformed or contain a source route
 //! ([`super::options`]). [`local_ip_offset`] excludes such packets from IPsec policies. Packets to other addresses, and
-//! packets of unsupported protocols on interfaces without IPsec policies, are dropped whatever their options. On an
-//! interface that is shared with the host's kernel, the kernel may process the packets dropped here, under its own
+//! packets of unsupported protocols on interfaces without IPsec policies, are dropped regardless of their options. On
+//! an interface that is shared with the host's kernel, the kernel may process the packets dropped here, under its own
 //! rules.
 //!
 //! Fragments of the protocols that [`super::reassembly`] supports are returned as [`Kind::Fragment`]. Other fragments
 //! are dropped ([`DropReason::Fragment`]), except atomic fragments (RFC 6946). At most [`MAX_EXTENSIONS`] IPv6
-//! extension headers are followed. The checksum of SCTP packets is left to the SCTP layer.
+//! extension headers are followed. The SCTP layer verifies the checksum of SCTP packets.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;

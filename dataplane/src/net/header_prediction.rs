@@ -1,4 +1,4 @@
-//! Header prediction for successive frames of one flow. The headers of a frame are compared with those of the
+//! Header prediction for successive frames of one flow. The headers of a frame are compared with the headers of the
 //! previous frame, except for the fields that vary per packet. If the compared fields are equal, the previous parse
 //! result is also valid for this frame. Then only the length and IPv4's header checksum are checked.
 //!

@@ -278,8 +278,8 @@ impl Stack {
         match (interface.solicitation_source(address), address) {
             (Some(IpAddr::V4(s)), IpAddr::V4(t)) => arp::request(interface, s, t, mac, out),
             (Some(IpAddr::V6(s)), IpAddr::V6(t)) => nd::solicit(interface, s, t, mac, out),
-            // Does not occur: an interface without an address of the family has no route to such a neighbour, so no
-            // stream resolves the neighbour's address.
+            // Does not occur: an interface without an address of the neighbour's family has no route to the neighbour,
+            // so no stream resolves its address.
             _ => {}
         }
     }

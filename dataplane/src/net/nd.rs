@@ -25,7 +25,8 @@ const HOP_LIMIT: u8 = 255;
 /// is ours.
 ///
 /// # Errors
-/// The drop reason: the message is invalid, exceeds the rate limit, or announces nothing. An answer may have been sent.
+/// The drop reason: the message is invalid, exceeds the rate limit, or contains no announcement. An answer may have
+/// been sent.
 pub fn input(
     interface: &Interface,
     sender: Mac,
@@ -95,7 +96,7 @@ fn handle_solicitation(
             return Err(DropReason::NeighbourIgnored);
         }
         // RFC 4862 §5.4.3: another host performs duplicate address detection for our address. RFC 4861 §7.2.4: the
-        // answer goes to all nodes.
+        // answer is sent to all nodes.
         advertise(interface, target, ALL_NODES, group_mac(ALL_NODES), false, out);
         return Err(DropReason::NeighbourIgnored);
     }

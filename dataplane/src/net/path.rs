@@ -156,7 +156,7 @@ impl Path {
     }
 
     /// Creates a path as [`new`](Self::new) does, through the neighbour `next_hop` instead of a route. The path to an
-    /// address of the interface is a loopback path, whatever the next hop. Returns `None` if the address families
+    /// address of the interface is a loopback path, regardless of the next hop. Returns `None` if the address families
     /// differ.
     pub fn via(
         index: usize,
@@ -545,8 +545,8 @@ mod tests {
         }
     }
 
-    // RFC 9293 §3.9.1.9 MUST-48, §3.9.2 MUST-49, RFC 2474 §3, RFC 3168 §5: DSCP and TTL come from the interface or
-    // the stream. The transport sets ECN. IPv4's checksum is correct.
+    // RFC 9293 §3.9.1.9 MUST-48, §3.9.2 MUST-49, RFC 2474 §3, RFC 3168 §5: DSCP and TTL are set as configured for
+    // the interface or the stream. The transport sets ECN. IPv4's checksum is correct.
     #[test]
     fn dscp_and_ttl_are_configured_and_ecn_is_not() {
         let mut a =

@@ -47,11 +47,11 @@ pub struct Presence {
 
 #[derive(Debug, Default)]
 struct Link {
-    /// Due time of the next round of probes, if one is left.
+    /// Due time of the next round of probes, if a round remains.
     probe: MaybeInstant,
     /// Number of rounds of probes since the start or the last reported conflict.
     rounds: u8,
-    /// Due time of the next round of announcements, if one is left.
+    /// Due time of the next round of announcements, if a round remains.
     announce: MaybeInstant,
     /// Number of rounds of announcements sent since the start.
     announced: u8,

@@ -14,8 +14,8 @@ use std::os::fd::OwnedFd;
 
 use super::{PortConfig, PortError, PortKind};
 
-/// Protocol number of claims. Of the numbers below 0x0600, only those in `linux/if_ether.h` match frames. 0x00dd is not
-/// among them, so the socket receives no frames.
+/// Protocol number of claims. Of the numbers below 0x0600, only the numbers in `linux/if_ether.h` match frames. 0x00dd
+/// is not among them, so the socket receives no frames.
 const PROTOCOL: u16 = 0x00dd;
 
 /// The kernel's list of packet sockets in the calling thread's network namespace.

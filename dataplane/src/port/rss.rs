@@ -72,7 +72,7 @@ pub(super) fn choose_rss(
 
 /// Records in the table whether the started device has accepted the SCTP rules. Adds a statement if any are missing.
 pub(super) fn apply_rules(table: &mut RssTable, rules: SctpRules, statements: &mut Vec<String>) {
-    // Without usable RSS, no rules were requested, and the operator already gets another statement. A single queue
+    // Without usable RSS, no rules were requested, and the operator receives another statement. A single queue
     // needs no rules.
     if !table.in_device || table.queues.iter().all(|&queue| queue == 0) {
         return;

@@ -207,8 +207,9 @@ impl Network {
             && self.strength(transport, flow, udp).is_some_and(|has| has >= min_strength)
     }
 
-    /// Returns true if both ends of a flow are addresses of its interface. Only frames that were looped back have such
-    /// a flow: received frames with such addresses are dropped by demultiplexing ([`DropReason::BadSource`]).
+    /// Returns true if both ends of a flow are addresses of its interface. Only looped-back frames have such a
+    /// flow, because demultiplexing drops received frames with one of our addresses as source
+    /// ([`DropReason::BadSource`]).
     fn is_loopback(&self, flow: &FlowKey) -> bool {
         self.interface(flow.interface.into()).has_address(flow.remote.ip())
     }

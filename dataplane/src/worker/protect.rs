@@ -1,5 +1,6 @@
 //! IPsec in the worker. A received frame is decrypted and checked before any other processing. A sent frame is
-//! encrypted after all other processing. Packets that a policy protects never pass in clear, whatever their sender.
+//! encrypted after all other processing. Packets that a policy protects never pass in clear, regardless of their
+//! sender.
 //!
 //! An SA belongs to one worker. Received ESP packets and frames to be sealed pass through the mesh to the worker of
 //! their SA. The flow of a decrypted packet may belong to a third worker. A frame without an SA waits for one for at
@@ -351,7 +352,7 @@ impl<Io: PortIo> Core<Io> {
     /// Applies a change of IPsec policies or SAs.
     ///
     /// # Errors
-    /// The reason why nothing was changed.
+    /// The reason why no policy or SA was changed.
     pub(super) fn change_sa(&mut self, change: SaChange, now: Instant) -> Result<(), CommandError> {
         let guard = self.env.network.guard().ok_or(CommandError::NoIpsec)?;
         match change {
@@ -364,7 +365,7 @@ impl<Io: PortIo> Core<Io> {
                 self.retry_waiting(now);
             }
             SaChange::Remove(id, direction) => {
-                // The command goes to all workers. A worker without this SA ignores it.
+                // All workers receive the command. A worker without this SA ignores it.
                 guard.remove(id, direction);
                 self.env.seal_state.keepalives.remove(id);
             }

@@ -36,7 +36,7 @@ const POLL_HORIZON: Duration = Duration::from_micros(20);
 
 /// Maximum time to poll for the response of the peer that was served last. Slower responses are not polled for.
 const MAX_SPIN: Duration = Duration::from_micros(250);
-/// Minimum time to poll if a port cannot wake the worker, whatever the round-trip time.
+/// Minimum time to poll if a port cannot wake the worker, regardless of the round-trip time.
 const SPIN_WITHOUT_WAKE: Duration = Duration::from_millis(1);
 
 /// A port with its queues, one for each attached worker.

@@ -70,7 +70,7 @@ pub(super) unsafe fn copy_pieces<'a>(
         // The last line is held back: the next piece may share it, and the last line of all pieces is copied by
         // ordinary stores.
         let whole = rest.len().saturating_sub(1) / LINE * LINE;
-        // SAFETY: `whole` bytes are left in the piece and were deducted from `room`. `to` is line-aligned.
+        // SAFETY: `whole` bytes remain in the piece and were deducted from `room`. `to` is line-aligned.
         unsafe {
             lines(rest.as_ptr(), to, whole);
             to = to.add(whole);
@@ -78,7 +78,7 @@ pub(super) unsafe fn copy_pieces<'a>(
         partial.hold_end(piece, rest.len() - whole);
     }
     fence();
-    // SAFETY: `partial.len` held bytes are left, and they were deducted from `room`.
+    // SAFETY: `partial.len` held bytes remain, and they were deducted from `room`.
     unsafe { ptr::copy_nonoverlapping(partial.line().as_ptr(), to, partial.len) };
 }
 

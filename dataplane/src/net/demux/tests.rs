@@ -112,7 +112,7 @@ fn source_routes_and_malformed_options_are_dropped() {
         (SCTP, &SEGMENT, true),
         (IpProtocol::Udp, &udp, true),
         (IpProtocol::Icmp, &echo, true),
-        // Packets of these protocols are left to the host's kernel.
+        // The stack drops packets of these protocols. The host's kernel may process them.
         (IpProtocol::Udp, &SEGMENT, false),
         (IpProtocol::Igmp, &SEGMENT, false),
     ] {

@@ -100,7 +100,7 @@ impl MldState {
         }
     }
 
-    /// Sends the next of the [`ROBUSTNESS`] unsolicited reports, if any is left (RFC 3810 §6.1, RFC 2710 §4).
+    /// Sends the next of the [`ROBUSTNESS`] unsolicited reports, if any remains (RFC 3810 §6.1, RFC 2710 §4).
     pub(super) fn announce(&mut self, interface: &Interface, now: Instant, out: &mut Outbox) {
         self.expire(now);
         let Some(left) = self.unsolicited_left.checked_sub(1) else { return };

@@ -214,7 +214,7 @@ fn own_frames_are_not_a_conflict() {
     let mut host = Host::new(OWN_MAC);
     for (_, frame) in host.run_until(START + Duration::from_secs(60)) {
         match classify(&frame) {
-            // A report is sent to the routers' group, of which this host is not a member.
+            // A report is sent to the routers' group, and this host is not a member of that group.
             ObservedFrame::Report => assert!(host.input(&frame).is_err()),
             seen => assert_eq!(host.input(&frame), Err(DropReason::NeighbourIgnored), "{seen:?}"),
         }

@@ -68,7 +68,7 @@ mod tests {
         assert!(first.is_some_and(|n| n > 80), "{first:?}");
         assert_eq!(waiting.take_oldest(|_| None), None);
         assert!(waiting.is_empty());
-        // Live identifiers are never dropped, however many there are.
+        // Live identifiers are never dropped, regardless of their number.
         for n in 0..1000 {
             waiting.add(StreamId(n), |_| true);
         }

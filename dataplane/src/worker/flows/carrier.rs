@@ -297,7 +297,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
     ) {
         let retry = self.retry_at.get();
         // Retransmissions cannot be sent while the next hop is not resolved. An expired retransmission timer would fire
-        // again at once, so the endpoint's timers are left out.
+        // again at once, so the endpoint's timers are ignored.
         let waits = self.is_waiting() || (E::SUSPENDS_TIMERS && retry.is_some());
         let endpoint = if waits { None } else { self.endpoint.poll_timeout() };
         if let Some(at) = endpoint.into_iter().chain(retry).chain(deadline).min() {

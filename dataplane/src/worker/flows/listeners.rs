@@ -277,8 +277,8 @@ impl Listeners {
         of_peer.announced += 1;
     }
 
-    /// Removes a stream that has ended. If the stream was never announced to the control thread, the listener gets its
-    /// credit back.
+    /// Removes a stream that has ended. If the stream was never announced to the control thread, its credit is returned
+    /// to the listener.
     pub(in crate::worker) fn release(
         &mut self,
         id: ListenerId,

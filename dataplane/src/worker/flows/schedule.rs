@@ -3,8 +3,8 @@
 //!
 //! A carrier is *ready* when it may have something to send, and *waiting* while the link-layer address of its next hop
 //! is unknown. It is *blocked* while its port's transmit ring (on a loopback path, the loopback queue) is full or the
-//! port's buffer pool is empty. Blocked carriers are queued by port, those on loopback paths in one queue. A pass
-//! (`Core::transmit`) serves such a queue only until a carrier is blocked again.
+//! port's buffer pool is empty. Each port has a queue of blocked carriers, and all loopback paths share one queue. A
+//! pass (`Core::transmit`) serves each of these queues only until a carrier is blocked again.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;

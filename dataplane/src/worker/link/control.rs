@@ -71,7 +71,7 @@ impl ControlLink {
     /// Returns true if no more than the reserved part of the event ring is free.
     #[inline]
     pub(in crate::worker) fn is_congested(&self) -> bool {
-        self.events.is_short()
+        self.events.is_nearly_full()
     }
 
     /// Returns true if no event waits for room in the event ring.
@@ -157,7 +157,7 @@ impl ControlLink {
         detail: impl FnOnce() -> String,
         now: Instant,
     ) {
-        let may_report = !self.events.is_short();
+        let may_report = !self.events.is_nearly_full();
         let Some(unreported) = self.handshake_failures.record(listener, failure, may_report, now)
         else {
             return;

@@ -12,14 +12,14 @@
 //! | `Recordings` without a ticket | a stream's end | one each |
 //! | `Stalled`, `Resumed` | a stream's time-outs | its stream's credit; one `Stalled` after ten successive time-outs or before the time-out that ends the stream, and one `Resumed` after each `Stalled` |
 //! | `Incoming` | a peer | the listener's credits, which the control thread grants |
-//! | `HandshakeFailed` | a peer, at any rate | 32 per second; none while the ring is short of room |
-//! | `AddressConflict` | another host of the link | one in ten seconds for each address; none while the ring is short of room |
-//! | `UnfinishedChecksums` | a peer | one per three consecutive packets of a host; none while the ring is short of room |
-//! | `Ipsec` | policies, SAs, a peer | none while the ring is short of room |
+//! | `HandshakeFailed` | a peer, at any rate | 32 per second; none while the ring is nearly full |
+//! | `AddressConflict` | another host of the link | one in ten seconds for each address; none while the ring is nearly full |
+//! | `UnfinishedChecksums` | a peer | one per three consecutive packets of a host; none while the ring is nearly full |
+//! | `Ipsec` | policies, SAs, a peer | none while the ring is nearly full |
 //! | `Established`, `ConnectFailed`, `Retrying` | `Accept`, `Connect` | one each for a stream or command |
-//! | `AssociationClosed` | a peer | one per association; no association is accepted while the ring is short of room |
-//! | `LoadDone`, `Done`, `Streams`, `Recordings`, `Neighbours` | commands | no command is read while the ring is short of room |
-//! | `Confirming`, `Sas` | commands | one per command; no command is read while the ring is short of room |
+//! | `AssociationClosed` | a peer | one per association; no association is accepted while the ring is nearly full |
+//! | `LoadDone`, `Done`, `Streams`, `Recordings`, `Neighbours` | commands | no command is read while the ring is nearly full |
+//! | `Confirming`, `Sas` | commands | one per command; no command is read while the ring is nearly full |
 //! | `Program` | a local program | two for each QP (failure, window to bind), one for each CQ; for each SRQ the failure, and one for each limit that the program has requested |
 //! | `Drained`, `Stopped`, `Failed` | commands, a defect | one each |
 //!
@@ -186,7 +186,7 @@ impl EventQueue {
 
     /// Returns true if no more than the reserved part of the ring is free.
     #[inline]
-    pub(in crate::worker) fn is_short(&self) -> bool {
+    pub(in crate::worker) fn is_nearly_full(&self) -> bool {
         self.room == 0
     }
 

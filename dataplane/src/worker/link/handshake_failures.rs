@@ -35,7 +35,7 @@ pub(in crate::worker) struct HandshakeFailures {
 
 impl HandshakeFailures {
     /// Counts a failure. If the failure is to be reported, returns the number of unreported failures since the last
-    /// report; otherwise `None`. `may_report` is false while the event ring is short of room.
+    /// report; otherwise `None`. `may_report` is false while the event ring is nearly full.
     pub(in crate::worker) fn record(
         &mut self,
         listener: Option<ListenerId>,
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(reported.count(), MAX_REPORTS_PER_KIND as usize);
         // Another kind may still be reported. Its report includes the number of unreported failures so far.
         assert_eq!(all.record(listener, HTTP, true, now), Some(92));
-        assert_eq!(all.record(listener, HTTP, false, now), None, "the ring is short of room");
+        assert_eq!(all.record(listener, HTTP, false, now), None, "the ring is nearly full");
         let later = now + PERIOD;
         assert_eq!(all.record(None, RESET, true, later), Some(1));
         let mut counts = all.take_counts();

@@ -195,7 +195,8 @@ impl<Io: PortIo> Core<Io> {
         *quota == 0 || *queues.receives_left == 0
     }
 
-    /// Reports CQs that have failed, and fails the QPs that use them. Visits each QP once, whatever the number of CQs.
+    /// Reports CQs that have failed, and fails the QPs that use them. Visits each QP once, regardless of the number of
+    /// CQs.
     fn fail_pairs_of_failed_queues(&mut self, program: &mut Program, now: Instant) {
         let failed = program.completions.take_failed();
         if failed.is_empty() {

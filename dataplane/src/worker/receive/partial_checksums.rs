@@ -77,7 +77,7 @@ pub(in crate::worker) fn partial_udp_checksum_source(frame: &[u8]) -> Option<IpA
 
 impl<Io: PortIo> Env<Io> {
     /// Records a dropped packet whose checksum was left to a device. Reports its sender after [`REPORT_THRESHOLD`]
-    /// packets, unless the event ring is short of room.
+    /// packets, unless the event ring is nearly full.
     #[cold]
     pub(in crate::worker) fn record_partial_checksum(&mut self, port: u16, source: IpAddr) {
         if self.partial_checksums.count(port, source, self.now) && !self.control.is_congested() {

@@ -231,7 +231,7 @@ impl<Io: PortIo> Core<Io> {
 
     /// Handles a packet without an association (RFC 9260 §5.1, §8.4). An INIT is answered with a cookie. A returned
     /// cookie creates an association. Other packets are answered as §8.4 requires. All answers are sent to the
-    /// link-layer address from which the packet came.
+    /// link-layer address from which the packet arrived.
     fn input_out_of_the_blue(&mut self, origin: PacketOrigin, packet: &Packet<'_>, now: Instant) {
         let interface_index = usize::from(origin.flow.interface);
         let interface = self.env.network.interface(interface_index);

@@ -33,7 +33,7 @@ impl<Io: PortIo> Core<Io> {
     /// Accepts an association whose state cookie the peer has returned in `packet` (RFC 9260 §5.1.5).
     ///
     /// # Errors
-    /// A limit is reached, the worker drains, the event ring is short of room, or there is no route. The packet is then
+    /// A limit is reached, the worker drains, the event ring is nearly full, or there is no route. The packet is then
     /// not answered, so the peer retransmits it.
     pub(super) fn accept_association(
         &mut self,

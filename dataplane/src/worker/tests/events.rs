@@ -335,7 +335,7 @@ fn paused_stream_that_ends_delivers_all_its_events() {
 }
 
 /// Peers that open associations in quick succession cause events, even if no stream is accepted. New associations are
-/// refused while the event ring is short of room.
+/// refused while the event ring is nearly full.
 #[test]
 fn short_lived_associations_do_not_fill_the_event_ring() {
     let mut net = scene(RING);

@@ -298,7 +298,7 @@ fn association_without_adaptation_or_session_is_reported() {
     }
 }
 
-/// An association that has had a session is not a failed attempt, however it ends.
+/// An association that has had a session is not a failed attempt, regardless of how the association ends.
 #[test]
 fn association_that_had_a_session_is_not_a_failed_handshake() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);

@@ -1,5 +1,5 @@
 //! Data from a source that may change are copied when they are sent. The memory for these copies is bounded per worker.
-//! A peer that acknowledges nothing leaves other streams their share.
+//! A peer that acknowledges no data does not reduce the share of other streams.
 
 use std::sync::Arc;
 use std::time::Duration;

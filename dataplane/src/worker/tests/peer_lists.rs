@@ -1,5 +1,5 @@
-//! Peers that `allow` and `deny` refuse get no answer and create no state, whatever frame they send. Admitted peers
-//! connect, lists change at run time, and locally opened streams are not affected.
+//! Peers that `allow` and `deny` refuse receive no answer and create no state, regardless of the frames that they send.
+//! Admitted peers connect, lists change at run time, and locally opened streams are not affected.
 
 use std::cell::RefCell;
 use std::net::IpAddr;

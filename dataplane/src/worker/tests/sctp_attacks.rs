@@ -262,7 +262,7 @@ fn associations_without_any_session_leave_the_backlog() {
     let limits = Limits { streams_per_peer: 2, half_open_per_peer: 1, ..Limits::default() };
     let mut net = net_without_shutdown(limits, Duration::ZERO);
     let mut ends = std::mem::replace(&mut net.is_lost, Box::new(|_, _| false));
-    // The DATA chunk with the first session's Initiate is lost as well.
+    // The DATA chunk with the first session's Initiate is lost, too.
     net.is_lost = Box::new(move |from, frame| {
         ends(from, frame) || from == 0 && first_chunk(frame) == Some(chunk_type::DATA)
     });

@@ -32,7 +32,7 @@ fn init_flood_leaves_no_association_or_half_open_state() {
     write(&mut net, here, 50_000);
 }
 
-// RFC 9260 §8.4, §8.5: out-of-the-blue packets are answered within a limit, and guessed tags end nothing.
+// RFC 9260 §8.4, §8.5: out-of-the-blue packets are answered within a limit, and guessed tags have no effect.
 #[test]
 fn out_of_the_blue_packets_end_no_association() {
     let limits = Limits { resets_per_second: 10, ..Limits::default() };

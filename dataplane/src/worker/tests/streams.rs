@@ -602,7 +602,7 @@ fn streams_are_opened_from_the_configured_ports() {
     }
     let all: BTreeSet<_> = (2000..=2063).map(|port| (6, port)).collect();
     assert_eq!(*seen.lock().expect("not poisoned"), all);
-    // No port is left for this peer's listener.
+    // No port remains for this peer's listener.
     let ticket = net.hosts[0].connect(0, (v4(2), PORT).into());
     assert_eq!(super::sctp::wait_connect_failure(&mut net, ticket), ConnectError::NoPort);
     // Connects to another port of the peer are different flows, for which all local ports are free. SCTP has its own

@@ -89,7 +89,7 @@ impl Net {
     }
 
     /// Runs turns until `done` returns a value, and advances time to the next deadline while idle. Panics if no
-    /// deadline is left.
+    /// deadline remains.
     pub(super) fn run_until<T>(
         &mut self,
         awaited: &str,

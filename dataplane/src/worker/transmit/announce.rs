@@ -31,7 +31,7 @@ impl<Io: PortIo> Core<Io> {
                 self.env.network.set_mac(at, mac);
                 self.readdress(at, mac);
             }
-            // The neighbours may have changed as well.
+            // The neighbours may also have changed.
             self.env.network.verify_neighbours(at, now);
             self.announce(at, now);
         }

@@ -55,7 +55,7 @@ fn send_query(
     host.input(&query(1, link_local(OTHER_MAC), delay, group, len))
 }
 
-/// Returns a host one minute after its start, with nothing due.
+/// Returns a host one minute after its start, when no packet is due.
 fn settled(addresses: [&str; 2]) -> Host {
     let mut host = Host::with_addresses(OWN_MAC, addresses);
     host.run_until(START + Duration::from_secs(60));

@@ -12,11 +12,11 @@ use crate::net::icmp::Report;
 use crate::net::neighbour::Claim;
 use crate::wake::Wake;
 
-/// A message from one worker to another.
+/// A message from one worker to another, the receiving worker.
 #[derive(Debug)]
 pub enum Message<F> {
-    /// A frame received from a port. The worker that receives the message processes the frame as if the frame had
-    /// arrived on its own queue.
+    /// A frame received from a port. The receiving worker processes the frame as if the frame had arrived on its own
+    /// queue.
     Frame {
         /// Index of the receiving port.
         port: usize,
@@ -41,7 +41,7 @@ pub enum Message<F> {
         /// IPsec state of the packet.
         ipsec: IpsecState,
     },
-    /// A frame for the worker that receives the message, which seals it with its SA and sends it on a port.
+    /// A frame that the receiving worker seals with its SA and sends on a port.
     Seal {
         /// Index of the sending port.
         port: usize,
@@ -50,7 +50,7 @@ pub enum Message<F> {
         /// Minimum IPsec protection. The frame is dropped if the SA is weaker.
         min_strength: Strength,
     },
-    /// An ICMP error, from a router or the peer, about a flow of the worker that receives the message.
+    /// An ICMP error, from a router or the peer, about a flow of the receiving worker.
     Icmp(Report),
     /// A report that a packet is too big. If a frame would exceed the path MTU once sealed, the owner of its flow
     /// receives the report. If an ICMP error quotes an ESP packet, all other workers receive the report, because the
@@ -61,7 +61,7 @@ pub enum Message<F> {
 /// IPsec state of a frame from another worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IpsecState {
-    /// An ESP packet, to be opened by an SA of the worker that receives the message.
+    /// An ESP packet, to be opened by an SA of the receiving worker.
     Sealed,
     /// Admitted by the policies. The frame was opened by an SA of this strength, or arrived in clear.
     Passed(Strength),

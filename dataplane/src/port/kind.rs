@@ -344,7 +344,7 @@ pub(super) fn device_config(
             PortKind::Tap { .. } => IdleFd::QueueInterrupt,
             PortKind::VhostUser { .. } => IdleFd::VhostKick,
             PortKind::Pci { .. } if config.may_sleep => IdleFd::RxInterrupt,
-            // The wake-up of a ring port is not a descriptor of DPDK (`RingWakes`). The memif driver has no descriptor.
+            // Ring ports are woken by `RingWakes`, without a descriptor of DPDK. The memif driver has no descriptor.
             PortKind::Pci { .. }
             | PortKind::Memif { .. }
             | PortKind::Ring { .. }

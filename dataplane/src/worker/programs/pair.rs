@@ -31,7 +31,7 @@ pub(super) struct QueuePair {
     pub(super) copy_sources: bool,
     /// The stream, from its link to the QP until its end.
     pub(super) stream: Option<StreamId>,
-    /// True once the stream has ended, or the QP has failed because of the program.
+    /// True once the QP has failed, its stream has ended, or a command has ended the QP.
     pub(super) ended: bool,
     /// True while the QP is in the program's ready queue.
     pub(super) queued: bool,

@@ -105,8 +105,8 @@ pub trait MessageSource {
     fn has_data(&self) -> bool;
 
     /// Writes the next message to the front of `out`; `None` if there is none or it does not fit. `max_len` is the
-    /// largest message that an empty packet carries. A source may hold back a message that could exceed `out` until it
-    /// gets an empty packet (`out` as long as `max_len`). The source must then write a message if it has any.
+    /// largest message that an empty packet carries. A source may hold back a message that could exceed `out` until a
+    /// call with an empty packet (`out` as long as `max_len`). In that call, a source with data must write a message.
     fn next(&mut self, max_len: usize, out: &mut [u8]) -> Option<WrittenMessage>;
 
     /// Writes an unacknowledged message again, with the same bytes. `out` has the message's length.

@@ -86,7 +86,7 @@ mod tests {
         let rto = Nanos::from_millis(200);
         let mut usage = CwndUsage::new();
         usage.note(MS(1000), false, 300, at(0), at(300));
-        assert_eq!(usage.poll_underuse(MS(1000), rto), None, "nothing is known of the time before");
+        assert_eq!(usage.poll_underuse(MS(1000), rto), None, "no earlier usage is recorded");
         assert_eq!(usage.poll_underuse(MS(1199), rto), None);
         assert_eq!(usage.poll_underuse(MS(1200), rto), Some(300));
         assert_eq!(usage.poll_underuse(MS(1300), rto), None);

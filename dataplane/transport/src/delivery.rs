@@ -133,7 +133,7 @@ impl Delivery {
     /// trip.
     pub fn shortest_rtt(&self) -> Option<Nanos> {
         let sent_at = self.newest_sent_at?;
-        // A segment that waited at the receiver behind a retransmission is older than the path's round trip.
+        // The age of a segment that waited at the receiver behind a retransmission exceeds the path's round trip.
         let waited = self.ambiguous && self.sacked_sent_at.is_none();
         (!waited).then(|| self.now.nanos_since(sent_at))
     }
@@ -176,7 +176,7 @@ mod tests {
         assert!(sent(1, 20) > sent(1, 10));
     }
 
-    // A run has the same effect as its segments one by one, after any earlier segments.
+    // Counting a run has the same effect as counting its segments separately, whichever segments were counted before.
     #[test]
     fn run_counts_same_as_its_segments() {
         let run = [sent(20, 40), sent(20, 60), sent(30, 80), sent(31, 90)];
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(latest(None, 80), sent(80, 10), "a round trip ago");
         assert_eq!(latest(None, 81), sent(10, 60), "less than the shortest round trip ago");
         assert_eq!(latest(Some(80), 80), sent(80, 10));
-        assert_eq!(latest(Some(79), 80), sent(10, 60), "the timestamp is of an earlier one");
+        assert_eq!(latest(Some(79), 80), sent(10, 60), "the echoed timestamp is older than the retransmission");
     }
 
     // A retransmission reported sooner than the shortest round trip was not needed. A retransmission reported later may
@@ -241,7 +241,7 @@ mod tests {
         let mut d = delivery(None);
         d.add_segment(sent(10, 60), false, AckKind::Sack);
         d.add_segment(sent(10, 55), false, AckKind::Sack);
-        assert!(!d.reordered, "both are above the segments that had arrived before");
+        assert!(!d.reordered, "both end above RACK.fack");
         d.add_segment(sent(70, 20), true, AckKind::Sack);
         assert!(!d.reordered, "sent again");
         d.add_segment(sent(10, 20), false, AckKind::Sack);

@@ -54,7 +54,8 @@ pub trait InFlight {
     /// arrived, is lost again or was retransmitted again since.
     fn find_resent(&self, start: ExtSeq, at: Instant) -> Option<(usize, ExtSeq)>;
 
-    /// Appends a retransmission to the queue. Drops finished retransmissions at its front.
+    /// Appends a retransmission to the queue. Drops entries at the front that [`find_resent`](Self::find_resent) no
+    /// longer finds.
     fn note_resent(&mut self, start: ExtSeq, now: Instant) {
         while let Some(&(start, at)) = self.resend_queue().front() {
             if self.find_resent(start, at).is_some() {
@@ -108,7 +109,7 @@ fn detect_lost_originals(records: &mut impl InFlight, criterion: LossCriterion) 
 
 fn detect_lost_resends(records: &mut impl InFlight, criterion: LossCriterion) -> Option<Instant> {
     let mut next_search_at = None;
-    // The first `n` entries remain in the queue. The first entry is not due yet; the others may be finished.
+    // The first `n` entries remain in the queue: the first is not due yet, the others may be obsolete.
     let mut n = 0;
     while let Some(&(start, at)) = records.resend_queue().get(n).filter(|_| n <= MAX_LOOKAHEAD) {
         let live = records.find_resent(start, at);
@@ -220,13 +221,13 @@ mod tests {
             Sent(sent(100, 7)),
         ];
         let mut records = Records { fates, ..Records::default() };
-        assert_eq!(detect(&mut records, criterion(149)), Some(MS(200)), "all that wait");
+        assert_eq!(detect(&mut records, criterion(149)), Some(MS(200)), "all waiting records");
         assert_eq!((records.lost.len(), records.edge), (0, 0));
         assert_eq!(detect(&mut records, criterion(150)), Some(MS(200)));
         assert_eq!(
             (&records.lost[..], records.edge),
             (&[0][..], 4),
-            "the one that arrived is passed over"
+            "the arrived record is skipped"
         );
         assert_eq!(detect(&mut records, criterion(190)), Some(MS(200)));
         assert_eq!((&records.lost[..], records.edge), (&[0, 4][..], 5));
@@ -266,7 +267,7 @@ mod tests {
         );
         assert_eq!(detect(&mut records, criterion(200)), None);
         assert_eq!((&records.lost[..], records.resent_numbers()), (&[0, 2, 3][..], vec![4]));
-        // A further retransmission removes the finished entry at the front of the queue.
+        // A further retransmission removes the obsolete entry at the front of the queue.
         records.resent_at[4] = None;
         records.resend(0, 300);
         assert_eq!(records.resent_numbers(), [0]);

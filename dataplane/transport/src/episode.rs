@@ -3,25 +3,25 @@
 //!
 //! # D-SACK
 //!
-//! A D-SACK, or a duplicate TSN of SCTP, reports data that arrived twice. A range that was retransmitted in this
-//! episode is credited by its first such report. Other reports are ignored: of data sent once, of data retransmitted in
-//! an earlier episode, of more than was retransmitted, or of a range already credited. The network duplicates packets,
-//! and a peer may report anything. When all retransmitted ranges are credited, the episode is undone (RFC 3708 §3 B.1),
-//! except
+//! A D-SACK, or a duplicate TSN of SCTP, reports data that arrived twice. The first report of a range that was
+//! retransmitted in this episode credits that range. Other reports are ignored, because the network duplicates packets
+//! and a peer may report anything: reports of data sent once, of data retransmitted in an earlier episode, of more than
+//! was retransmitted, or of a range already credited. When all retransmitted ranges are credited, the episode is undone
+//! (RFC 3708 §3 B.1), except
 //!
-//! - when a range was retransmitted more than once (A.3), or there were more ranges than are remembered;
-//! - when a retransmission may have been needed. If the network duplicates a retransmission that repaired a loss, its
-//!   D-SACK equals that of a needless retransmission. Only the time of the first report of the range differs. The
-//!   report of the original is in flight when the retransmission leaves, and arrives within the shortest round trip of
-//!   the path. The report of the retransmission arrives later. RFC 8985 §6.2 step 2 has the same rule. RFC 3708 §3 A.4
-//!   allows such a technique as an alternative to ignoring D-SACK on the connection. The rule covers A.1: a peer that
-//!   receives a needed retransmission gains nothing by a forged D-SACK of it.
+//! - when a range was retransmitted more than once (A.3), or there were more ranges than are recorded;
+//! - when a retransmission may have been needed. If the network duplicates a retransmission that repaired a loss, the
+//!   D-SACK of this duplicate equals the D-SACK of a needless retransmission. Only the time of the first report of the
+//!   range differs. The report of the original is in flight when the retransmission is sent, and arrives within the
+//!   shortest round trip of the path. The report of the retransmission arrives later. RFC 8985 §6.2 step 2 has the same
+//!   rule. RFC 3708 §3 A.4 allows such a technique as an alternative to ignoring D-SACK on the connection. The rule
+//!   covers A.1: a peer that receives a needed retransmission gains nothing by a forged D-SACK of it.
 //!
 //! The cost: an original that arrives a round trip or more after its retransmission cannot be distinguished from a
 //! duplicate. Such an episode is undone only if timestamps or F-RTO prove it spurious.
 //!
 //! Before the first round-trip measurement, after a time-out of the first flight, the shortest round trip is unknown.
-//! D-SACKs are then proof under two conditions. Each of them credits a range (A.4). None of them is in the
+//! D-SACKs are then proof under two conditions: each D-SACK credits a range (A.4), and no D-SACK is in the
 //! acknowledgement that first reports a retransmitted segment as received (A.1).
 //!
 //! An episode is stored in a `Box`, because a connection without losses has none. Memory is bounded by

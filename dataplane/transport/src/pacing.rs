@@ -1,7 +1,8 @@
 //! Pacing spreads the segments of a congestion window over a round trip instead of sending them at once. The rate is a
 //! little more than the window per round trip, in slow start twice the window. A burst lasts about a tenth of a
-//! millisecond, so a full queue drops few segments of a flow together. After a late timer, the queue on the path has
-//! drained, so the flow sends the overdue data at once. The amount is at most that of one round trip.
+//! millisecond, so an overflowing queue drops few consecutive segments of a flow. If the pacing timer expires late, the
+//! queue on the path has drained meanwhile. The flow then sends the overdue data at once, at most the data of one round
+//! trip.
 //!
 //! If many streams share the port and the path is short, bursts are longer: the short round trip repairs losses soon,
 //! and the worker serves each stream once per burst. If few streams share the port, a burst is at most an eighth of the
@@ -28,7 +29,7 @@ const BURST_WINDOW_DIVISOR: u64 = 8;
 /// Shortest burst, segments.
 const MIN_BURST_SEGMENTS: u64 = 1;
 
-/// Pacing state of one flow: the time at which the next burst may leave.
+/// Pacing state of one flow: the time at which the next burst may be sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pacer {
     next_at: Instant,
@@ -98,12 +99,12 @@ fn bytes_per_second(bytes: u64, time: Nanos) -> u64 {
 }
 
 impl Pacer {
-    /// Creates the state of a flow whose first burst may leave at once.
+    /// Creates the state of a flow whose first burst may be sent at once.
     pub const fn new() -> Self {
         Pacer { next_at: Instant::ZERO, sent: 0, catching_up: false }
     }
 
-    /// Returns when the next burst may leave; `None` if it may leave now.
+    /// Returns when the next burst may be sent; `None` if it may be sent now.
     pub fn next_burst_at(&self, now: Instant) -> Option<Instant> {
         (self.next_at > now).then_some(self.next_at)
     }

@@ -241,7 +241,7 @@ fn next_size(low: u16, high: u16, headers: u16) -> Option<u16> {
 }
 
 /// Returns the wait after a lost probe (RFC 4821 §7.6.2, §7.6.3): as many round trips as the congestion window has
-/// segments, from 1 to 10,000. Five times that after a time-out.
+/// segments, from 1 to 10,000; five times as long after a time-out.
 pub fn probe_backoff(round_trip: Duration, segments: u64, timed_out: bool) -> Duration {
     let factor = segments.clamp(1, 10_000) as u32 * if timed_out { 5 } else { 1 };
     round_trip.saturating_mul(factor)
@@ -321,7 +321,7 @@ mod tests {
         let (base, deep) = (Some(Fallback::Base), Some(Fallback::Minimum));
         assert_eq!(falls(false, u32::MAX), [None, None, base, base, deep]);
         assert_eq!(falls(true, u32::MAX), [None, base, base, deep, deep]);
-        assert_eq!(falls(false, 3), [None, base, base, deep, deep], "before the peer is given up");
+        assert_eq!(falls(false, 3), [None, base, base, deep, deep], "before the connection is aborted");
     }
 
     // RFC 4821 §7.6.2, §7.6.4: one lost probe, or a probe lost together with other packets, proves nothing.
@@ -333,7 +333,7 @@ mod tests {
         search.on_probe_lost(1240, true, Instant::ZERO, NEVER);
         assert_eq!(search.next_probe(Instant::ZERO), Some(1240));
         search.on_probe_lost(1240, true, Instant::from_millis(5), NEVER);
-        assert_eq!(search.next_probe(Instant::from_millis(4)), None, "it waits");
+        assert_eq!(search.next_probe(Instant::from_millis(4)), None, "the next probe waits");
         assert_eq!(search.next_probe(Instant::from_millis(5)), Some(984 + 128), "the middle");
     }
 

@@ -243,8 +243,8 @@ mod tests {
         rack.on_delivery(now, &d);
     }
 
-    // RFC 8985 §6.2 step 4: a quarter of the shortest round trip. Zero in recovery or when enough later
-    // segments have arrived, unless reordering was seen. Never more than SRTT.
+    // RFC 8985 §6.2 step 4: the reordering window is a quarter of the shortest round trip, at most SRTT. It is zero in
+    // recovery or when enough later segments have arrived, unless reordering was seen.
     #[test]
     fn reo_wnd_is_quarter_of_min_rtt_or_zero() {
         let mut rack = rack();
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(rack.reo_wnd(true, 3, 6 * MS), 6 * MS);
     }
 
-    // RFC 8985 §6.2 step 4: one step wider for each round trip with D-SACK, for 16 recoveries.
+    // RFC 8985 §6.2 step 4: each round trip with a D-SACK widens the reordering window by one step, for 16 recoveries.
     #[test]
     fn d_sacks_widen_reo_wnd_for_16_recoveries() {
         let mut rack = rack();

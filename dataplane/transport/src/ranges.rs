@@ -1,5 +1,5 @@
 //! Disjoint ranges of sequence space, sorted. The receiver keeps the ranges received out of order, the sender the
-//! ranges that the peer SACKed. A range holds its two ends only, no data.
+//! ranges that the peer SACKed. A range stores its two ends only, no data.
 //!
 //! ```text
 //!   in order -->|        |#####|    |##|  |########|

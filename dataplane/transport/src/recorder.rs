@@ -118,7 +118,7 @@ pub enum AwaitedEvent {
     Window,
     /// Answers to probes of an idle peer.
     ProbeAnswer,
-    /// The peer's FIN, after this end's was acknowledged.
+    /// The peer's FIN, after this end's FIN was acknowledged.
     Fin,
 }
 

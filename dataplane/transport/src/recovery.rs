@@ -31,7 +31,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Returns the number at whose acknowledgement the phase ends; `None` for [`Phase::Open`].
+    /// Returns the sequence number whose acknowledgement ends the phase; `None` for [`Phase::Open`].
     fn point(self) -> Option<ExtSeq> {
         match self {
             Phase::Open => None,

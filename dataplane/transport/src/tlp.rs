@@ -127,8 +127,7 @@ impl TailLossProbe {
     }
 
     /// Returns true if the outstanding probe retransmitted exactly `range`: only a D-SACK of this range proves that the
-    /// probe was needless. RFC 8985 §7.4.2 compares the right edge only, which a D-SACK of the last byte would match as
-    /// well.
+    /// probe was needless. RFC 8985 §7.4.2 compares the right edge only, so a D-SACK of the last byte would also match.
     pub fn is_probe_range(&self, range: Range) -> bool {
         self.end_seq.is_some() && self.resent_range == Some(range)
     }

@@ -20,8 +20,8 @@
 //!
 //! An endpoint is sans-IO. Order of calls, for each burst of segments or other event: [`input`](Endpoint::input) for
 //! each segment, [`handle_timeout`](Endpoint::handle_timeout) if the time of [`poll_timeout`](Endpoint::poll_timeout)
-//! has come, [`poll_transmit`](Endpoint::poll_transmit), [`poll_event`](Endpoint::poll_event) until it returns `None`,
-//! and last `poll_timeout`.
+//! has passed, [`poll_transmit`](Endpoint::poll_transmit), [`poll_event`](Endpoint::poll_event) until it returns
+//! `None`, and last `poll_timeout`.
 
 mod config;
 mod event;
@@ -286,7 +286,7 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.full().map_or(0, |full| full.stream.pending_events())
     }
 
-    /// Pauses delivery for an owner that takes no events; `None` resumes delivery.
+    /// Pauses delivery for an owner that does not poll events; `None` resumes delivery.
     ///
     /// While paused, the right edge of the receive window does not move, so the window shrinks by the bytes that the
     /// peer sends. Data in the window is accepted until `max_pending_events` events are pending; one segment may
@@ -396,14 +396,15 @@ impl<M: RegionMemory> Endpoint<M> {
         if open && self.lifecycle.is_receiving() {
             self.fail_with(why, ddp::lifecycle::FinalError::Local, now, cx);
         } else {
-            // After our FIN an orderly end would report success to the peer: a reset must follow.
+            // After our FIN an orderly end would report success to the peer, so a reset must end the connection.
             self.lifecycle.pending.reset = true;
             self.abort_for(why, now, cx);
         }
     }
 
-    /// Records that the ULP is about to close. The close confirms all data whose events the ULP has taken. Until the
-    /// close, the ULP's own time limit applies, not the policy's `half_closed_timeout`.
+    /// Records that the ULP will close the stream. The graceful close confirms to the peer all data whose events the
+    /// ULP has polled by now. Until the close, the ULP's own time limit applies, not the policy's
+    /// `half_closed_timeout`.
     pub fn begin_confirmation(&mut self) {
         if let Some(full) = self.upper.full() {
             self.lifecycle.begin_confirmation(&full.stream);

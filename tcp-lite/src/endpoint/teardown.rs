@@ -156,7 +156,7 @@ impl<M: RegionMemory> Endpoint<M> {
     pub(super) fn on_deadline(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         // Progress extends the deadline, except after an error.
         let progress = match self.lifecycle.state() {
-            // The ULP has not taken all events yet, so the ULP cannot close.
+            // The ULP has not polled all events yet, so it cannot close.
             State::Established if self.pending_events() > 0 => u64::MAX,
             // The ULP itself limits the time for which it holds a Read.
             State::Closing if self.upper.full().is_some_and(|f| f.stream.holds_reads()) => u64::MAX,

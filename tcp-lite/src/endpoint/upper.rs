@@ -144,8 +144,8 @@ impl<M: RegionMemory> FullOperation<M> {
         self.max_pending_events = max_pending_events.unwrap_or(0);
     }
 
-    /// Returns true if the right edge of the window must not move because the owner takes no events. After an error the
-    /// window stays open, because data is discarded.
+    /// Returns true if the right edge of the window must not move because the owner does not poll events. After an
+    /// error the window stays open, because data is discarded.
     fn closes_window(&self) -> bool {
         self.paused && !self.receiver.is_discarding()
     }

@@ -104,9 +104,9 @@ pub struct Config {
     /// Reaction to a wrong CRC in the next FPDU in order.
     pub on_bad_crc: BadCrcPolicy,
     /// With [`BadCrcPolicy::Retransmit`]: maximum number of times that the next FPDU in order is dropped because of a
-    /// wrong CRC or a length above `max_fpdu`. A further fault of that FPDU ends the stream. With either policy, the
-    /// verification of FPDUs beyond a gap that are not handed up is bounded: to this number (at least 1) times
-    /// `max_fpdu` bytes.
+    /// wrong CRC or a length above `max_fpdu`. A further fault of that FPDU ends the stream. With either policy, also
+    /// bounds the verification of FPDUs beyond a gap that are invalid or that DDP refuses: to this number (at least 1)
+    /// times `max_fpdu` bytes.
     pub bad_crc_tries: u8,
     /// Parameters that revision 2 negotiates besides the read depths.
     pub enhanced: Enhanced,

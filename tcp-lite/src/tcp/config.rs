@@ -54,7 +54,7 @@ pub struct Limits {
     /// R2 for data: a connection whose retransmissions make no progress ends after this time. RFC 9293 §3.8.3
     /// recommends at least 100 s.
     pub retransmission: Duration,
-    /// R2 for SYN: at least 180 s by RFC 9293 §3.8.3 (MUST-23). The owner of an active open may give up sooner.
+    /// R2 for SYN: at least 180 s by RFC 9293 §3.8.3 (MUST-23). The owner of an active open may abort sooner.
     pub syn: Duration,
     /// Number of retransmissions of a SYN-ACK before the connection is dropped. A low number limits the cost of SYNs
     /// with forged addresses (RFC 4987 §3.3).

@@ -248,7 +248,7 @@ impl Connection {
         self.send.iss().wire()
     }
 
-    /// Returns SND.NXT. The ISS of a new incarnation of the connection lies beyond it (RFC 9293 §3.6.1).
+    /// Returns SND.NXT. The ISS of a new incarnation of the connection must be above it (RFC 9293 §3.6.1).
     pub fn snd_nxt(&self) -> SeqNumber {
         self.send.nxt.wire()
     }
@@ -314,7 +314,7 @@ impl Connection {
         }
     }
 
-    /// Returns the sender's current limit, the time spent in each limit, and the delivery rate.
+    /// Returns the sender's current limit, the time under each limit, and the delivery rate.
     pub fn limits(&self, now: Instant) -> LimitInfo {
         self.stats.limits.info(now)
     }

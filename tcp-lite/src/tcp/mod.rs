@@ -9,7 +9,7 @@
 //!
 //! ```text
 //!  input(now, segment)       for each segment of its four-tuple, checksum verified
-//!  handle_timeout(now)       when the time of poll_timeout() has come
+//!  handle_timeout(now)       when the time of poll_timeout() has passed
 //!  poll_transmit(now, tx)    after a burst of the two above, or when the upper layer has new data or room
 //!  poll_event()              until it returns None
 //!  poll_timeout()            last: the time of the next handle_timeout()

@@ -470,8 +470,8 @@ impl Connection {
         self.stats.cold_stats().loss.bytes_retransmitted += resend.len as u64;
         self.on_ack_sent(false);
         if resend.start == self.send.una {
-            // RFC 6675 §6 allows each retransmission of a recovery to restart the time-out. Only that of the oldest
-            // segment does.
+            // RFC 6675 §6 allows each retransmission of a recovery to restart the time-out. Here only the
+            // retransmission of the oldest segment does.
             self.restart_rto(now);
         }
         SendOutcome::Sent

@@ -327,8 +327,8 @@ impl Receiver {
     }
 
     /// Closes the window after the upper layer refused in-order data. A peer probes a closed window for as long as
-    /// probes are answered, but times out on an open window that takes no data. RFC 9293 §3.8.6 MUST-34: senders
-    /// tolerate a window that shrinks.
+    /// probes are answered, but aborts the connection if an open window accepts no data. RFC 9293 §3.8.6 MUST-34:
+    /// senders tolerate a window that shrinks.
     #[cold]
     fn withdraw_window(&mut self, start: ExtSeq) {
         if start <= self.nxt && !self.has_gap() {

@@ -18,7 +18,7 @@ pub(crate) struct SegmentSize {
 }
 
 impl SegmentSize {
-    /// Creates the size from the interface's MSS, before the peer's is known.
+    /// Creates the size from the interface's MSS, before the peer's MSS is known.
     pub(super) fn new(mss: u16) -> Self {
         let emss = u32::from(mss);
         SegmentSize { emss, peer_mss: mss, path_mss: mss, options_len: 0, changed: false }

@@ -144,8 +144,8 @@ pub enum SctpReason {
 }
 
 impl SctpReason {
-    /// Converts the reason for an association's end to that of its sessions. `peer_first`: true if the peer began the
-    /// shutdown.
+    /// Converts the reason for the end of an association to the reason for the end of its sessions. `peer_first`: true
+    /// if the peer began the shutdown.
     pub(super) fn from_sctp(reason: &sctp::CloseReason, peer_first: bool) -> CloseReason {
         CloseReason::Lower(match reason {
             sctp::CloseReason::Shutdown if peer_first => return CloseReason::PeerShutdown,

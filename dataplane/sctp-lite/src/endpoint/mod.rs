@@ -221,8 +221,8 @@ impl<M: RegionMemory> Endpoint<M> {
 
     /// Returns the time at which to call [`handle_timeout`](Self::handle_timeout). A time in the past means now.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        // No iterator over an array is used: it would load several of the array's elements at once, right after each
-        // was stored separately, and such loads stall.
+        // No iterator over an array of the three times: its wide load, right after narrow stores to the elements, would
+        // defeat store forwarding and stall.
         MaybeInstant::from(self.association.poll_timeout())
             .earlier(self.upper.poll_timeout())
             .earlier(self.empty_deadline)
@@ -351,8 +351,9 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Records that the ULP will close the session. The close confirms only data whose events the ULP has polled
-    /// by now. The ULP itself limits the time until the close; the policy's `half_closed_timeout` no longer applies.
+    /// Records that the ULP will close the session. The graceful close confirms to the peer only data whose events the
+    /// ULP has polled by now. The ULP itself limits the time until the close; the policy's `half_closed_timeout` no
+    /// longer applies.
     pub fn begin_confirmation(&mut self, now: Instant, session: SessionId) {
         self.now = now;
         if self.upper.slot(session).is_some() {
@@ -366,8 +367,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.slot(session).is_some_and(|slot| slot.is_unconfirmed())
     }
 
-    /// Aborts a session: posted messages are discarded and a Terminate is sent, also as the answer to an undecided
-    /// request. Messages already sent are still delivered.
+    /// Aborts a session: discards posted messages and sends a Terminate, which also answers a request that awaits a
+    /// decision. Messages already sent are still delivered.
     pub fn abort_session(&mut self, now: Instant, session: SessionId, cx: &mut Context<'_, M>) {
         self.now = now;
         if self.upper.slot(session).is_some() {
@@ -561,7 +562,7 @@ impl<M: RegionMemory> Endpoint<M> {
         while let Some(event) = self.association.poll_event() {
             match event {
                 sctp::Event::Up { streams } => self.upper.on_up(now, streams),
-                // The old sessions have already ended. `was_used` refers to the restarted association.
+                // The old sessions have already ended. From now on `was_used` describes the restarted association.
                 sctp::Event::Restarted { .. } => self.was_used = false,
                 sctp::Event::PeerShutdown => {
                     self.peer_shut_down_first = !self.upper.is_closing();

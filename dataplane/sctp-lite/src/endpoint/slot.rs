@@ -166,7 +166,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.pending_events() >= most as usize && self.accepts_data()
     }
 
-    /// Returns the number of ULP events that the owner has not taken.
+    /// Returns the number of ULP events that the owner has not polled.
     pub(super) fn pending_events(&self) -> usize {
         self.accepted.as_ref().map_or(0, |full| full.stream.pending_events())
     }
@@ -271,7 +271,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.create_stream(id, pd, ulp, agreed.ok().flatten(), env, cx);
         match agreed {
             Ok(_) => self.enter_established(data.private_data.clone(), env),
-            // RFC 6581 §9.1, §9.2: an error reports the mismatch. The DDP Stream Session Terminate follows.
+            // RFC 6581 §9.1, §9.2: an error message reports the mismatch to the peer, then the session's Terminate is
+            // sent.
             Err(why) => {
                 let error = startup_error(why.code());
                 self.fail_with(SctpReason::Unsuitable(why).into(), error, env);
@@ -407,7 +408,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Records that the ULP will close the session. The close confirms all data whose events the ULP has taken.
+    /// Records that the ULP will close the session. The graceful close confirms to the peer all data whose events the
+    /// ULP has polled by now.
     pub(super) fn begin_confirmation(&mut self) {
         if let Some(full) = &self.accepted {
             self.lifecycle.begin_confirmation(&full.stream);
@@ -503,7 +505,7 @@ impl<M: RegionMemory> SessionSlot<M> {
 
     pub(super) fn on_deadline(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         let half_closed = self.state() == State::Established;
-        // Two kinds of session count as progressing: a half-closed session with events that the owner has not taken,
+        // Two kinds of session count as progressing: a half-closed session with events that the owner has not polled,
         // and a closing session whose ULP holds a Read. The ULP itself limits the time for which it holds a Read.
         let holds = self.state() == State::Closing && self.holds_reads();
         let progress = match half_closed && self.pending_events() > 0 || holds {

@@ -541,7 +541,7 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// Returns false only if [`poll_event`](Self::poll_event) would return `None`. Then also empties the queue of
+    /// Returns false only if [`poll_event`](Self::poll_event) would return `None`, and has then emptied the queue of
     /// sessions, as `poll_event` does. Returns true without a check if several sessions are queued.
     #[inline]
     pub(super) fn may_have_events(&mut self) -> bool {

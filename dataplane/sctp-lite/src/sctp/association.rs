@@ -282,7 +282,7 @@ impl Association {
         to.is_some()
     }
 
-    // --- the end ------------------------------------------------------------------------------------
+    // --- shutdown and abort -------------------------------------------------------------------------
 
     /// Closes gracefully: the source's messages are sent, then the shutdown sequence follows (RFC 9260 §9.2). During
     /// the setup the association is aborted; during a shutdown the call has no effect.

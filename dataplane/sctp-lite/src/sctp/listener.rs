@@ -117,7 +117,7 @@ impl Listener {
                 // §5.1.5 step 4: the report of a stale cookie contains its staleness.
                 let error =
                     SingleChunkPacket::error(cookie.terms.peer_tag, &Cause::StaleCookie(by));
-                // The packet counts as dropped, whether or not the reply finds room.
+                // The packet counts as dropped, whether or not the batch has room for the reply.
                 let _ = error.send(ends, tx);
                 ListenerResult::Dropped(DropReason::StaleCookie)
             }

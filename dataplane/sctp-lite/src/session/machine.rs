@@ -102,7 +102,7 @@ enum OpeningMessage {
     Sent,
     /// Sent, and known to have been received by the peer.
     Confirmed,
-    /// The ULP has not decided yet, or nothing is ever sent.
+    /// No opening message: the ULP has not decided yet, or none is ever sent.
     None,
 }
 

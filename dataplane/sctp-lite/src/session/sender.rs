@@ -393,14 +393,14 @@ mod tests {
         }
         assert_eq!(out[..2], 32_776_u16.to_be_bytes());
         // A large capacity is freed with the last message; a small capacity remains.
-        let last = *sent.back().expect("they are outstanding");
+        let last = *sent.back().expect("outstanding messages");
         sent.extend((1..=10).map(|n| MessageRef { tag: last.tag + n, ..last }));
         for message in sent {
             sender.on_acknowledged(Some(&mut stream), message);
         }
         assert!(sender.is_acknowledged());
         assert_eq!(sender.records.capacity(), 0);
-        let written = next(&mut sender, &mut stream, &mut out).expect("there is more");
+        let written = next(&mut sender, &mut stream, &mut out).expect("another message");
         sender.on_acknowledged(Some(&mut stream), written.message);
         assert!(sender.is_acknowledged() && sender.records.capacity() > 0);
     }

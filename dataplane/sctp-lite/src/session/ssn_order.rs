@@ -161,7 +161,7 @@ mod tests {
         let seen = DdpSsn(expected as u16).add(32_767);
         let error = SessionError::Ssn { expected: expected as u16, seen: seen.0 };
         assert_eq!(order.extend(seen), Err(error));
-        assert!(order.extend(DdpSsn(expected as u16 - 1)).is_err(), "it has come");
+        assert!(order.extend(DdpSsn(expected as u16 - 1)).is_err(), "already received");
     }
 
     /// A peer that leaves many gaps cannot exceed the limit. When the gaps are filled, the ranges are freed.

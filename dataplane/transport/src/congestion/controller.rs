@@ -163,7 +163,7 @@ pub(super) trait Controller: Clone + fmt::Debug + Default {
     /// Records that the congestion window does not limit sending, or that nothing was sent for one RTO (RFC 5681 §4.1).
     fn on_app_limited(&mut self) {}
 
-    /// Processes a change of the size of a full segment from `before` to `after` bytes; the window keeps its bytes.
+    /// Processes a change of the size of a full segment from `before` to `after` bytes; the window in bytes is unchanged.
     fn on_segment_size(&mut self, _before: u64, _after: u64) {}
 
     /// Called while nothing is in flight. Counts as application-limited ([`on_app_limited`](Self::on_app_limited)). A

@@ -402,7 +402,7 @@ impl Congestion {
         }
     }
 
-    /// Sets the segment size. The window keeps its bytes, but holds at least one segment.
+    /// Sets the segment size. The window in bytes is unchanged, but is at least one segment.
     pub fn set_smss(&mut self, smss: usize) {
         let CongestionState { window, algorithm } = &mut self.state;
         let before = window.smss();
@@ -420,7 +420,7 @@ impl Congestion {
         each!(&mut self.state.algorithm, it => it.release());
     }
 
-    // ------------------------------------------------------------------------------------------------
+    // --- private helpers ----------------------------------------------------------------------------
 
     fn reduce(&mut self, cause: Cause, flight: u64) {
         if self.loss_based() {

@@ -17,7 +17,7 @@ use crate::pacing::{Pace, PacedPath};
 const ROUNDS: usize = 10;
 /// Round-trip time assumed before the first measurement.
 const FIRST_RTT: Nanos = Nanos::from_millis(1);
-/// Startup gain that doubles the rate each round trip (2 / ln 2), percent, and its inverse to drain.
+/// Startup gain that doubles the rate each round trip (2 / ln 2), percent, and its inverse, which drains the queue.
 const STARTUP_GAIN: u64 = 289;
 const DRAIN_GAIN: u64 = 35;
 /// Gains after startup and drain, one per round trip in a cycle, percent.

@@ -159,7 +159,7 @@ fn idle_restart_uses_initial_window() {
     c.restart_after_idle(10);
     assert_eq!(c.cwnd(), 10 * SMSS);
     c.restart_after_idle(20);
-    assert_eq!(c.cwnd(), 10 * SMSS, "never grows it");
+    assert_eq!(c.cwnd(), 10 * SMSS, "a restart never grows the window");
 }
 
 // RFC 6582 §3.2 (3): the window at the end of recovery permits no burst.
@@ -230,7 +230,7 @@ fn cubic_keeps_its_plateau_while_it_is_idle() {
     assert_eq!(cubic.w_max(), 1000.0);
     let marked = [CongestionControl::Cubic, CongestionControl::NewReno]
         .map(|it| congestion(it).marked_fraction());
-    assert_eq!(marked, [None, None], "kept by DCTCP alone");
+    assert_eq!(marked, [None, None], "only DCTCP keeps an estimate");
 }
 
 // RFC 9438 §4.1: W_max is in segments. When the segment size changes, W_max is rescaled to the same number of bytes.
@@ -347,7 +347,7 @@ fn genuine_timeout_leaves_cwnd_room_for_retransmission() {
     c.on_genuine_timeout(7 * SMSS);
     assert_eq!(c.cwnd(), 3 * SMSS, "no growth for other segments in flight");
     c.on_genuine_timeout(0);
-    assert_eq!(c.cwnd(), 3 * SMSS, "nor less");
+    assert_eq!(c.cwnd(), 3 * SMSS, "no reduction either");
 }
 
 // RFC 9260 §7.2.1: the window is halved for each time-out without data, not below four segments. The threshold rises to

@@ -24,7 +24,7 @@ fn ms(ms: u64) -> Instant {
 fn episode() -> Episode {
     let prior = Congestion::new(CongestionControl::default(), 1 << 30, 1000, 10).save();
     let mut episode = Episode::new(prior, 10_000, false);
-    assert_eq!(episode.proof(Some(0), false), None, "nothing sent again");
+    assert_eq!(episode.proof(Some(0), false), None, "nothing was retransmitted");
     episode.on_resent(ms(50), range(1000, 2000), 2);
     episode
 }
@@ -94,9 +94,9 @@ fn d_sack_of_needed_resend_is_no_proof() {
         e.on_d_sack(range(1000, 2000));
         e.proof(None, false)
     };
-    assert_eq!(proof(50 + RTT_MS - 1, false), Some(Proof::DSack), "it was the original");
+    assert_eq!(proof(50 + RTT_MS - 1, false), Some(Proof::DSack), "the original had arrived");
     assert_eq!(proof(50 + RTT_MS, false), None);
-    assert_eq!(proof(50 + RTT_MS, true), None, "in whatever order");
+    assert_eq!(proof(50 + RTT_MS, true), None, "in any order");
     // A retransmission before the episode is not evidence about it.
     let mut e = episode();
     deliver(&mut e, 60, 49, 900, Some(RTT_MS));
@@ -155,7 +155,7 @@ fn fragmented_resends_keep_episode_memory_bounded() {
         resend(&mut e, n);
     }
     assert_eq!(e.awaiting_dsack.len(), MAX_AWAITING_DSACK);
-    assert!(!e.on_d_sack(range(1100, 1200)), "it would leave one more");
+    assert!(!e.on_d_sack(range(1100, 1200)), "the removal would add a range beyond the limit");
     assert!(e.on_d_sack(range(1000, 1200)));
     assert!(e.on_d_sack(range(1200, 2000)));
     (first..first + MAX_AWAITING_DSACK as u64 - 1).for_each(|n| assert!(e.on_d_sack(owed(n))));
@@ -165,5 +165,5 @@ fn fragmented_resends_keep_episode_memory_bounded() {
     }
     assert_eq!(e.awaiting_dsack.len(), MAX_AWAITING_DSACK);
     (0..2 * MAX_AWAITING_DSACK as u64).for_each(|n| _ = e.on_d_sack(owed(first + n)));
-    assert_eq!(e.proof(None, false), None, "not all was remembered");
+    assert_eq!(e.proof(None, false), None, "some ranges were not recorded");
 }

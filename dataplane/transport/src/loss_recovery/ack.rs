@@ -37,7 +37,7 @@ pub struct Ack {
     /// Time at which this sender sent the timestamp that the acknowledgement echoes, in [`Instant::as_millis`]. `None`
     /// if no new data is acknowledged.
     pub echoed_ms: Option<u64>,
-    /// The round-trip time by that timestamp, if usable (RFC 7323 §4.3).
+    /// The round-trip time by the echoed timestamp, if usable (RFC 7323 §4.3).
     pub echoed_rtt: Option<Nanos>,
     /// True if a D-SACK reports data that was retransmitted in this episode ([`DsackOrigin::resent`]).
     pub resent_twice: bool,
@@ -55,7 +55,7 @@ pub struct Ack {
 }
 
 impl Ack {
-    /// Creates an acknowledgement of everything below `ack`. The other fields say: nothing newly acknowledged, no
+    /// Creates an acknowledgement of everything below `ack`. The other fields state: no bytes newly acknowledged, no
     /// timestamp echo, no report of duplicates.
     #[inline]
     pub fn new(now: Instant, ack: ExtSeq, delivery: Delivery, sack: bool) -> Self {

@@ -111,7 +111,7 @@ impl<A: Host, B: Host> Net<A, B> {
                 return;
             }
         }
-        panic!("it does not end");
+        panic!("the simulation does not end");
     }
 
     /// Runs until no event is left, for at most ten minutes of virtual time.

@@ -203,7 +203,7 @@ fn region_revoked_during_read_ends_with_terminate() {
     let mut net = pair(true);
     net.a.ep().post_rdmap(read(STAG, 0, 0, 900_000, 1)).expect("room");
     net.run_until(|net| net.b.stats().rdmap.reads_received == 1);
-    net.b.stags.remove(STAG).expect("it is there");
+    net.b.stags.remove(STAG).expect("a live STag");
     let now = net.now;
     assert!(net.b.with_endpoint(|ep, cx| ep.on_stag_revoked(now, STAG, cx)));
     assert_eq!(terminate_numbers(net), [ErrorNumbers::new(0, 1, 0); 2]);
@@ -230,7 +230,7 @@ fn terminate_as_first_fpdu_closes_the_stream() {
         net.a.reason(),
         Some(CloseReason::Lower(TcpReason::Startup(mpa::StartupError::NoRtr)))
     );
-    let reason = net.b.reason().expect("it is over");
+    let reason = net.b.reason().expect("an ended stream");
     assert_eq!(
         (reason.name(), reason.numbers()),
         ("terminated_by_peer", Some(ErrorNumbers::new(2, 0, 7)))

@@ -383,7 +383,7 @@ mod tests {
     fn adjacent_pieces_are_joined() {
         const J: usize = MAX_JOINED_LEN;
         let between = [(0, 10, false), (20, 10, false), (10, 10, false)];
-        assert_eq!(held(&between), [(0, 30, false)], "with the one before and the one behind");
+        assert_eq!(held(&between), [(0, 30, false)], "joined with both neighbours");
         assert_eq!(held(&[(10, 10, true), (0, 10, true)]), [(0, 20, true)]);
         assert_eq!(held(&[(0, J - 1, true), (J as u64 - 1, 1, true)]), [(0, J, true)]);
         assert_eq!(held(&[(0, J, true), (J as u64, 1, true)]).len(), 2, "too long together");

@@ -23,8 +23,8 @@ pub struct ReceiverStats {
     pub refused: u64,
     /// Segments dropped because an FPDU failed verification: wrong CRC or impossible length (number).
     pub bad_crc_dropped: u64,
-    /// Segments that did not begin with an FPDU (number). Counted only if known on arrival: in order, or by a marker.
-    /// Refused bytes are never the cause, because refusals end at FPDU boundaries.
+    /// Segments that did not begin with an FPDU (number). Counted only if FPDU boundaries are known on arrival: in
+    /// order, or by a marker. Refused bytes are never the cause, because refusals end at FPDU boundaries.
     pub alignment_lost: u64,
     /// Bytes discarded after an error.
     pub discarded: u64,

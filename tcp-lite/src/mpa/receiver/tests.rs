@@ -201,7 +201,7 @@ fn fpdu_between_markers_is_held_as_unlocatable() {
     assert_eq!(bench.handed_up(&stream), [3], "the FPDU after it is not delayed");
     assert_eq!(bench.stats().held_max, bench.stats().unlocatable_max);
     bench.arrive(b[1]..b[2]);
-    assert_eq!(bench.handed_up(&stream), [1, 2, 3], "a chain from before finds it");
+    assert_eq!(bench.handed_up(&stream), [1, 2, 3], "located from the FPDU before it");
     assert_eq!(bench.stats().held, 0);
 }
 
@@ -276,7 +276,7 @@ fn without_markers_no_fpdu_beyond_a_gap_is_placed() {
     assert_eq!(bench.handed_up(&stream), []);
     assert!(bench.is_taken(b[1]..b[2]));
     bench.arrive(b[2]..b[3]);
-    assert_eq!(bench.stats().held, (b[2] - b[1]) as u64, "no room for the other one");
+    assert_eq!(bench.stats().held, (b[2] - b[1]) as u64, "no room for the other FPDU");
     assert!(bench.is_refused(b[2]..b[3]));
     assert_eq!(bench.stats().refused, (b[3] - b[2]) as u64);
     bench.arrive(b[0]..b[1]);
@@ -548,7 +548,7 @@ fn idle_receiver_memory_is_bounded() {
     let mut bench = Bench::new(&stream, &Config::default());
     bench.arrive(b[2]..b[3]).arrive(b[1]..b[2] - 4).arrive(b[0]..b[1]).arrive(b[1]..b[2]);
     assert_eq!(bench.handed_up(&stream), [0, 1, 2]);
-    assert_eq!(bench.receiver.pieces.capacity(), 0, "nothing is kept for later");
+    assert_eq!(bench.receiver.pieces.capacity(), 0, "the list is freed");
 }
 
 /// A stream holds at most as many bytes as it leaves free in the worker's budget. Three streams, filled one after

@@ -234,7 +234,7 @@ fn small_fpdus_are_packed() {
     for segment in &bench.segments {
         assert!(b.contains(&segment.start) && b.contains(&segment.end));
     }
-    assert_eq!(bench.segments[0], 0..b[3], "three small ones share a segment");
+    assert_eq!(bench.segments[0], 0..b[3], "three small FPDUs share a segment");
     assert_eq!(bench.segments.last().map(|s| s.end), Some(b[b.len() - 1]));
     assert_eq!((bench.sender.stats().packed, bench.sender.stats().cut), (2, 0));
     assert_eq!(bench.sender.stats().kept_max, 0, "stable sources need no copy");
@@ -324,7 +324,7 @@ fn copy_computes_segment_checksum() {
 fn sender_waits_for_window_that_fits_next_fpdu() {
     let mut bench = Bench::new(true, 1448, Source::with_lens(&[4000]));
     assert_eq!(bench.fill(1448), 1448);
-    assert_eq!(bench.fill(700), 0, "an acknowledgement will come and bring more window");
+    assert_eq!(bench.fill(700), 0, "an acknowledgement will open the window");
     bench.acknowledge(bench.sent.len());
     let n = bench.fill(700);
     assert!(n > 600, "a smaller FPDU, whole");
@@ -333,7 +333,7 @@ fn sender_waits_for_window_that_fits_next_fpdu() {
     // The window is too small even for the minimum MULPDU of 128: the FPDU is cut.
     assert_eq!(bench.fill(50), 50);
     assert!(bench.sender.is_cut() && bench.sender.has_data(&bench.source));
-    assert_eq!(bench.fill(1), 1, "the rest follows in whatever room there is");
+    assert_eq!(bench.fill(1), 1, "the remainder uses any room");
     let rest = bench.fill(1448);
     assert!(rest > 0 && !bench.sender.is_cut());
     assert_eq!(bench.sent, bench.expected(true).bytes);
@@ -350,7 +350,7 @@ fn tiny_emss_cuts_fpdus() {
     let mut bench = Bench::new(true, 64, Source::with_lens(&[1000]));
     assert_eq!(bench.sender.mulpdu(), 128);
     bench.fill_all(64);
-    assert_eq!(bench.source.next_len(128), None, "all of it, without waiting for acknowledgements");
+    assert_eq!(bench.source.next_len(128), None, "all is sent without waiting for acknowledgements");
     assert_eq!(bench.sent, bench.expected(true).bytes);
     assert!(bench.source.given.iter().all(|(_, len)| *len <= 128 - HEADER));
     let n = bench.sent.len();
@@ -419,7 +419,7 @@ fn shorter_resend_is_cut_at_fpdu_boundary() {
         assert_eq!(cut(0, b[2]), b[2]);
         assert_eq!(cut(0, b[2] - 1), b[1]);
         assert_eq!(cut(0, b[1]), b[1]);
-        assert_eq!(cut(0, b[1] - 1), b[1] - 1, "it does not fit");
+        assert_eq!(cut(0, b[1] - 1), b[1] - 1, "the second FPDU does not fit");
         assert_eq!(cut(100, b[3]), b[1], "the rest of an FPDU");
         assert_eq!(cut(b[1], b[3]), b[3]);
         assert_eq!(cut(b[1] + 8, b[2] - 8), b[2] - 8);

@@ -83,7 +83,7 @@ fn pipe_excludes_sacked_and_lost_segments() {
     assert_eq!(resends(&mut board), [0, 1, 2, 3]);
     assert_eq!(board.pipe(), 700, "sent again");
     assert!(board.resent_in_flight());
-    assert_eq!(acknowledge(&mut board, 700).bytes, 400, "the SACKed were delivered before");
+    assert_eq!(acknowledge(&mut board, 700).bytes, 400, "SACKed segments were delivered before");
     assert_eq!(board.pipe(), 300);
     assert!(!board.resent_in_flight());
     assert_eq!(board.next_lost(), None);
@@ -145,7 +145,7 @@ fn loss_search_examines_waiting_segments_in_batches() {
         assert!(again_at <= Instant::from_millis(lost) + criterion.timeout + reach);
         criterion.now = again_at;
     }
-    assert_eq!(lost, N, "each is found at its time, at the latest 64 later");
+    assert_eq!(lost, N, "each loss is found when due, at most 64 segments later");
     assert!(turns <= N / 64 + 1, "{turns}");
 }
 
@@ -248,7 +248,7 @@ fn undo_clears_loss_marks() {
     board.record_resent(lost, Instant::from_millis(100), false);
     board.clear_losses();
     assert_eq!(board.next_lost(), None);
-    assert_eq!(board.pipe(), 1000, "nine, one of them twice");
+    assert_eq!(board.pipe(), 1000, "nine segments, one of them twice");
     assert_eq!(board.losses(criterion_at(5, 600, 50, 150)).segments, 4);
 }
 
@@ -261,8 +261,8 @@ fn tail_is_the_last_unsacked_segment() {
     assert_eq!(board.last_unsacked().unwrap().start, at(700));
 }
 
-// Karn's algorithm (RFC 6298 §3): the round-trip sample is that of the oldest newly acknowledged segment. There is none
-// if a newly acknowledged segment was sent twice.
+// Karn's algorithm (RFC 6298 §3): the round-trip sample is the age of the oldest newly acknowledged segment. No sample
+// is taken if a newly acknowledged segment was sent twice.
 #[test]
 fn rtt_sample_excludes_resent_segments() {
     let rtt = |board: &mut Scoreboard, una| acknowledge(board, una).rtt();

@@ -61,7 +61,7 @@ fn missing_mss_option_means_536() {
     );
 }
 
-// RFC 9293 §3.7.1 MUST-16: the effective MSS is the lesser of the peer's MSS and that of our interface (1000). A peer's
+// RFC 9293 §3.7.1 MUST-16: the effective MSS is the lesser of the peer's MSS and our interface's MSS (1000). A peer's
 // MSS below 48 is raised to 48.
 #[test]
 fn effective_mss_is_smaller_mss_minus_options() {
@@ -231,7 +231,7 @@ fn retransmissions_are_measured_by_timestamps() {
 }
 
 // RFC 1191 §6.4: segments in flight that are too long are cut and retransmitted at once. Segments of new data do not
-// exceed the new MSS. The MSS never exceeds the peer's, and is at least 48.
+// exceed the new MSS. The MSS never exceeds the peer's MSS, and is at least 48.
 #[test]
 fn a_smaller_path_mtu_cuts_segments() {
     established(

@@ -44,7 +44,7 @@ fn fin_is_recorded_only_after_other_events() {
          1.2 > F. 1:1(0) ack 2";
     let mut quiet = established(config(), "");
     quiet.run(close);
-    assert_eq!(kinds(&quiet), [], "an orderly close takes no memory");
+    assert_eq!(kinds(&quiet), [], "an orderly close allocates no memory");
     // The peer's window closes and opens.
     let mut script = established(
         config(),
@@ -100,7 +100,7 @@ fn accepted_half_open_connection_records_no_event() {
     script.conn.abort(Instant::from_millis(60000));
     let mut batch = Batch::new(usize::MAX);
     script.conn.poll_transmit(Instant::from_millis(60000), &mut script.up, &mut batch);
-    assert_eq!((batch.segments.len(), kinds(&script)), (1, vec![]), "its peer may be forged");
+    assert_eq!((batch.segments.len(), kinds(&script)), (1, vec![]), "the peer's address may be forged");
     // The peer's address is not forged if this end opens the connection.
     let mut script = active(config(), "0 > S 0:0(0)");
     expire(&mut script, 1);

@@ -29,16 +29,16 @@ impl HostPair {
     /// Delivers one of the messages in flight. Returns false if there is none.
     fn step(&mut self) -> bool {
         self.hosts.iter_mut().for_each(Host::send_messages);
-        let under_way: Vec<(usize, usize)> = (0..2)
+        let in_flight: Vec<(usize, usize)> = (0..2)
             .flat_map(|side| {
                 let flying = self.hosts[side].in_flight.iter().enumerate();
                 flying.filter(|(_, f)| !f.arrived).map(move |(i, _)| (side, i)).collect::<Vec<_>>()
             })
             .collect();
-        if under_way.is_empty() {
+        if in_flight.is_empty() {
             return false;
         }
-        let (from, i) = under_way[self.choose(under_way.len())];
+        let (from, i) = in_flight[self.choose(in_flight.len())];
         let message = self.hosts[from].in_flight[i].clone();
         // Every transmission of a message has the same bytes.
         assert_eq!(self.hosts[from].rewrite(message.message), message.bytes);
@@ -74,7 +74,7 @@ impl HostPair {
                 }
             }
         }
-        panic!("it does not end");
+        panic!("the exchange does not end");
     }
 }
 

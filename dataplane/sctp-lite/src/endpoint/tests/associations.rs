@@ -27,8 +27,8 @@ fn other_adaptation_ends_the_association() {
         let mut net = Net::new(a, b);
         net.run();
         assert_eq!((net.a.established(), net.b.sessions().len()), (0, 0));
-        let reason = net.a.reason(net.a.session()).expect("over");
-        let names = [reason.name(), net.a.down_reason().expect("over").name()];
+        let reason = net.a.reason(net.a.session()).expect("an ended session");
+        let names = [reason.name(), net.a.down_reason().expect("an ended session").name()];
         assert!(["not_ddp", "connect_refused"].contains(&names[0]), "{names:?}");
         assert_eq!(names[0], names[1]);
         net.a.assert_nothing_left();
@@ -36,7 +36,7 @@ fn other_adaptation_ends_the_association() {
 }
 
 /// In the first case the peer's host has no listener and refuses. In the second case the path drops all packets, and
-/// the open times out.
+/// the connect times out.
 #[test]
 fn connect_without_listener_is_refused_or_times_out() {
     let mut net =
@@ -160,11 +160,11 @@ fn association_abort_closes_all_sessions() {
         assert_eq!(net.a.reason(id), Some(CloseReason::LocalAbort));
     }
     for id in net.b.sessions() {
-        let reason = net.b.reason(id).expect("told");
+        let reason = net.b.reason(id).expect("an ended session");
         assert_eq!(reason, CloseReason::Lower(SctpReason::PeerAbort { cause: Some(12) }));
     }
     let after = net.a.sessions().iter().map(|id| net.a.stats(*id).ddp.segments_sent).sum::<u64>();
-    assert_eq!(before, after, "nothing was sent in any of them");
+    assert_eq!(before, after, "no segment of a session was sent");
     assert_eq!(net.b.down_reason().map(|reason| reason.name()), Some("peer_abort"));
     net.a.assert_nothing_left();
     net.b.assert_nothing_left();
@@ -225,10 +225,10 @@ fn initiate_bundled_with_restart_cookie_begins_a_session() {
     let packets = seen.borrow();
     let [init, cookie] = &packets[..] else { panic!("{} packets", packets.len()) };
     let packet = Packet::new(init).expect("a packet");
-    let raw = packet.chunks().next().expect("a chunk").expect("a whole one");
+    let raw = packet.chunks().next().expect("a chunk").expect("a whole chunk");
     let Ok(Chunk::Init(init)) = Chunk::parse(raw) else { panic!("no INIT") };
     let packet = Packet::new(cookie).expect("a packet");
-    let raw = packet.chunks().next().expect("a chunk").expect("a whole one");
+    let raw = packet.chunks().next().expect("a chunk").expect("a whole chunk");
     let Ok(Chunk::CookieEcho(cookie)) = Chunk::parse(raw) else { panic!("no COOKIE ECHO") };
     let mut out = [0; 1000];
     let mut builder = PacketBuilder::new(&mut out, packet.ports(), packet.tag());
@@ -324,7 +324,7 @@ fn closed_association_refuses_new_sessions() {
     let mut tx = Tx::default();
     net.a.ep().poll_transmit(now, &mut tx);
     assert_eq!(tx.packets.len(), 1);
-    assert!(!net.a.ep().is_done(), "its events are not taken");
+    assert!(!net.a.ep().is_done(), "its events are not polled");
     while net.a.ep().poll_event().is_some() {}
     assert!(net.a.ep().is_done());
     let mut net = Net::established(&Setup::default());
@@ -370,7 +370,7 @@ fn mulpdu_follows_the_path_mtu() {
     assert_eq!(first, 1480 - 12 - 16 - 16 - 2 - 16);
     let now = net.now;
     assert!(net.a.ep().on_packet_too_big(now, 1000));
-    assert!(!net.a.ep().on_packet_too_big(now, 1200), "a rise is no news from a router");
+    assert!(!net.a.ep().on_packet_too_big(now, 1200), "a report above the current MTU has no effect");
     assert_eq!(mulpdu(&mut net), 1000 - 62);
     // A session control message fits, regardless of the reported MTU.
     assert!(net.a.ep().on_packet_too_big(now, 100));

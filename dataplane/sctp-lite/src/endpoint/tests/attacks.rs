@@ -15,15 +15,15 @@ fn ssn_gaps_cost_memory_for_received_messages_only() {
         // Every second DDP-SSN, so that each is a separate range.
         refused += u32::from(host.receive_write(0, n * 2, 0, b"x") == MessageOutcome::Refused);
     }
-    let stats = host.upper.slot(session).expect("it goes on").stats();
+    let stats = host.upper.slot(session).expect("a live session").stats();
     assert_eq!((stats.session.segments, refused), (1024, 3000 - 1024));
     assert_eq!(stats.session.refused, u64::from(refused));
-    // The messages are refused without an error, as at DDP's own limit.
+    // The messages are refused without an error, as they are at DDP's limit on out-of-order records.
     assert_eq!(host.upper.stats.illegal, 0);
     assert_eq!(host.reason(session), None);
     // The message that fills the first gap is always accepted.
     assert_eq!(host.receive_write(0, 1, 0, b"x"), MessageOutcome::Accepted);
-    let stats = host.upper.slot(session).expect("it goes on").stats();
+    let stats = host.upper.slot(session).expect("a live session").stats();
     assert_eq!(stats.ddp.tagged_delivered, 2);
 }
 

@@ -41,7 +41,8 @@ fn posts_after_peer_terminate_are_sent() {
     assert_eq!(host.receive(0, 0, Function::Initiate, b""), MessageOutcome::Accepted);
 }
 
-/// The wait for the ULP's close is limited. The time-out is reported to the peer, because responses are missing.
+/// The wait for the ULP's close is limited. Its expiry is reported to the peer as an error, because the ULP's responses
+/// are missing.
 #[test]
 fn ulp_close_timeout_is_reported_to_the_peer() {
     let (mut host, session) = half_closed_session();

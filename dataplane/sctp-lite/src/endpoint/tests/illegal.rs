@@ -270,11 +270,11 @@ fn ddp_error_sends_last_message_then_terminate() {
     let (mut host, session) = Host::established_passive();
     assert_eq!(host.receive_write(0, 1, REGION as u64, b"x"), MessageOutcome::Accepted);
     assert_eq!(host.sent_controls(), [(0, 2, Function::Terminate, vec![])]);
-    assert_eq!(host.in_flight.len(), 2, "the last message is before it");
+    assert_eq!(host.in_flight.len(), 2, "the last message precedes the Terminate");
     assert_eq!(host.receive_write(0, 2, 0, b"x"), MessageOutcome::Accepted);
     assert_eq!(host.memory.to_vec()[0], 0);
     host.acknowledge_all();
-    let reason = host.reason(session).expect("over");
+    let reason = host.reason(session).expect("an ended session");
     assert_eq!((reason.name(), reason.numbers()), ("ddp_error", Some(ErrorNumbers::new(1, 1, 1))));
     host.receive(0, 3, Function::Terminate, b"");
     host.assert_nothing_left();

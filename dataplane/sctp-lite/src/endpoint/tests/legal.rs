@@ -17,7 +17,7 @@ fn active_session_runs_from_initiate_to_both_terminates() {
     let mut host = Host::new(true);
     let session = host.open(b"please");
     assert_eq!(host.sent_controls(), [(0, 0, Function::Initiate, b"please".to_vec())]);
-    assert!(host.in_flight[0].immediate, "its acknowledgement is waited for");
+    assert!(host.in_flight[0].immediate, "the I bit requests an immediate SACK");
     assert_eq!(host.post(session, write_message(0, b"x", 1)), Err(ddp::PostError::Closed));
     host.acknowledge_all();
     assert_eq!(host.receive(0, 0, Function::Accept, b"welcome"), MessageOutcome::Accepted);
@@ -371,19 +371,19 @@ fn association_loss_after_graceful_end_is_not_reported() {
         if acknowledged {
             host.acknowledge_all();
         }
-        assert_eq!(host.upper.kept_bytes() == 0, acknowledged, "the Terminate is kept till then");
+        assert_eq!(host.upper.kept_bytes() == 0, acknowledged, "the Terminate is kept until acknowledged");
         let now = host.now;
         host.with_context(|upper, cx| {
             upper.on_association_lost(SctpReason::SctpTimeout.into(), now, cx)
         });
         host.settle();
         assert_eq!(host.reason(session), Some(reason));
-        assert_eq!(host.upper.kept_bytes(), 0, "nothing of it is left");
+        assert_eq!(host.upper.kept_bytes(), 0, "no copy remains");
     }
 }
 
-/// The memory for copies of unacknowledged messages is bounded. Without a kept copy, one message is sent regardless of
-/// the bound.
+/// The memory for copies of unacknowledged messages is bounded. While no copy is kept, one message is sent regardless
+/// of the bound.
 #[test]
 fn copies_of_unacknowledged_messages_are_bounded() {
     let (mut host, session) = Host::established_active();
@@ -446,7 +446,7 @@ fn paused_session_reports_no_events() {
 fn session_without_sent_initiate_sends_no_terminate() {
     let data = SessionData { private_data: Vec::new(), enhanced: None };
     let mut session = Session::new_active(0, &data, 1000);
-    assert!(!session.terminate_now(), "the peer does not know of it");
+    assert!(!session.terminate_now(), "the peer never received the Initiate");
     for _ in 0..2 {
         assert!(!session.has_data(None::<&Ulp<VecMemory>>, false) && session.is_free());
         session.terminate_now();
@@ -494,7 +494,7 @@ fn session_abort_leaves_other_sessions_open() {
     assert_eq!(host.memory.to_vec()[50..57], [0; 7]);
     host.acknowledge_all();
     host.receive(0, 2, Function::Terminate, b"");
-    host.post(second, write_message(0, b"alive", 11)).expect("the other goes on");
+    host.post(second, write_message(0, b"alive", 11)).expect("a live session");
     host.send_messages();
     host.acknowledge_all();
     assert!(
@@ -519,7 +519,7 @@ fn short_message_is_sent_without_delay() {
     assert_eq!(small.message.len, 2 + 18 + 5);
     assert!(up.has_data());
     assert_eq!(up.next(MAX_MESSAGE, &mut room[..1000]), None, "it fills a packet");
-    let large = up.next(MAX_MESSAGE, &mut room).expect("a packet of its own");
+    let large = up.next(MAX_MESSAGE, &mut room).expect("a separate packet");
     assert_eq!(usize::from(large.message.len), MAX_MESSAGE - 16);
     assert!(!large.immediate);
 }
@@ -533,6 +533,6 @@ fn segment_size_leaves_room_for_control_chunks() {
     assert_eq!(mulpdu(8936, 16), 8918);
     assert_eq!(mulpdu(528, 16), 516);
     assert_eq!(mulpdu(520, 16), 516);
-    assert_eq!(mulpdu(516, 16), 514, "never more than there is");
+    assert_eq!(mulpdu(516, 16), 514, "limited by the packet");
     assert_eq!(mulpdu(65_535, 16), 65_000);
 }

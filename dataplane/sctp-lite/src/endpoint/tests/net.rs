@@ -152,7 +152,7 @@ impl Node {
         let secrets = self.secrets.clone();
         let opened =
             Endpoint::connect(sctp, endpoint, secrets, self.ends, PACKET, now, StreamId(1), open);
-        let (ep, session) = opened.expect("it fits");
+        let (ep, session) = opened.expect("private data that fits");
         self.ep = Some(ep);
         session
     }
@@ -382,7 +382,7 @@ impl Net {
                 return;
             }
         }
-        panic!("it does not end");
+        panic!("the simulation does not end");
     }
 
     /// Runs until no event is left.

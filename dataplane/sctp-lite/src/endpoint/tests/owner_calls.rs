@@ -46,7 +46,7 @@ fn unanswered_request_times_out() {
     let (now, timeout) = (net.now, setup.endpoint.session.answer_timeout);
     let at = net.a.ep().poll_timeout().expect("the session's timer");
     assert!(at > now && at < now + timeout, "{at:?}");
-    let session = net.a.ep().sessions().next().expect("it waits");
+    let session = net.a.ep().sessions().next().expect("a session that awaits a decision");
     net.run_for(timeout);
     assert!(net.a.reason(session).is_some());
 }

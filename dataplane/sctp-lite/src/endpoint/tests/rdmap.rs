@@ -84,7 +84,7 @@ fn operations_complete_in_order() {
         memory: net.b.memory.clone(),
         memory_offset: 0,
     };
-    net.b.stags.insert(entry).expect("a new one");
+    net.b.stags.insert(entry).expect("a new STag");
     let ep = net.a.ep();
     let immediate =
         WorkRequest::Immediate { data: *b"immediat", solicited: false, cookie: Cookie::user(4) };
@@ -156,7 +156,7 @@ fn revoked_stag_terminates_the_read() {
     assert!(net.b.with_endpoint(|ep, cx| ep.on_stag_revoked(now, there, STAG, cx)));
     net.run_for(Duration::from_secs(30));
     let (here, there) = (net.a.reason(session), net.b.reason(there));
-    let numbers = |reason: Option<CloseReason>| reason.expect("over").numbers();
+    let numbers = |reason: Option<CloseReason>| reason.expect("an ended session").numbers();
     assert_eq!([here, there].map(numbers), [Some(ErrorNumbers::new(0, 1, 0)); 2]);
 }
 
@@ -183,10 +183,10 @@ fn errors_reach_the_peer_and_no_other_session() {
         wrong(net.a.ep(), first).expect("room");
         net.a.ep().post_rdmap(second, write(STAG, 64, b"alive", 7)).expect("room");
         net.run_until(|net| net.a.reason(first).is_some());
-        let reason = net.a.reason(first).expect("over");
+        let reason = net.a.reason(first).expect("an ended session");
         assert_eq!((reason.name(), reason.numbers()), ("terminated_by_peer", Some(numbers)));
         net.run_for(Duration::from_secs(30));
-        let peer_reason = net.b.reason(net.b.session()).expect("over");
+        let peer_reason = net.b.reason(net.b.session()).expect("an ended session");
         assert_eq!(peer_reason.numbers(), Some(numbers), "{peer_reason}");
         assert_eq!(completed(&net.a, second), [(7, Outcome::Written)]);
         assert_eq!(net.b.memory.to_vec()[64..69], *b"alive");

@@ -7,8 +7,8 @@
 //!                            gap block
 //! ```
 //!
-//! A complete message is delivered even if earlier data is missing. Of the message, only the range of its TSNs is kept.
-//! User data is kept only for fragments, within limits. SACKed data is never dropped.
+//! A complete message is delivered even if earlier data is missing; then only the range of its TSNs is kept. User data
+//! is kept only for fragments, within limits. SACKed data is never dropped.
 //!
 //! Not implemented: order within a stream (ordered messages are delivered on arrival and marked as such; RFC 5043
 //! uses none), and the partial delivery of RFC 9260 §6.9.
@@ -504,7 +504,7 @@ impl Receiver {
         right_sizing::judge_usage(delivered, self.window.into(), ticks, rtt)
     }
 
-    /// Returns the window after its next growth, a doubling, bytes; `None` if the limit is reached.
+    /// Returns the doubled window, at most `window_limit`, bytes; `None` if the limit is reached.
     pub(super) fn next_window(&self) -> Option<u32> {
         let next = self.window.saturating_mul(2).min(self.config.window_limit);
         (next > self.window).then_some(next)

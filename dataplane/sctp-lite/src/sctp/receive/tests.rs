@@ -185,7 +185,7 @@ fn gaps_are_reported_at_once() {
     assert_eq!(side.sack(), (tsn(3), 100_000, vec![(2, 2)], vec![]));
     side.receive_whole(4);
     assert_eq!(side.sack(), (tsn(5), 100_000, vec![], vec![]));
-    assert_eq!(side.sink.messages.len(), 6, "each went up when it arrived");
+    assert_eq!(side.sink.messages.len(), 6, "each was delivered on arrival");
 }
 
 // RFC 9260 §6.2: a packet with only duplicates is acknowledged at once. Each duplicate is reported in one SACK, up to a
@@ -231,13 +231,13 @@ fn an_invalid_stream_is_acknowledged_and_discarded() {
 fn chunk_beyond_gap_block_reach_is_refused() {
     let mut side = side_with(&ReceiveConfig { max_gaps: 3, ..config() });
     assert_eq!(side.receive_whole(65_535), Arrival::Refused(Refusal::BeyondWindow));
-    assert_eq!(side.receive_whole(1 << 31), Arrival::Duplicate, "in the half before");
+    assert_eq!(side.receive_whole(1 << 31), Arrival::Duplicate, "before the next TSN");
     assert_eq!(side.receive_whole(65_534), Arrival::Delivered);
     assert_eq!(side.sack().2, [(65_535, 65_535)]);
     side.receive_whole(10);
     side.receive_whole(20);
     assert_eq!(side.receive_whole(30), Arrival::Refused(Refusal::TooManyGaps));
-    assert_eq!(side.receive_whole(11), Arrival::Delivered, "beside a range");
+    assert_eq!(side.receive_whole(11), Arrival::Delivered, "adjacent to a range");
     assert_eq!(side.receive_whole(0), Arrival::Delivered);
     assert_eq!(side.receiver.stats().refused, 2);
     assert_eq!(side.receiver.stats().gaps_max, 3);
@@ -336,8 +336,8 @@ fn kept_fragments_close_the_window() {
     assert_eq!(side.sack().1, 100_000);
 }
 
-// Each fragment restarts the measurement of the window's use: fragments have limits of their own, so a larger window
-// would not help.
+// Each fragment restarts the measurement of the window's use: fragments have separate limits, so a larger window would
+// not help.
 #[test]
 fn fragments_do_not_widen_the_window() {
     let config = ReceiveConfig { window_limit: 400_000, ..config() };
@@ -398,7 +398,7 @@ fn fragments_that_do_not_fit_abort() {
     assert_eq!(
         side_with(&config()).packet(&[(fragment(0, ""), b"x")])[0],
         abort,
-        "the first of all"
+        "the first chunk has no B bit"
     );
     // The fragments of a message have the same stream, U flag, SSN and PPID.
     let begin = fragment(0, "B");
@@ -503,7 +503,7 @@ proptest! {
                 let mut reported: BTreeSet<u32> = (0..cumulative.add(1).distance_from(tsn(0))).collect();
                 let mut last = 1;
                 for (start, end) in blocks {
-                    prop_assert!(last < start && start <= end, "sorted, apart, and never the next one");
+                    prop_assert!(last < start && start <= end, "sorted, not adjacent, and beyond the next TSN");
                     last = end + 1;
                     reported.extend((start..=end).map(|i| cumulative.add(u32::from(i)).distance_from(tsn(0))));
                 }

@@ -52,10 +52,10 @@ struct Blocks {
 }
 
 impl Sender {
-    /// Processes a SACK. A SACK whose cumulative TSN is below an earlier one's has no effect (RFC 9260 §6.2.1 D i).
+    /// Processes a SACK. A SACK with a lower cumulative TSN than an earlier SACK has no effect (RFC 9260 §6.2.1 D i).
     ///
     /// # Errors
-    /// The SACK acknowledges a TSN that was never sent, or a block is invalid. Nothing is changed but the counters.
+    /// The SACK acknowledges a TSN that was never sent, or a block is invalid. Only counters are changed.
     pub fn on_sack(
         &mut self,
         now: Instant,

@@ -345,7 +345,8 @@ impl Sender {
     /// Returns pacing rate and burst, computed once per round because of their expensive divisions.
     #[inline]
     fn round_pace(&self) -> Option<Pace> {
-        // The pace of a congestion control that measures the delivery rate also depends on the data just sent.
+        // The pace of a congestion control that measures the delivery rate also depends on the data just sent: not
+        // cached.
         if self.recovery.cc().needs_samples() {
             return self.pace();
         }

@@ -291,7 +291,7 @@ impl Sender {
         }
         source.rewrite(record.message(), &mut packet.data_buffer()[..len]);
         let mut header = self.header(self.board.tsn(index).wire().0, &record);
-        // RFC 9260 §6.1: the I bit requests the SACK, because no later packet may follow that elicits one.
+        // RFC 9260 §6.1: the I bit requests an immediate SACK, because possibly no later packet elicits one.
         header.immediate |= self.config.immediate_sack_at_end;
         if packet.push_data(&header, len).is_err() {
             return false;

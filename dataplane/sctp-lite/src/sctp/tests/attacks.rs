@@ -111,7 +111,7 @@ fn init_in_any_state_leaves_the_association_unchanged() {
             assert_eq!(rig.association.poll_timeout(), timer, "{header:?} in {state:?}");
         }
         if state == State::CookieEchoed {
-            rig.input(|b| b.cookie_ack().expect("room")).expect("the one that was awaited");
+            rig.input(|b| b.cookie_ack().expect("room")).expect("the awaited COOKIE ACK");
             assert_eq!(rig.state(), State::Established);
         }
     }
@@ -128,7 +128,7 @@ fn packet_of_requesting_chunks_elicits_one_bounded_answer() {
             b.push_chunk(0xc1, 0, &[]).expect("room");
         }
     })
-    .expect("known to be unknown");
+    .expect("skipped unknown chunks");
     let sent: usize = rig.packets().iter().map(Vec::len).sum();
     assert!(sent <= 1480, "{sent} bytes");
     assert_eq!(rig.sent_packets(), [""; 0]);

@@ -113,7 +113,7 @@ fn oversized_window_probes_are_fragmented_before_failure() {
         sent.extend(rig.wait(Duration::from_millis(20)));
     }
     assert_eq!((rig.association.errors, rig.association.path_len()), (0, 1180));
-    assert_eq!(rig.association.confirmed_path_len(), None, "a guess");
+    assert_eq!(rig.association.confirmed_path_len(), None, "an unconfirmed size");
     assert_eq!(
         rig.association.sender().rto(),
         rto,
@@ -123,7 +123,7 @@ fn oversized_window_probes_are_fragmented_before_failure() {
     // the window counts as the reply to the first window probe.
     assert_eq!(sent.len(), 6);
     assert!(sent.iter().all(|(_, words)| words == "P: DATA(2)"), "{sent:?}");
-    sack(&mut rig, 2).expect("it has arrived, in pieces");
+    sack(&mut rig, 2).expect("a SACK of the fragmented probe");
     assert_eq!(rig.association.errors, 0);
     rig.upper.queue.push_back((3, 1100));
     assert_eq!(rig.sent_packets(), ["P: DATA(3)", "P: HEARTBEAT PAD"]);
@@ -345,7 +345,7 @@ fn receive_window_grows_while_half_used_per_rtt() {
     const K: u32 = 1024;
     let steps = vec![(0, 32 << 10), (32 << 10, 64 << 10)];
     assert_eq!(measure_window_growth(32 * K, |_| {}), (128 * K, steps));
-    assert_eq!(measure_window_growth(256 * K, |_| {}), (256 * K, vec![]), "half of it is not used");
+    assert_eq!(measure_window_growth(256 * K, |_| {}), (256 * K, vec![]), "less than half of the window is used");
     let (window, asked) = measure_window_growth(32 * K, |rig| rig.upper.grows_window = false);
     assert_eq!((window, asked[0]), (32 * K, (0, 32 << 10)));
     assert_eq!(

@@ -18,7 +18,7 @@ fn init_of(bytes: &[u8]) -> Init<'_> {
     let raw = Packet::new(bytes).expect("a packet").chunks().next().expect("a chunk");
     match Chunk::parse(raw.expect("whole")) {
         Ok(Chunk::Init(init) | Chunk::InitAck(init)) => init,
-        other => panic!("{other:?} is no INIT"),
+        other => panic!("{other:?} is not an INIT"),
     }
 }
 
@@ -252,12 +252,12 @@ fn stale_cookie_restarts_with_preservative() {
 fn repeated_stale_cookies_fail_the_setup() {
     let mut rig = Rig::cookie_echoed();
     for _ in 0..8 {
-        rig.input(|b| b.error(&[Cause::StaleCookie(9)]).expect("room")).expect("believed");
+        rig.input(|b| b.error(&[Cause::StaleCookie(9)]).expect("room")).expect("accepted");
         assert_eq!(rig.sent_packets(), ["0: INIT"]);
         rig.init_ack().expect("acceptable");
         assert_eq!(rig.sent_packets(), ["P: COOKIE-ECHO"]);
     }
-    rig.input(|b| b.error(&[Cause::StaleCookie(9)]).expect("room")).expect("believed");
+    rig.input(|b| b.error(&[Cause::StaleCookie(9)]).expect("room")).expect("accepted");
     assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Timeout)));
     assert_eq!(rig.sent_packets(), [""; 0]);
 }

@@ -12,7 +12,7 @@ fn value_of(bytes: &[u8]) -> Vec<u8> {
     let raw = Packet::new(bytes).expect("a packet").chunks().next().expect("a chunk");
     match Chunk::parse(raw.expect("whole")) {
         Ok(Chunk::Heartbeat(value) | Chunk::HeartbeatAck(value)) => value.to_vec(),
-        other => panic!("{other:?} is no heartbeat"),
+        other => panic!("{other:?} is not a HEARTBEAT"),
     }
 }
 
@@ -97,7 +97,7 @@ fn unanswered_heartbeats_make_the_peer_unreachable() {
 }
 
 // RFC 9260 §8.3, §6.3.3 E2: the time-out doubles with each unanswered HEARTBEAT, up to RTO.Max. §3.3.5: each HEARTBEAT
-// has its own nonce.
+// has a different nonce.
 #[test]
 fn an_unanswered_heartbeat_doubles_the_time_for_the_next() {
     let mut rig = Rig::established();

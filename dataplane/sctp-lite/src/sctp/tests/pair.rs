@@ -169,7 +169,7 @@ impl Net {
         let Some(at) = next.filter(|at| *at <= until) else { return false };
         self.now = self.now.max(at);
         if arrival == Some(at) {
-            let (_, (host, bytes)) = self.in_flight.pop_first().expect("something flies");
+            let (_, (host, bytes)) = self.in_flight.pop_first().expect("a packet in flight");
             let packets = self.hosts[host].input(self.now, &bytes);
             self.send(host, packets);
             return true;
@@ -196,7 +196,7 @@ impl Net {
             }
         }
         let states = [0, 1].map(|host| self.hosts[host].state());
-        panic!("{condition} never came, by {:?}: {states:?}", self.now);
+        panic!("{condition} not reached by {:?}: {states:?}", self.now);
     }
 
     fn states_are(&self, state: State) -> bool {

@@ -280,7 +280,7 @@ fn reply_is_written_alone_or_dropped_without_room() {
     rig.upper.queue.push_back((1, 100));
     let init = packet(Tag::NONE, |b| b.init(&peer_header(), &[DDP]).expect("room"));
     assert!(rig.accept_bytes(&init).reply_pending);
-    assert!(!rig.accept_bytes(&init).reply_pending, "there is one");
+    assert!(!rig.accept_bytes(&init).reply_pending, "a reply is already pending");
     let mut batch = Batch::new();
     rig.association.poll_reply(rig.now, &mut batch);
     assert_eq!(batch.packets.len(), 1);
@@ -301,7 +301,7 @@ fn dropped_reply_is_counted_and_not_sent() {
     rig.association.drop_reply();
     assert_eq!((rig.sent_packets().len(), stats(&rig).unsent), (0, 1));
     rig.association.drop_reply();
-    assert_eq!(stats(&rig).unsent, 1, "there is none");
+    assert_eq!(stats(&rig).unsent, 1, "no reply was pending");
 }
 
 // A chunk that fits no packet is dropped and counted, and does not prevent the transmission of data.

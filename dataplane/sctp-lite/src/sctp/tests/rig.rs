@@ -132,7 +132,7 @@ impl MessageSource for Upper {
     fn on_max_len_changed(&mut self, _most: usize) {}
 }
 
-/// A batch that keeps the packets sent; it is full with `room` packets.
+/// A batch that keeps the packets sent; full at `room` packets.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) packets: Vec<Vec<u8>>,
@@ -345,7 +345,7 @@ impl Rig {
             self.now = self.now.max(at);
             self.association.handle_timeout(self.now);
             self.without_room();
-            assert!(self.now - from < Duration::from_secs(3600), "it never ends");
+            assert!(self.now - from < Duration::from_secs(3600), "a timer still runs after an hour");
         }
         self.now - from
     }
@@ -355,7 +355,7 @@ impl Rig {
         let before = self.association.stats().packets_out;
         let mut batch = Batch::new();
         self.association.poll_transmit(self.now, &mut self.upper, &mut batch);
-        assert!(batch.packets.len() < 1000, "it sends without end");
+        assert!(batch.packets.len() < 1000, "the number of due packets is bounded");
         let counted = self.association.stats().packets_out - before;
         assert_eq!(counted, batch.packets.len() as u64, "every packet is counted");
         batch.packets
@@ -371,7 +371,7 @@ impl Rig {
         let (from, until) = (self.now, self.now + time);
         let mut sent = Vec::new();
         while let Some(at) = self.association.poll_timeout().filter(|at| *at <= until) {
-            assert!(at >= self.now || sent.len() < 1000, "a timer that never ends");
+            assert!(at >= self.now || sent.len() < 1000, "a time-out in the past that repeats");
             self.now = self.now.max(at);
             self.association.handle_timeout(self.now);
             let seconds = self.now.saturating_since(from).as_secs();

@@ -135,7 +135,7 @@ fn unanswered_shutdown_backs_off_and_times_out() {
         [(State::ShutdownSent, "P: SHUTDOWN(0)"), (State::ShutdownAckSent, "P: SHUTDOWN-ACK")]
     {
         let mut rig = Rig::in_state(state);
-        // T5-shutdown-guard would expire sooner.
+        // T5-shutdown-guard would end the shutdown before T2-shutdown has expired often enough.
         rig.association.timers.stop(crate::sctp::timers::Timer::Guard);
         let sent = rig.wait(Duration::from_secs(1200));
         assert_eq!(sent.len(), 10);

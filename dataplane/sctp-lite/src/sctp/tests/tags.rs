@@ -91,7 +91,7 @@ fn a_broken_abort_is_discarded() {
 #[test]
 fn abort_in_cookie_wait_reports_refused() {
     let mut rig = Rig::in_state(State::CookieWait);
-    rig.input(|b| b.abort(false, &[]).expect("room")).expect("believed");
+    rig.input(|b| b.abort(false, &[]).expect("room")).expect("accepted");
     assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Refused { cause: None })));
     assert_eq!((rig.state(), rig.sent_packets().len()), (State::Closed, 0));
     assert_eq!(rig.input(|b| b.cookie_ack().expect("room")), Err(DropReason::Closed));

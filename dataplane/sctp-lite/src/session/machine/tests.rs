@@ -27,7 +27,7 @@ fn open_session() -> Session {
     let data = SessionData { private_data: Vec::new(), enhanced: None };
     let (mut session, mut out) = (Session::new_active(3, &data, 516), [0; 1436]);
     let initiate = session.next(None::<&mut Stream<VecMemory>>, false, 516, &mut out);
-    acknowledge(&mut session, initiate.expect("it is due").message);
+    acknowledge(&mut session, initiate.expect("a due Initiate").message);
     let accepted =
         SessionChange::Accepted(SessionData { private_data: Vec::new(), enhanced: None });
     assert_eq!(
@@ -112,7 +112,7 @@ fn next_session_supersedes_an_ended_one_without_a_gap() {
 }
 
 // RFC 5043 §6.1: an Initiate that arrives after this end's Terminate belongs to the terminated session and begins no
-// other.
+// other session.
 #[test]
 fn late_initiate_of_failed_session_begins_no_session() {
     let mut session = Session::new_failed(3, 516);
@@ -131,7 +131,7 @@ fn segments_follow_opening_message_and_precede_terminate() {
     let data = SessionData { private_data: Vec::new(), enhanced: None };
     let mut session = Session::new_active(3, &data, 516);
     let mut next = |session: &mut Session| session.next(Some(&mut source), false, 516, &mut out);
-    let initiate = next(&mut session).expect("it is due");
+    let initiate = next(&mut session).expect("a due Initiate");
     assert!(next(&mut session).is_none(), "the Initiate is not acknowledged");
     session.on_acknowledged(None::<&mut Stream<VecMemory>>, initiate.message);
     assert!(next(&mut session).is_some());
@@ -139,5 +139,5 @@ fn segments_follow_opening_message_and_precede_terminate() {
     assert!(session.terminate_now());
     assert!(next(&mut session).is_some(), "the Terminate");
     assert_eq!(session.terminate_state, TerminateState::Sent);
-    assert!(next(&mut session).is_none(), "nothing follows it");
+    assert!(next(&mut session).is_none(), "no message follows the Terminate");
 }

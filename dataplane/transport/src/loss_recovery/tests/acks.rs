@@ -69,7 +69,7 @@ fn ack_below_recovery_point_keeps_recovery() {
         assert_eq!(recovery.exit_phase(&mut state, &board, before, &ack), over, "{una} {advanced}");
     }
     let ack = plain_ack(&recovery, 9, true);
-    assert!(!recovery.exit_phase(&mut state, &board, Phase::Open, &ack), "there is none");
+    assert!(!recovery.exit_phase(&mut state, &board, Phase::Open, &ack), "no recovery is in progress");
 }
 
 // RFC 9260 §7.2.1, RFC 5681 §3.1, RFC 7661 §4.3: conditions for growth of the window.
@@ -116,7 +116,7 @@ fn prr_reduction_follows_delivered_bytes() {
     assert_eq!(window(true, true, 0), 5);
     assert_eq!(window(true, true, 1), 4);
     assert_eq!(window(true, false, 0), 4);
-    assert_eq!(window(false, false, 0), 5, "as it was when it began");
+    assert_eq!(window(false, false, 0), 5, "ssthresh, as at the start of the recovery");
 }
 
 // RFC 3465 §2.3: slow start after a time-out counts newly reported data, not all acknowledged data.
@@ -153,7 +153,7 @@ fn episode_is_freed_once_its_end_is_acknowledged() {
         recovery.finish_ack(state, board, &ack, Growth::None, &config);
         recovery.is_settled()
     };
-    assert!(!finish(&mut recovery, &state, &board), "it is not over");
+    assert!(!finish(&mut recovery, &state, &board), "the episode has not ended");
     let before = Phase::Recovery { point: at(8) };
     assert!(recovery.exit_phase(&mut state, &board, before, &ack));
     for (una, settled) in [(9, false), (10, false), (11, true)] {

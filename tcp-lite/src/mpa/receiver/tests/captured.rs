@@ -32,7 +32,7 @@ fn captured_siw_fpdus_are_decoded() {
     for fpdu in &captured {
         stream.fpdu(&inner(fpdu));
     }
-    assert_eq!(stream.bytes, captured.concat(), "the tests build the same");
+    assert_eq!(stream.bytes, captured.concat(), "the test encoder writes the same bytes");
     let mut bench = Bench::new(&stream, &Config::default());
     // siw's zero-copy path sends the CRC in a separate segment.
     let b = stream.boundaries();

@@ -49,7 +49,7 @@ fn impossible_sacks_change_nothing() {
     assert_rejected(1, &[(1, 1)], BadSack::Block);
     assert_eq!(side.sender.stats().bad_sacks, 7);
     assert_eq!((side.sender.pipe(), side.source.acknowledged), (pipe, 0));
-    assert_eq!(side.sender.peer_window(), u64::from(ROOM), "not even the window");
+    assert_eq!(side.sender.peer_window(), u64::from(ROOM), "the window is unchanged too");
 }
 
 // Gap Ack Blocks may be unsorted, overlapping or adjacent. All are applied.

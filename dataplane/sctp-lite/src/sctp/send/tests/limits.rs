@@ -46,7 +46,7 @@ fn each_sender_limit_is_reported() {
     side.send();
     assert_eq!(current_limit(&side), Limit::Pacing);
     // The rate is at least one and less than four congestion windows per round trip.
-    let rate = side.sender.pacing_rate().expect("it is paced");
+    let rate = side.sender.pacing_rate().expect("a paced sender");
     assert!((1..4).contains(&(rate / (20 * side.sender.cwnd()))), "{rate}");
     assert_eq!(in_flight(1).sender.pacing_rate(), None);
 }

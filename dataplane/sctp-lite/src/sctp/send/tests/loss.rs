@@ -185,7 +185,7 @@ fn a_timeout_sends_one_packet() {
     let packets = side.send();
     assert_eq!(packets.len(), 1);
     assert!(packets[0].len() > 1 && packets[0][0].n == 0);
-    assert!(packets[0][0].immediate, "its SACK is not to wait");
+    assert!(packets[0][0].immediate, "the I bit requests an immediate SACK");
     let start = side.now;
     assert_eq!(side.expire(), ExpiredTimer::T3);
     assert_eq!(side.now, start + Duration::from_secs(2));
@@ -213,7 +213,7 @@ fn progress_restarts_the_timer() {
     side.wait(900 * MS);
     side.source.push(1, usize::MAX);
     side.send();
-    assert_eq!(side.sender.poll_timeout(), Some(side.now + 100 * MS), "R1: it runs already");
+    assert_eq!(side.sender.poll_timeout(), Some(side.now + 100 * MS), "R1: the timer already runs");
     side.sack(1, &[]);
     assert_eq!(side.sender.poll_timeout(), Some(side.now + side.sender.rto()));
 }
@@ -359,7 +359,7 @@ fn a_spurious_timeout_is_undone() {
     side.source.push(10, usize::MAX);
     side.sack(2, &[]);
     let sent = side.numbers();
-    assert!(sent.iter().all(|n| *n > 10), "new data asks: {sent:?}");
+    assert!(sent.iter().all(|n| *n > 10), "F-RTO sends new data: {sent:?}");
     side.sack(4, &[]);
     assert_eq!(side.sender.stats().undone_by_frto, 1);
     assert!(side.sender.cwnd() >= before);

@@ -32,7 +32,7 @@ impl MessageSink for Sink {
         source::write(tag, &mut want);
         assert_eq!(bytes, want);
         assert_eq!(u64::from(message.stream), tag % 5);
-        assert!(tag >= self.complete && self.out_of_order.insert(tag), "{tag} came twice");
+        assert!(tag >= self.complete && self.out_of_order.insert(tag), "{tag} arrived twice");
         while self.out_of_order.remove(&self.complete) {
             self.complete += 1;
         }
@@ -159,7 +159,7 @@ impl Pair {
         let mut steps = 0;
         while self.step() {
             steps += 1;
-            assert!(steps < 20_000_000, "no end");
+            assert!(steps < 20_000_000, "the transfer does not end");
         }
         for (i, end) in self.ends.iter().enumerate() {
             assert!(end.is_done(), "end {i} stalls: {:?}", end.sender);

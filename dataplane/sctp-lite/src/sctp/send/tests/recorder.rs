@@ -18,7 +18,7 @@ fn window_close_probes_and_open_are_recorded() {
     side.send();
     assert_eq!(kinds(&side), [Kind::WindowClosed]);
     side.try_sack(sent, 0, &[], &[]).unwrap();
-    assert_eq!(kinds(&side).len(), 1, "it is no news");
+    assert_eq!(kinds(&side).len(), 1, "an unchanged window is not recorded");
     side.expire();
     assert_eq!(side.numbers(), [sent]);
     side.wait(MS);

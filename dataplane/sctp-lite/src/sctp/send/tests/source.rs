@@ -42,7 +42,7 @@ impl MessageSource for Source {
     }
 
     fn next(&mut self, max_len: usize, out: &mut [u8]) -> Option<WrittenMessage> {
-        assert_eq!(max_len, self.max_len, "the limit that it was given");
+        assert_eq!(max_len, self.max_len, "the limit of the last notification");
         assert!(out.len() <= max_len);
         let len = (*self.waiting.front()?).min(max_len);
         if len > out.len() {

@@ -131,7 +131,7 @@ fn data_refused_by_closed_window_becomes_its_probe() {
         waited.push(side.now.saturating_since(start));
         assert_eq!(side.numbers(), [1]);
     }
-    assert!(waited[2..].windows(2).all(|two| two[1] > two[0]), "ever more seldom: {waited:?}");
+    assert!(waited[2..].windows(2).all(|two| two[1] > two[0]), "the intervals increase: {waited:?}");
     assert_eq!((side.sender.stats().timeouts, side.sender.cwnd()), (0, cwnd));
     assert_eq!(side.sender.stats().window_probes, 8);
     // The peer sends no more SACKs.
@@ -352,7 +352,7 @@ fn a_window_with_data_in_flight_does_not_decay() {
     assert_eq!(side.sender.cwnd(), before);
 }
 
-// RFC 9260 §6.1 D: Max.Burst packets may leave whenever no packet is in the network.
+// RFC 9260 §6.1 D: Max.Burst packets may be sent whenever no packet is in the network.
 #[test]
 fn max_burst_is_allowed_with_empty_pipe() {
     let limits = SendConfig { initial_window: Some(100), max_burst: 4, ..config() };
@@ -360,5 +360,5 @@ fn max_burst_is_allowed_with_empty_pipe() {
     side.source.push(4, usize::MAX);
     assert_eq!(side.numbers().len(), 4);
     side.sender.set_packet_len(1000);
-    assert_eq!(side.numbers(), [0, 1, 2, 3], "too long for the path, all of them");
+    assert_eq!(side.numbers(), [0, 1, 2, 3], "all messages are too long for the path");
 }

@@ -4,7 +4,7 @@
 use base::Instant;
 use wire::crc32c::Sum;
 
-/// Part of a received span that the upper layer has taken.
+/// Part of a received span that the upper layer has accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpanOutcome {
     /// The whole span. TCP counts it as received and may acknowledge or SACK it.
@@ -17,8 +17,8 @@ pub enum SpanOutcome {
 /// Receive side of the upper layer. TCP passes a byte again only if the upper layer refused the byte and the peer has
 /// retransmitted it.
 pub trait SpanSink {
-    /// Takes the bytes at stream offsets `offset..offset + bytes.len()`, none of which was taken before. `in_order` is
-    /// true if everything before `offset` has been taken.
+    /// Accepts or refuses the bytes at stream offsets `offset..offset + bytes.len()`, none of which was accepted
+    /// before. `in_order` is true if everything before `offset` has been accepted.
     fn receive_span(
         &mut self,
         now: Instant,
@@ -27,7 +27,7 @@ pub trait SpanSink {
         in_order: bool,
     ) -> SpanOutcome;
 
-    /// Reports that everything before `offset` has been taken. TCP calls this method after each `receive_span` that
+    /// Reports that everything before `offset` has been accepted. TCP calls this method after each `receive_span` that
     /// advanced this offset.
     fn advance_in_order(&mut self, now: Instant, offset: u64);
 

@@ -214,7 +214,11 @@ mod tests {
         assert_eq!(latest(None, 80), sent(80, 10), "a round trip ago");
         assert_eq!(latest(None, 81), sent(10, 60), "less than the shortest round trip ago");
         assert_eq!(latest(Some(80), 80), sent(80, 10));
-        assert_eq!(latest(Some(79), 80), sent(10, 60), "the echoed timestamp is older than the retransmission");
+        assert_eq!(
+            latest(Some(79), 80),
+            sent(10, 60),
+            "the echoed timestamp is older than the retransmission"
+        );
     }
 
     // A retransmission reported sooner than the shortest round trip was not needed. A retransmission reported later may
@@ -248,7 +252,7 @@ mod tests {
         assert!(d.reordered);
     }
 
-    // RFC 6298 §3: neither a retransmitted segment nor a segment that waited behind it at the receiver is measured.
+    // RFC 6298 §3: neither a retransmitted segment nor a segment that waited behind one at the receiver is measured.
     #[test]
     fn rtt_sample_uses_only_segments_sent_once() {
         let mut d = delivery(None);

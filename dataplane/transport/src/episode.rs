@@ -101,8 +101,8 @@ impl Episode {
         }
     }
 
-    /// Records that `range` was retransmitted and has been sent `sends` times in all. Probes after the end of the
-    /// episode do not count.
+    /// Records that `range` was retransmitted. `sends`: transmissions of the range so far, the first included. Probes
+    /// after the end of the episode do not count.
     pub fn on_resent(&mut self, now: Instant, range: Range, sends: u8) {
         if self.end_point.is_some() {
             return;

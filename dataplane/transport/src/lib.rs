@@ -9,7 +9,7 @@
 //! - copies kept for retransmission: [`retransmit_buffer`]; the flight recorder: [`recorder`];
 //! - sequence numbers: [`seq`], [`ranges`].
 //!
-//! A sequence number stands for one byte in TCP and for one DATA chunk (TSN) in SCTP. Amounts are bytes in both. Each
+//! A sequence number identifies one byte in TCP and one DATA chunk (TSN) in SCTP. Amounts are bytes in both. Each
 //! protocol has its own scoreboard and selects the data to send.
 #![forbid(unsafe_code)]
 

@@ -73,9 +73,9 @@ impl SenderLimits {
         self.0.is_none()
     }
 
-    /// Records that the sender stopped transmitting at `now` because of `limit`. `acknowledged`: bytes that the peer
-    /// has acknowledged in all. The call may be omitted for [`Limit::Application`] while
-    /// [`is_limited`](Self::is_limited) is false.
+    /// Records that the sender stopped transmitting at `now` because of `limit`. `acknowledged`: total bytes that the
+    /// peer has acknowledged. The call may be omitted for [`Limit::Application`] while [`is_limited`](Self::is_limited)
+    /// is false.
     pub fn note(&mut self, now: Instant, limit: Limit, acknowledged: u64) {
         if limit != Limit::Application || self.is_limited() {
             self.0.get_or_insert_default().note(now, limit, acknowledged);
@@ -132,8 +132,8 @@ impl Limits {
         self.limit != Limit::Application
     }
 
-    /// Records that the sender stopped transmitting at `now` because of `limit`, with `acknowledged` bytes acknowledged
-    /// in all.
+    /// Records that the sender stopped transmitting at `now` because of `limit`. `acknowledged`: total bytes that the
+    /// peer has acknowledged.
     #[inline]
     fn note(&mut self, now: Instant, limit: Limit, acknowledged: u64) {
         if limit != self.limit {

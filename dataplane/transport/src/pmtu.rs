@@ -321,7 +321,11 @@ mod tests {
         let (base, deep) = (Some(Fallback::Base), Some(Fallback::Minimum));
         assert_eq!(falls(false, u32::MAX), [None, None, base, base, deep]);
         assert_eq!(falls(true, u32::MAX), [None, base, base, deep, deep]);
-        assert_eq!(falls(false, 3), [None, base, base, deep, deep], "before the connection is aborted");
+        assert_eq!(
+            falls(false, 3),
+            [None, base, base, deep, deep],
+            "before the connection is aborted"
+        );
     }
 
     // RFC 4821 §7.6.2, §7.6.4: one lost probe, or a probe lost together with other packets, proves nothing.

@@ -60,7 +60,7 @@ impl MemoryUse {
         MemoryUse { memory: self.memory + other.memory, used: self.used + other.used }
     }
 
-    /// Returns `self` minus `part`, field by field; no field of `part` may exceed that of `self`.
+    /// Returns `self` minus `part`, field by field. No field of `part` may exceed the same field of `self`.
     #[inline]
     pub fn minus(self, part: MemoryUse) -> MemoryUse {
         MemoryUse { memory: self.memory - part.memory, used: self.used - part.used }

@@ -36,7 +36,7 @@ pub enum FlightAmount {
 }
 
 impl FlightAmount {
-    /// Classifies `segments` segments of `bytes` bytes in all. A full segment has `smss` bytes.
+    /// Classifies `segments` segments with a total of `bytes` bytes. A full segment has `smss` bytes.
     #[inline]
     pub fn new(segments: usize, bytes: u64, smss: u64) -> Self {
         match segments {
@@ -114,7 +114,7 @@ impl TailLossProbe {
     }
 
     /// Returns true if no probe is outstanding and a round trip was measured since the last probe (RFC 8985 §7.3). The
-    /// caller must check that a round trip was measured at all.
+    /// caller must check that a round trip was ever measured.
     pub fn may_probe(&self) -> bool {
         self.end_seq.is_none() && !self.unmeasured
     }

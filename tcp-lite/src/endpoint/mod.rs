@@ -437,7 +437,7 @@ impl<M: RegionMemory> Endpoint<M> {
         self.lifecycle.state()
     }
 
-    /// Returns true if the owner may drop the endpoint: nothing is left to report or to send, and TIME-WAIT is over.
+    /// Returns true if the owner may drop the endpoint: nothing remains to be reported or sent, and TIME-WAIT is over.
     pub fn is_done(&self) -> bool {
         self.state() == State::Closed
             && !self.lifecycle.pending.report

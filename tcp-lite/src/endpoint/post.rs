@@ -46,7 +46,7 @@ impl<M: RegionMemory> Endpoint<M> {
 
     /// Allows a responder to send before the initiator's first FPDU, contrary to RFC 5044 §7.1.2 (4). The caller must
     /// have other evidence that the initiator has received the reply and is in Full Operation. Otherwise the initiator
-    /// may take an early FPDU for a part of the start-up.
+    /// may interpret an early FPDU as a part of the start-up.
     pub fn set_peer_ready(&mut self) {
         if let Some(full) = self.upper.full_mut() {
             full.set_peer_ready();

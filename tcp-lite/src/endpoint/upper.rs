@@ -398,7 +398,7 @@ impl<M: RegionMemory> Upper<M> {
 }
 
 impl SpanOutcome {
-    /// Returns this outcome for a longer span that begins at `offset`. The additional bytes at its start were taken.
+    /// Returns this outcome for a longer span that begins at `offset`. The additional bytes at its start were accepted.
     fn with_prefix_taken(self, offset: u64) -> SpanOutcome {
         match self {
             SpanOutcome::All => SpanOutcome::All,
@@ -483,8 +483,7 @@ impl<M: RegionMemory> SpanSink for UpperCall<'_, '_, M> {
 
     fn room(&self) -> u64 {
         match &self.upper.stage {
-            // RFC 9293 §3.8.6: the right edge stays, and the window shrinks by the bytes that the
-            // peer sends.
+            // RFC 9293 §3.8.6: the right edge does not move, and the window shrinks by the bytes that the peer sends.
             Stage::Full(full) if full.closes_window() => 0,
             Stage::Startup(begin) => (MAX_BACKLOG - begin.backlog.len()) as u64,
             Stage::Full(full) => full.receiver.room(),

@@ -6,7 +6,7 @@ use ddp::enhanced::NegotiationError;
 use ddp::llp::OrderKey;
 use thiserror::Error;
 
-/// An error that MPA found in Full Operation (RFC 5044 §8). A TCP connection that ends inside an FPDU is such an error.
+/// An error that MPA found in Full Operation (RFC 5044 §8), including the end of the TCP connection inside an FPDU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("{fault} (FPDU at stream offset {})", .at.0)]
 pub struct MpaError {

@@ -124,9 +124,9 @@ impl Default for PathMtuConfig {
 /// Timing of acknowledgements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AckConfig {
-    /// True to acknowledge data with PSH at the end of its burst, without delay. Helps a peer that pushes each record
-    /// while its congestion window has two segments: after the loss of one segment, the peer would wait for the
-    /// delayed acknowledgement of the other. Off by default.
+    /// True to acknowledge data with PSH at the end of its burst, without delay. The setting helps a peer that pushes
+    /// each record while its congestion window has two segments: after the loss of one segment, the peer would wait for
+    /// the delayed acknowledgement of the other. Off by default.
     pub pushed: bool,
     /// Maximum delay of an acknowledgement, below 500 ms (RFC 9293 §3.8.6.3 MUST-40). Zero disables delayed
     /// acknowledgements.

@@ -131,7 +131,7 @@ impl Connection {
     }
 
     /// Creates a connection in SYN-RECEIVED (passive open, RFC 9293 §3.10.7.2). `syn` is a segment with SYN and neither
-    /// ACK nor RST. For `start` and `mss` see [`connect`](Self::connect). Data on the SYN is not taken; the peer
+    /// ACK nor RST. For `start` and `mss` see [`connect`](Self::connect). Data on the SYN is ignored; the peer
     /// retransmits it.
     pub fn accept(
         config: Arc<Config>,

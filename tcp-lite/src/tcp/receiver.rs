@@ -1,6 +1,6 @@
 //! The receive half: received ranges, acknowledgements due, and the receive window.
 //!
-//! Each byte is passed to the upper layer at once, and never again after the upper layer took it. The receive half
+//! Each byte is passed to the upper layer at once, and never again after the upper layer accepted it. The receive half
 //! stores ranges, not bytes.
 
 use arrayvec::ArrayVec;
@@ -79,7 +79,7 @@ const _: () = assert!(size_of::<Receiver>() <= 64);
 /// data arrives in order.
 #[derive(Clone, Debug)]
 struct OutOfOrder {
-    /// Ranges beyond a gap that the upper layer took.
+    /// Ranges beyond a gap that the upper layer accepted.
     ranges: Ranges,
     /// A sequence number in each of the most recent ranges, newest first (RFC 2018 §4).
     recent: ArrayVec<ExtSeq, MAX_SACK_BLOCKS>,
@@ -115,14 +115,14 @@ impl Blank for OutOfOrder {
 /// Result of processing a segment's payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TextOutcome {
-    /// The upper layer took new bytes, or there were none.
+    /// The upper layer accepted new bytes, or there were none.
     Taken,
-    /// There were new bytes, and the upper layer took none.
+    /// There were new bytes, and the upper layer accepted none.
     Refused,
 }
 
-/// Byte counts of a received segment's payload. `len`: all bytes. `new_bytes`: in the window and not taken before.
-/// `taken`: the part of `new_bytes` that the upper layer took. `outside`: beyond the window or the peer's FIN.
+/// Byte counts of a received segment's payload. `len`: all bytes. `new_bytes`: in the window and not accepted before.
+/// `taken`: the part of `new_bytes` that the upper layer accepted. `outside`: beyond the window or the peer's FIN.
 #[derive(Clone, Copy)]
 struct ReceivedText {
     len: u64,
@@ -179,7 +179,7 @@ impl Receiver {
         self.out_of_order.is_blank()
     }
 
-    /// Returns the bytes that the upper layer took, in order or beyond a gap.
+    /// Returns the bytes that the upper layer accepted, in order or beyond a gap.
     pub(crate) fn bytes_taken(&self) -> u64 {
         let fin = self.fin().is_some_and(|fin| fin < self.nxt);
         self.offset(self.nxt) - u64::from(fin) + self.out_of_order.ranges.bytes()
@@ -210,7 +210,7 @@ impl Receiver {
 
     // --- payload ------------------------------------------------------------------------------------
 
-    /// Passes the payload of an acceptable segment at `start` to `up`: all bytes in the window that were not taken
+    /// Passes the payload of an acceptable segment at `start` to `up`: all bytes in the window that were not accepted
     /// before (RFC 9293 §3.10.7.4, seventh check; SHLD-31).
     pub(crate) fn hand_up_text(
         &mut self,
@@ -336,7 +336,7 @@ impl Receiver {
         }
     }
 
-    /// Counts the bytes of a segment that were not taken, as duplicate or refused.
+    /// Counts the bytes of a segment that were not accepted, as duplicate or refused.
     #[cold]
     fn count_untaken(&mut self, now: Instant, text: &ReceivedText, stats: &mut Counters) {
         let &ReceivedText { len, new_bytes: fresh, taken, outside, .. } = text;
@@ -381,7 +381,7 @@ impl Receiver {
         self.out_of_order.d_sack.is_some()
     }
 
-    /// Passes new bytes, the range `gap`, to `up`. Returns the number of bytes that the upper layer took.
+    /// Passes new bytes, the range `gap`, to `up`. Returns the number of bytes that the upper layer accepted.
     fn hand_up(
         &mut self,
         now: Instant,
@@ -422,7 +422,7 @@ impl Receiver {
     }
 
     /// Returns true if an out-of-order `range` can be stored. From `max_ranges` stored ranges on, `range` must touch
-    /// one of these ranges. If the upper layer takes only a part of such a `range`, one range more may result. The
+    /// one of these ranges. If the upper layer accepts only a part of such a `range`, one range more may result. The
     /// absolute limit is therefore twice `max_ranges`.
     fn can_store_range(&self, range: Range, max_ranges: usize) -> bool {
         let n = self.out_of_order.ranges.len();
@@ -444,7 +444,7 @@ impl Receiver {
         true
     }
 
-    /// Advances RCV.NXT over the peer's FIN once everything before the FIN was taken. Returns true if RCV.NXT was
+    /// Advances RCV.NXT over the peer's FIN once everything before the FIN was accepted. Returns true if RCV.NXT was
     /// advanced.
     pub(crate) fn take_fin(&mut self) -> bool {
         let due = self.fin == self.nxt;
@@ -552,7 +552,7 @@ impl Receiver {
         self.half_used_at = self.units().wrapping_add(self.half_in_units() + 1);
     }
 
-    /// Returns true if half a window was taken in order since the measurement began.
+    /// Returns true if half a window was accepted in order since the measurement began.
     #[inline]
     pub(crate) fn is_half_used(&self) -> bool {
         self.units().wrapping_sub(self.half_used_at) < 1 << 15

@@ -61,8 +61,8 @@ impl ReceiveWindow {
         if candidate.since(self.right_edge) >= self.step.max(1) {
             return candidate;
         }
-        // The edge stays. A window that is not a multiple of 2^`shift` is rounded up, so that the edge does not move
-        // left.
+        // The edge is unchanged. A window that is not a multiple of 2^`shift` is rounded up, so that the edge does not
+        // move left.
         let unit = 1u64 << self.shift;
         let units = self.right_edge.since(self.rcv_nxt).div_ceil(unit);
         self.rcv_nxt.plus((units * unit).min(most))

@@ -270,7 +270,7 @@ impl Association {
         self.events.push(event);
     }
 
-    /// Adds a cause to the next ERROR. A cause that finds no room is counted as unsent.
+    /// Adds a cause to the next ERROR. A cause for which there is no room is counted as unsent.
     pub(super) fn queue_error_cause(&mut self, cause: &Cause<'_>) {
         self.stats.unsent += u64::from(!self.pending_replies.causes.push(cause));
     }
@@ -294,7 +294,7 @@ impl Association {
         }
     }
 
-    /// Aborts the association. The ABORT contains `reason`, truncated to 128 bytes. Nothing is sent if the peer's tag
+    /// Aborts the association. The ABORT contains `reason`, truncated to 128 bytes. No ABORT is sent if the peer's tag
     /// is unknown.
     pub fn abort(&mut self, now: Instant, reason: &[u8]) {
         let reason = &reason[..reason.len().min(MAX_REASON)];

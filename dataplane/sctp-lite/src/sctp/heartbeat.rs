@@ -83,7 +83,7 @@ impl Association {
         if !self.state.sends_data() {
             return; // RFC 9260 §8.3: no HEARTBEAT after SHUTDOWN or SHUTDOWN ACK
         }
-        // A HEARTBEAT that found no room counts as unanswered, so that an association that cannot send also ends.
+        // A HEARTBEAT that could not be sent counts as unanswered, so that an association that cannot send also ends.
         if self.liveness.heartbeat.awaited || self.due_chunks.heartbeat {
             self.liveness.heartbeat.awaited = false;
             self.due_chunks.heartbeat = false;
@@ -93,7 +93,7 @@ impl Association {
             self.sender.note_count(now, Kind::Unanswered, unanswered, 0);
             self.count_error(now, AwaitedEvent::ProbeAnswer);
         } else if !self.sender.is_idle() || self.liveness.data_sent + interval > now {
-            // DATA elicits a reply as well (RFC 9260 §8.3: only an idle path is probed).
+            // DATA also elicits a reply (RFC 9260 §8.3: only an idle path is probed).
             self.schedule_heartbeat(now);
         } else {
             self.sender.expire_records(now);

@@ -41,7 +41,7 @@ enum TagOwner {
 pub struct InputResult {
     /// True if the packet has this association's verification tag or a valid cookie, which shows that its sender has
     /// state of the association (RFC 9260 §8.5, §5.2.4). False for a reflected tag, and for an INIT, which any host can
-    /// send; an INIT is answered nevertheless. The owner must not take the source address of an unverified packet as
+    /// send; an INIT is answered nevertheless. The owner must not use the source address of an unverified packet as
     /// the peer's address.
     pub verified: bool,
     /// True if this packet queued a reply in a separate packet, for [`poll_reply`](Association::poll_reply) or

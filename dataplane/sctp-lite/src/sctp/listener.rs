@@ -77,7 +77,8 @@ impl Listener {
     ) -> Result<(), DropReason> {
         let peer = &init.header;
         let offer = check_init(&self.config, ends, init, tx)?;
-        // RFC 9260 §5.3.1: each INIT gets a new tag and TSN. Only an equal INIT at the same time gets the same values.
+        // RFC 9260 §5.3.1: each INIT is answered with a new tag and TSN. Only an equal INIT at the same time yields the
+        // same values.
         let subject = (ends, peer.tag.0, peer.initial_tsn.0, now.as_nanos());
         let (tag, initial_tsn) = self.secrets.draw_tag(Purpose::Identity, subject);
         // RFC 5043 §8: the numbers of streams in both directions are equal.

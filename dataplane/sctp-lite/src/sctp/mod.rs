@@ -23,8 +23,8 @@
 //! destination of the active open. Addresses in its INIT and INIT ACK are ignored.
 //!
 //! Not implemented: multiple paths (and so path verification and failover), ordered delivery, and fragmentation on
-//! send. Of the extensions only the adaptation layer indication (RFC 5061 §4.2.6) and PAD (RFC 4820), which probes the
-//! path, are implemented.
+//! send. The only extensions implemented are the adaptation layer indication (RFC 5061 §4.2.6) and PAD (RFC 4820),
+//! which probes the path.
 
 mod association;
 mod config;

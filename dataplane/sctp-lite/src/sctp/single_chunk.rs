@@ -2,8 +2,8 @@
 //! association.
 //!
 //! Every reply fits a packet: error causes that repeat the peer's bytes are truncated to [`MAX_ECHO`], and the report
-//! in an INIT ACK is bounded. Only a packet that finds no room in the batch is retried; a chunk that fits no packet
-//! is not.
+//! in an INIT ACK is bounded. A packet is retried if the batch has no room for it. A chunk that fits no packet is not
+//! retried.
 
 use wire::sctp::{
     CHUNK_HEADER_LEN, COMMON_HEADER_LEN, Cause, PacketBuilder, PacketFull, Tag, chunk_type,

@@ -80,12 +80,12 @@ impl Association {
             return;
         }
         self.handshake.attempts += 1;
-        // A chunk that is still due found no room in the batch. This counts as an attempt, but not as a retransmission.
+        // A chunk is still due if the batch had no room for it. This counts as an attempt, but not as a retransmission.
         self.stats.setup_retransmitted += u64::from(!self.due_chunks.setup);
         self.queue_setup(now);
     }
 
-    /// Makes INIT or COOKIE ECHO due. The timer starts now, so that a chunk that never finds room also times out. The
+    /// Makes INIT or COOKIE ECHO due. The timer starts now, so that a chunk that cannot be sent also times out. The
     /// timer restarts when the chunk is sent.
     pub(super) fn queue_setup(&mut self, now: Instant) {
         self.due_chunks.setup = true;

@@ -179,8 +179,8 @@ impl Session {
         Ok((session, SessionData::from(control)))
     }
 
-    /// Creates a session that only sends a Terminate. It answers a malformed message, or a message with DDP-SSN 0 that
-    /// is not an Initiate.
+    /// Creates a session that only sends a Terminate. The Terminate answers a malformed message, or a message with
+    /// DDP-SSN 0 that is not an Initiate.
     pub fn new_failed(stream: u16, max_segment: usize) -> Self {
         Session {
             phase: Phase::Ended,

@@ -163,7 +163,8 @@ pub(super) trait Controller: Clone + fmt::Debug + Default {
     /// Records that the congestion window does not limit sending, or that nothing was sent for one RTO (RFC 5681 §4.1).
     fn on_app_limited(&mut self) {}
 
-    /// Processes a change of the size of a full segment from `before` to `after` bytes; the window in bytes is unchanged.
+    /// Processes a change of the size of a full segment from `before` to `after` bytes; the window in bytes is
+    /// unchanged.
     fn on_segment_size(&mut self, _before: u64, _after: u64) {}
 
     /// Called while nothing is in flight. Counts as application-limited ([`on_app_limited`](Self::on_app_limited)). A
@@ -172,7 +173,7 @@ pub(super) trait Controller: Clone + fmt::Debug + Default {
         self.on_app_limited();
     }
 
-    /// Undoes a spurious congestion event; `prior` is the controller before it (RFC 4015 §3.4).
+    /// Undoes a spurious congestion event; `prior` is the controller before the event (RFC 4015 §3.4).
     fn undo(&mut self, prior: &Self) {
         *self = prior.clone();
     }

@@ -65,7 +65,7 @@ impl Controller for Dctcp {
                 let part = u128::from(window.cwnd) * u128::from(self.0.estimate.alpha);
                 window.cwnd - (part / u128::from(2 * ONE)) as u64
             }
-            // RFC 8257 §3.5: the reaction to a loss is that of a conventional TCP.
+            // RFC 8257 §3.5: the reaction to a loss is the same as in a conventional TCP.
             Cause::Loss | Cause::Timeout => self.0.reno.reduce(window, cause, flight),
         }
     }
@@ -117,8 +117,8 @@ mod tests {
         ExtSeq::initial(SeqNumber(0)).plus(n)
     }
 
-    /// Acknowledges a window of ten segments one by one, with ECE on the first `marked`. SND.NXT stays ten segments
-    /// ahead.
+    /// Acknowledges a window of ten segments, with an acknowledgement per segment, and ECE on the first `marked`.
+    /// SND.NXT stays ten segments ahead.
     fn window(dctcp: &mut impl FnMut(&EcnEcho), n: u64, marked: u64) {
         for i in 1..=10 {
             let acked = n * 10 * SMSS + i * SMSS;
@@ -204,7 +204,7 @@ mod tests {
     }
 
     // RFC 8257 §3.5: a loss reduces the window as in a conventional TCP, even if marks have already reduced it a
-    // little. A time-out reduces it to one segment.
+    // little. A time-out reduces the window to one segment.
     #[test]
     fn loss_halves_cwnd_regardless_of_alpha() {
         let mut c = congestion();

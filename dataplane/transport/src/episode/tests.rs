@@ -37,7 +37,7 @@ fn deliver(episode: &mut Episode, now: u64, sent: u64, end: u64, rtt: Option<u64
     episode.on_delivery(&delivery);
 }
 
-// RFC 3522 §3.2: a timestamp older than the first retransmission is proof; an equal one is not.
+// RFC 3522 §3.2: a timestamp older than the first retransmission is proof; an equal timestamp is not.
 #[test]
 fn echoed_timestamp_before_resend_proves_episode_spurious() {
     assert_eq!(episode().proof(Some(49), false), Some(Proof::Timestamp));
@@ -97,7 +97,7 @@ fn d_sack_of_needed_resend_is_no_proof() {
     assert_eq!(proof(50 + RTT_MS - 1, false), Some(Proof::DSack), "the original had arrived");
     assert_eq!(proof(50 + RTT_MS, false), None);
     assert_eq!(proof(50 + RTT_MS, true), None, "in any order");
-    // A retransmission before the episode is not evidence about it.
+    // A retransmission before the episode is not evidence about this episode.
     let mut e = episode();
     deliver(&mut e, 60, 49, 900, Some(RTT_MS));
     deliver(&mut e, 60, 50, 2000, Some(RTT_MS));

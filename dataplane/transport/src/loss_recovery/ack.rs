@@ -180,7 +180,7 @@ impl LossRecovery {
     }
 
     /// Ends a recovery or reduction once everything below its point is acknowledged (RFC 6675 §5 (A), §5.1; RFC 9260
-    /// §6.2.1 D iv, §7.2.4). Returns true if this acknowledgement ended it.
+    /// §6.2.1 D iv, §7.2.4). Returns true if this acknowledgement ended the recovery or reduction.
     pub fn exit_phase(
         &mut self,
         state: &mut FlightState,

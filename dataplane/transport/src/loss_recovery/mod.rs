@@ -61,7 +61,7 @@ impl LossRecovery {
         LossRecovery { cc, rtt: RttEstimator::new(config), rack: Rack::new(), episode: None }
     }
 
-    /// Replaces the congestion controller. Nothing may be in flight.
+    /// Replaces the congestion controller. Requires that no data is in flight.
     pub fn restart(&mut self, cc: Congestion) {
         self.cc = cc;
     }
@@ -159,7 +159,7 @@ impl LossRecovery {
         }
     }
 
-    /// Records that `range` was retransmitted and has been sent `sends` times in all.
+    /// Records that `range` was retransmitted. `sends`: transmissions of the range so far, the first included.
     pub fn on_resent(&mut self, now: Instant, range: Range, sends: u8) {
         if let Some(episode) = &mut self.episode {
             episode.on_resent(now, range, sends);
@@ -205,7 +205,7 @@ impl LossRecovery {
         }
     }
 
-    /// Frees state needed only while data is in flight. Nothing may be in flight.
+    /// Frees state needed only while data is in flight. Requires that no data is in flight.
     pub fn shrink(&mut self) {
         self.rack.shrink();
         self.cc.shrink();

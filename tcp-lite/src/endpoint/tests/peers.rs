@@ -434,7 +434,7 @@ impl Host for Raw {
     }
 }
 
-/// Asserts that the stream was closed gracefully, by `a` first, and that no state of it is left.
+/// Asserts that the stream was closed gracefully, by `a` first, and that no state of the stream remains.
 pub(super) fn assert_closed_by_a(net: &Net<Node, Node>) {
     assert_eq!(net.a.reason(), Some(CloseReason::LocalShutdown));
     assert_eq!(net.b.reason(), Some(CloseReason::PeerShutdown));

@@ -226,8 +226,8 @@ fn faulty_net(path: &Path) -> Net<Node, Node> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Over any path, both regions receive the written bytes, messages are delivered once and in order, and no state is
-    /// left.
+    /// Over any path, both regions receive the written bytes, messages are delivered once and in order, and no state
+    /// remains.
     #[test]
     fn any_path_delivers_messages_in_order_once(path in paths(), sizes in prop::collection::vec(0usize..20_000, 1..12)) {
         let mut net = faulty_net(&path);

@@ -22,7 +22,7 @@ struct FastPathEnd {
 }
 
 impl Receiver {
-    /// Takes bytes before the first error. `crc` as in [`take_span`](Self::take_span).
+    /// Processes bytes before the first error. `crc` as in [`take_span`](Self::take_span).
     pub(super) fn take_bytes(
         &mut self,
         offset: u64,
@@ -55,8 +55,8 @@ impl Receiver {
         }
     }
 
-    /// Takes a span that is exactly the next FPDU in order, if nothing is held and no error was found. This is the most
-    /// frequent case on a receiver of bulk data. Returns `None`, without effect, for any other span.
+    /// Processes a span that is exactly the next FPDU in order, if nothing is held and no error was found. This is the
+    /// most frequent case on a receiver of bulk data. Returns `None`, without effect, for any other span.
     #[inline]
     pub(super) fn take_single_fpdu(
         &mut self,

@@ -8,7 +8,7 @@
 //!                                                  marker: unlocatable
 //! ```
 //!
-//! TCP offers a byte again with each retransmission until the receiver takes it. An FPDU is handed up to DDP as soon
+//! TCP offers a byte again with each retransmission until the receiver accepts it. An FPDU is handed up to DDP as soon
 //! as it is complete, located and verified. Until then its bytes are held or refused. FPDUs handed up out of order
 //! cost one list entry per contiguous range (island).
 //!
@@ -59,7 +59,7 @@ pub struct Receiver {
     first_error: Option<Box<MpaError>>,
     /// True after an error in order or a discard: received bytes are discarded.
     failed: bool,
-    /// True if the next FPDU is complete and its bytes taken, but the sink has no room for it.
+    /// True if the next FPDU is complete and its bytes are accepted, but the sink has no room for it.
     blocked: bool,
     pieces: Lazy<Pieces>,
     /// Number of FPDUs handed up.
@@ -95,8 +95,8 @@ impl Receiver {
         }
     }
 
-    /// Takes bytes at `offset`, none of which was taken before, and passes whole FPDUs to `sink`. `crc` is the CRC32c
-    /// of all but the last four bytes, if known.
+    /// Processes bytes at `offset`, none of which was accepted before, and passes whole FPDUs to `sink`. Returns the
+    /// accepted part. `crc` is the CRC32c of all but the last four bytes, if known.
     pub fn take_span(
         &mut self,
         offset: u64,
@@ -119,7 +119,7 @@ impl Receiver {
         taken
     }
 
-    /// Takes the bytes before the first error and discards the others.
+    /// Accepts the bytes before the first error and discards the others.
     fn take_before_error(
         &mut self,
         offset: u64,
@@ -149,8 +149,8 @@ impl Receiver {
         }
     }
 
-    /// Returns true if the sink has refused an FPDU after TCP took its bytes. The peer does not retransmit these bytes.
-    /// The caller calls [`retry`](Self::retry) when the sink may have room.
+    /// Returns true if the sink has refused an FPDU after TCP accepted its bytes. The peer does not retransmit these
+    /// bytes. The caller calls [`retry`](Self::retry) when the sink may have room.
     pub fn is_blocked(&self) -> bool {
         self.blocked
     }
@@ -191,7 +191,8 @@ impl Receiver {
         }
     }
 
-    /// Returns the window to advertise: bytes beyond the in-order offset that can be taken now (RFC 5041 appendix A).
+    /// Returns the window to advertise: bytes beyond the in-order offset that can be accepted now (RFC 5041 appendix
+    /// A).
     ///
     /// Without markers all bytes beyond a gap may have to be held, so the window is the hold capacity. With markers few
     /// bytes are held: the window is unlimited until half of the capacity is in use. The window is never below the
@@ -243,7 +244,7 @@ impl Receiver {
         self.first_error.as_ref().map_or(u64::MAX, |error| error.at.0)
     }
 
-    /// Slow path: takes any bytes, in or out of order, with FPDUs in any number of pieces.
+    /// Slow path: processes any bytes, in or out of order, with FPDUs in any number of pieces.
     fn take_slow_path(
         &mut self,
         offset: u64,
@@ -313,9 +314,9 @@ impl Receiver {
         self.checks.max_fpdu.saturating_mul(u32::from(self.max_tries.max(1)))
     }
 
-    /// Handles an FPDU that the sink refused. Returns the end of the bytes to take. Bytes of the FPDU are taken only if
-    /// the span is in order and contains only a part of the FPDU. If such a part were refused, each retransmission of
-    /// it would cause a verification of the whole FPDU.
+    /// Handles an FPDU that the sink refused. Returns the end of the bytes to accept. Bytes of the FPDU are accepted
+    /// only if the span is in order and contains only a part of the FPDU. If such a part were refused, each
+    /// retransmission of it would cause a verification of the whole FPDU.
     fn on_sink_refusal(&mut self, fpdu: Range<u64>, span: &Span<'_>) -> u64 {
         let (offset, end) = (span.offset, span.end());
         let whole = fpdu.start >= offset && fpdu.end <= end;
@@ -450,8 +451,8 @@ impl Receiver {
         }
     }
 
-    /// Holds a part of the span, if there is room. Returns the end of the taken bytes. For the next FPDU in order there
-    /// is always room.
+    /// Holds a part of the span, if there is room. Returns the end of the accepted bytes. For the next FPDU in order
+    /// there is always room.
     fn hold(
         &mut self,
         span: &Span<'_>,
@@ -549,7 +550,7 @@ fn hand_up(
     while pass.end < extent.end() {
         let (end, ulpdu_len) = match extent.inspect(checks, pass.end) {
             Inspection::Fpdu { end, ulpdu_len } => (end, ulpdu_len),
-            // RFC 5044 §8, code 3: no gap is left, but the length fields and a marker disagree.
+            // RFC 5044 §8, code 3: no gap remains, but the length fields and a marker disagree.
             Inspection::Incomplete if order.bounded => {
                 pass.fault = Some(Fault::Boundary { boundary: extent.end() });
                 pass.fault_end = extent.end();

@@ -13,7 +13,7 @@ mod vectors;
 /// Start of Full Operation in the test streams, after a start-up frame.
 const START: u64 = 36;
 
-/// A receiver with its sink and budget. Like TCP, it offers a byte repeatedly until the receiver takes it.
+/// A receiver with its sink and budget. Like TCP, it offers a byte repeatedly until the receiver accepts it.
 pub(super) struct Bench {
     pub(super) receiver: Receiver,
     pub(super) sink: Collector,
@@ -300,7 +300,7 @@ fn receive_window_is_the_hold_capacity() {
     bench.budget = HoldBudget::new(400_000);
     bench.arrive(b[1]..b[2]);
     assert_eq!(bench.receiver.room(), 200_000);
-    // All data in the window is taken. Held bytes do not shrink the window.
+    // All data in the window is accepted. Held bytes do not shrink the window.
     let fits = b.iter().filter(|end| **end < 200_000).count() - 1;
     bench.arrive(b[2]..b[fits]);
     assert!(bench.is_taken(b[1]..b[fits]) && bench.receiver.room() == 200_000);
@@ -338,7 +338,7 @@ fn hold_budget_of_worker_bounds_held_bytes() {
     bench.budget = HoldBudget::new(60);
     bench.arrive(b[1]..b[1] + 20);
     assert_eq!(bench.stats().held, 20);
-    // The located FPDU is taken, although the bytes before it are refused.
+    // The located FPDU is accepted, although the bytes before it are refused.
     bench.arrive(b[1] + 20..b[3]);
     assert_eq!(bench.handed_up(&stream), [2]);
     assert!(bench.is_taken(b[2]..b[3]) && bench.is_refused(b[1] + 20..b[2]));
@@ -389,7 +389,7 @@ fn single_byte_pieces_are_joined_or_bounded() {
     assert_eq!(bench.handed_up(&stream), [0]);
 }
 
-/// Whole FPDUs that DDP refuses, in order or beyond a gap, are not taken. Retransmissions of these FPDUs are accepted.
+/// Whole FPDUs that DDP refuses, in order or beyond a gap, count as not received. Retransmissions of them are accepted.
 #[test]
 fn refused_ulpdu_is_accepted_when_retransmitted() {
     let stream = stream(true, &[1000, 1000, 1000]);
@@ -447,8 +447,8 @@ fn repeated_end_of_refused_fpdu_is_verified_once() {
     }
 }
 
-/// Beyond a gap the last byte of a refused FPDU is not taken. The number of its verifications has the same limit as for
-/// an FPDU with a wrong CRC.
+/// Beyond a gap the last byte of a refused FPDU is not accepted. The number of its verifications has the same limit as
+/// for an FPDU with a wrong CRC.
 #[test]
 fn refused_fpdu_beyond_a_gap_exhausts_verify_budget() {
     let stream = stream(true, &[1000, 60_000]);

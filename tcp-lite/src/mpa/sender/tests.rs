@@ -343,14 +343,17 @@ fn sender_waits_for_window_that_fits_next_fpdu() {
     assert_eq!(bench.sender.stats().cut, 3);
 }
 
-/// RFC 5044 §4.5: MULPDU is at least 128. With an EMSS below that, an FPDU extends over several
-/// segments.
+/// RFC 5044 §4.5: MULPDU is at least 128. With a smaller EMSS, an FPDU extends over several segments.
 #[test]
 fn tiny_emss_cuts_fpdus() {
     let mut bench = Bench::new(true, 64, Source::with_lens(&[1000]));
     assert_eq!(bench.sender.mulpdu(), 128);
     bench.fill_all(64);
-    assert_eq!(bench.source.next_len(128), None, "all is sent without waiting for acknowledgements");
+    assert_eq!(
+        bench.source.next_len(128),
+        None,
+        "all is sent without waiting for acknowledgements"
+    );
     assert_eq!(bench.sent, bench.expected(true).bytes);
     assert!(bench.source.given.iter().all(|(_, len)| *len <= 128 - HEADER));
     let n = bench.sent.len();

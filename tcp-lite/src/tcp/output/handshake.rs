@@ -56,8 +56,8 @@ impl Connection {
         let flags = Flags::SYN.with(self.ecn.syn_flags(reply));
         let mut seg = self.empty_segment(now, self.send.iss(), flags, window);
         let config = &self.config;
-        // RFC 7323 §2.2, §3.2, RFC 2018 §2: a SYN offers all configured options, a SYN-ACK only those that the peer's
-        // SYN offered as well.
+        // RFC 7323 §2.2, §3.2, RFC 2018 §2: a SYN offers all configured options, a SYN-ACK only the options that the
+        // peer's SYN also offered.
         let stamps = if reply { self.timestamps } else { config.extensions.timestamps };
         let scale = if reply { self.window_scaling } else { config.extensions.window_scale };
         seg.options = Options {

@@ -120,8 +120,8 @@ impl Connection {
     }
 
     /// Returns the header of a run, and records its window as advertised. `room`: free space of the upper layer, bytes.
-    /// Inlined so that the header stays in registers. A copy through memory would wait for all earlier stores, also
-    /// those into the packet.
+    /// Inlined so that the header stays in registers. A copy through memory would wait for all earlier stores,
+    /// including the stores into the packet.
     #[inline(always)]
     fn run_header(&mut self, now: Instant, room: u64) -> DataHeader {
         let window = self.recv.advertise(room);

@@ -202,7 +202,7 @@ fn duplicates_are_acknowledged_at_once() {
     assert_eq!(script.conn.stats().recv.bytes, 150);
 }
 
-// RFC 9293 §3.10.7.4: of 1200 bytes, those beyond a window of 1000 bytes are dropped.
+// RFC 9293 §3.10.7.4: a segment of 1200 bytes exceeds a window of 1000 bytes; the bytes beyond the window are dropped.
 #[test]
 fn bytes_beyond_the_window_are_trimmed() {
     established(

@@ -100,7 +100,11 @@ fn accepted_half_open_connection_records_no_event() {
     script.conn.abort(Instant::from_millis(60000));
     let mut batch = Batch::new(usize::MAX);
     script.conn.poll_transmit(Instant::from_millis(60000), &mut script.up, &mut batch);
-    assert_eq!((batch.segments.len(), kinds(&script)), (1, vec![]), "the peer's address may be forged");
+    assert_eq!(
+        (batch.segments.len(), kinds(&script)),
+        (1, vec![]),
+        "the peer's address may be forged"
+    );
     // The peer's address is not forged if this end opens the connection.
     let mut script = active(config(), "0 > S 0:0(0)");
     expire(&mut script, 1);

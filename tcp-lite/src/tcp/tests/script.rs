@@ -9,7 +9,7 @@
 //!                                                               given are not compared, but SACK blocks must be given
 //!   write N | close | abort | mtu N | room N | batch N          actions of the owner; `mtu` sets the path's MSS
 //!   record N                                                    the upper layer sends records of N bytes
-//!   take all | take A:B | take none                             part of each span that the upper layer takes
+//!   take all | take A:B | take none                             part of each span that the upper layer accepts
 //!   state NAME | event NAME | got N | spans A:B ... | acked N | emss N | cwnd N | timer TIME   expected values
 //!   idle                                                        nothing: time passes
 //! ```

@@ -294,8 +294,8 @@ fn lost_segments_beyond_a_shrunk_window_wait() {
     );
 }
 
-// RFC 9293 §3.8.6 SHLD-14, §3.8.6.2.2 MUST-39: the right edge stays while the upper layer has no room. Once there is
-// room, the edge moves by at least one segment.
+// RFC 9293 §3.8.6 SHLD-14, §3.8.6.2.2 MUST-39: the right edge does not move while the upper layer has no room. Once
+// there is room, the edge moves by at least one segment.
 #[test]
 fn our_window_closes_and_opens_in_steps() {
     established(

@@ -370,7 +370,10 @@ fn mulpdu_follows_the_path_mtu() {
     assert_eq!(first, 1480 - 12 - 16 - 16 - 2 - 16);
     let now = net.now;
     assert!(net.a.ep().on_packet_too_big(now, 1000));
-    assert!(!net.a.ep().on_packet_too_big(now, 1200), "a report above the current MTU has no effect");
+    assert!(
+        !net.a.ep().on_packet_too_big(now, 1200),
+        "a report above the current MTU has no effect"
+    );
     assert_eq!(mulpdu(&mut net), 1000 - 62);
     // A session control message fits, regardless of the reported MTU.
     assert!(net.a.ep().on_packet_too_big(now, 100));

@@ -65,7 +65,7 @@ fn passive_end_answers_in_the_form_of_the_initiate() {
     assert_eq!(depths(&host, session), Some(Depths { ird: 6, ord: 4 }));
 }
 
-/// A plain Initiate gets a plain answer from any ULP.
+/// Any ULP answers a plain Initiate in the plain form.
 #[test]
 fn plain_initiate_gets_plain_answer() {
     let mut passive = host(false, rdmap(8, 16));

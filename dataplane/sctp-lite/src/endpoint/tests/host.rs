@@ -383,7 +383,7 @@ impl Host {
         self.events_of(session).into_iter().filter_map(ddp_event).collect()
     }
 
-    /// Asserts that no session has left any state.
+    /// Asserts that no state of any session remains.
     pub(super) fn assert_nothing_left(&self) {
         assert_eq!(self.upper.occupied_slots(), 0, "streams are in use");
         assert_eq!((self.upper.live_count(), self.buffers.in_use()), (0, 0));

@@ -91,7 +91,7 @@ fn single_terminate_ends_the_session() {
     assert_eq!(host.reason(session), Some(CloseReason::LocalShutdown));
     // Messages may still arrive, so this end does not reuse these streams yet; others are available.
     assert_eq!(host.open(b"").stream, 1);
-    // The peer can tell that no message is outstanding, and begins another session on these streams.
+    // The peer can conclude that no message is outstanding, and begins another session on these streams.
     assert_eq!(host.receive(0, 0, Function::Initiate, b"next"), MessageOutcome::Accepted);
     assert!(host.is_established(host.session(0)));
     assert_ne!(host.session(0), session);
@@ -231,7 +231,7 @@ fn active_end_cancels_before_the_answer() {
     );
     host.assert_nothing_left();
 
-    // After the Initiate was sent: the sequence is that of an answer time-out.
+    // After the Initiate was sent: the sequence is the same as after an answer time-out.
     let mut host = Host::new(true);
     let session = host.open(b"");
     host.send_messages();
@@ -371,7 +371,11 @@ fn association_loss_after_graceful_end_is_not_reported() {
         if acknowledged {
             host.acknowledge_all();
         }
-        assert_eq!(host.upper.kept_bytes() == 0, acknowledged, "the Terminate is kept until acknowledged");
+        assert_eq!(
+            host.upper.kept_bytes() == 0,
+            acknowledged,
+            "the Terminate is kept until acknowledged"
+        );
         let now = host.now;
         host.with_context(|upper, cx| {
             upper.on_association_lost(SctpReason::SctpTimeout.into(), now, cx)

@@ -314,7 +314,7 @@ impl Node {
         self.ep.as_ref().is_some_and(|ep| ep.state() != sctp::State::Closed)
     }
 
-    /// Asserts that the endpoint is done and holds no buffers of the worker.
+    /// Asserts that the endpoint is done and uses no buffers of the worker.
     pub(super) fn assert_nothing_left(&self) {
         assert_eq!(self.buffers.in_use(), 0);
         assert!(self.ep.as_ref().is_none_or(|ep| ep.is_done()));
@@ -398,8 +398,8 @@ impl Net {
         self.now = limit;
     }
 
-    /// Advances the time to the next arrival or timer, and processes all that is due then. Returns false if nothing is
-    /// due until `limit`.
+    /// Advances the time to the next arrival or timer, and processes the arrivals and timers due at that time. Returns
+    /// false if nothing is due until `limit`.
     fn step(&mut self, limit: Instant) -> bool {
         let arrival = self.in_flight.iter().map(|f| f.at).min();
         let timeout = |node: &Node| node.ep.as_ref().and_then(|ep| ep.poll_timeout());

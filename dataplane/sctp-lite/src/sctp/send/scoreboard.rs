@@ -69,7 +69,7 @@ impl Retransmission {
 }
 
 impl Board {
-    /// Creates an empty scoreboard; the first record gets the TSN `una`.
+    /// Creates an empty scoreboard; the first record has the TSN `una`.
     pub(super) fn new(una: ExtSeq) -> Self {
         Board {
             records: VecDeque::new(),

@@ -129,8 +129,9 @@ fn oversized_window_probes_are_fragmented_before_failure() {
     assert_eq!(rig.sent_packets(), ["P: DATA(3)", "P: HEARTBEAT PAD"]);
 }
 
-// RFC 9260 §8.1, RFC 8899 §4.3: an interrupted path looks like a black hole, so shorter packets are sent at once. They
-// must not use up Association.Max.Retrans: the association fails no sooner than without path MTU probing.
+// RFC 9260 §8.1, RFC 8899 §4.3: an interrupted path looks like a black hole, so shorter packets are sent at once. The
+// shorter packets must not use up Association.Max.Retrans: the association fails no sooner than without path MTU
+// probing.
 #[test]
 fn suspected_black_hole_does_not_use_up_retransmits() {
     for max_retransmits in [1, 3, 5, 10] {
@@ -284,8 +285,8 @@ fn restart(rig: &mut Rig) {
     assert_eq!(rig.association.identity.local_tsn, ours.initial_tsn);
 }
 
-// RFC 8899 §5.1.1: the restarted peer does not answer an earlier path MTU probe. That probe does not block later
-// probes.
+// RFC 8899 §5.1.1: the restarted peer does not answer an earlier path MTU probe. The unanswered probe does not block
+// later probes.
 #[test]
 fn restart_cancels_the_path_probe() {
     let mut rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });
@@ -345,7 +346,11 @@ fn receive_window_grows_while_half_used_per_rtt() {
     const K: u32 = 1024;
     let steps = vec![(0, 32 << 10), (32 << 10, 64 << 10)];
     assert_eq!(measure_window_growth(32 * K, |_| {}), (128 * K, steps));
-    assert_eq!(measure_window_growth(256 * K, |_| {}), (256 * K, vec![]), "less than half of the window is used");
+    assert_eq!(
+        measure_window_growth(256 * K, |_| {}),
+        (256 * K, vec![]),
+        "less than half of the window is used"
+    );
     let (window, asked) = measure_window_growth(32 * K, |rig| rig.upper.grows_window = false);
     assert_eq!((window, asked[0]), (32 * K, (0, 32 << 10)));
     assert_eq!(

@@ -44,8 +44,8 @@ fn cause_of(bytes: &[u8]) -> (u16, Vec<u8>) {
     }
 }
 
-// RFC 9260 §3.3.2.1.4, §3.3.10.5: a forged INIT with a host name of any length gets an ABORT that repeats the
-// beginning of the name. The association continues.
+// RFC 9260 §3.3.2.1.4, §3.3.10.5: a forged INIT with a host name of any length is answered with an ABORT that repeats
+// the beginning of the name. The association continues.
 #[test]
 fn a_host_name_of_any_length_suppresses_no_answer() {
     for len in [8, 132, 400, 480, 484, 492, 1000, 3000] {
@@ -68,7 +68,7 @@ fn a_host_name_of_any_length_suppresses_no_answer() {
     }
 }
 
-// RFC 9260 §5.1: an INIT ACK with a host name gets an ABORT, and the association ends.
+// RFC 9260 §5.1: an INIT ACK with a host name is answered with an ABORT, and the association ends.
 #[test]
 fn a_host_name_of_any_length_in_an_init_ack_ends_the_attempt() {
     for len in [8, 484, 492, 1000, 3000] {
@@ -148,7 +148,7 @@ fn oversized_heartbeat_ack_is_dropped() {
     assert_eq!(stats(&rig).unsent, 1 + 1 + 2);
 }
 
-// An ABORT or SHUTDOWN COMPLETE that finds no room in the batch is dropped after a time-out.
+// An ABORT or SHUTDOWN COMPLETE for which the batch has no room is dropped after a time-out.
 #[test]
 fn last_packet_without_room_times_out() {
     let ends: [fn(&mut Rig); 3] = [
@@ -205,7 +205,7 @@ fn association_without_tx_room_times_out_in_every_state() {
     rig.init_ack().expect("acceptable");
     rig.wait_without_room();
     assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Timeout)));
-    // New data finds no room and is never sent.
+    // The batch has no room for new data, which is never sent.
     let mut rig = Rig::established();
     rig.upper.queue.push_back((1, 100));
     rig.wait_without_room();
@@ -272,8 +272,8 @@ fn init_packet_is_not_verified() {
     assert!(!accepted(&packet(PEER_TAG, |b| b.abort(true, &[]).expect("room"))).verified);
 }
 
-// The reply to a packet that is not verified can be sent alone. Without room it is dropped, because later packets may
-// come from another source address.
+// The reply to a packet that is not verified can be sent alone. If the batch has no room, the reply is dropped, because
+// later packets may come from another source address.
 #[test]
 fn reply_is_written_alone_or_dropped_without_room() {
     let mut rig = Rig::established();

@@ -345,7 +345,10 @@ impl Rig {
             self.now = self.now.max(at);
             self.association.handle_timeout(self.now);
             self.without_room();
-            assert!(self.now - from < Duration::from_secs(3600), "a timer still runs after an hour");
+            assert!(
+                self.now - from < Duration::from_secs(3600),
+                "a timer still runs after an hour"
+            );
         }
         self.now - from
     }

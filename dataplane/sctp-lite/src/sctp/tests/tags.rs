@@ -45,7 +45,7 @@ fn wrong_tag_is_silently_dropped() {
     }
 }
 
-// RFC 9260 §8.5.1 B: the T bit of an ABORT tells whether its tag is this end's or the peer's.
+// RFC 9260 §8.5.1 B: the T bit of an ABORT indicates whether its tag is this end's or the peer's.
 #[test]
 fn abort_tag_must_match_its_t_bit() {
     let cases = [

@@ -69,7 +69,10 @@ fn ack_below_recovery_point_keeps_recovery() {
         assert_eq!(recovery.exit_phase(&mut state, &board, before, &ack), over, "{una} {advanced}");
     }
     let ack = plain_ack(&recovery, 9, true);
-    assert!(!recovery.exit_phase(&mut state, &board, Phase::Open, &ack), "no recovery is in progress");
+    assert!(
+        !recovery.exit_phase(&mut state, &board, Phase::Open, &ack),
+        "no recovery is in progress"
+    );
 }
 
 // RFC 9260 §7.2.1, RFC 5681 §3.1, RFC 7661 §4.3: conditions for growth of the window.

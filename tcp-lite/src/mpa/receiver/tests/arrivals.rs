@@ -63,7 +63,7 @@ fn shuffled_arrivals(stream: Stream, mut cuts: Vec<usize>) -> impl Strategy<Valu
         .prop_map(move |segments| Arrival { stream: stream.clone(), segments })
 }
 
-/// Passes every segment to the receiver until the whole stream is taken, in at most `rounds` rounds.
+/// Passes every segment to the receiver until the whole stream is accepted, in at most `rounds` rounds.
 fn offer_all(bench: &mut Bench, arrival: &Arrival, rounds: usize) {
     for _ in 0..rounds {
         for segment in &arrival.segments {

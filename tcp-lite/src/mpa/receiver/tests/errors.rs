@@ -232,7 +232,7 @@ fn marker_length_mismatch_beyond_a_gap_is_deferred() {
     assert_eq!(bench.budget.used(), 0);
 }
 
-/// A span contains the start of the stored error. The span's bytes before the error are taken. Its other bytes are
+/// A span contains the start of the stored error. The span's bytes before the error are accepted. Its other bytes are
 /// discarded and counted.
 #[test]
 fn span_across_deferred_error_is_cut_at_it() {

@@ -274,8 +274,8 @@ fn duplicate_reports_undo_spurious_recovery() {
     assert!(side.sender.cwnd() >= before);
 }
 
-// RFC 3708 §3 A.4: duplicates of chunks sent once are copies made by the network. They prove nothing about the
-// retransmissions.
+// RFC 3708 §3 A.4: duplicates of chunks sent once are copies made by the network. Such duplicates prove nothing about
+// the retransmissions.
 #[test]
 fn network_duplicates_undo_no_sctp_recovery() {
     let mut side = side_with_rtt(10);

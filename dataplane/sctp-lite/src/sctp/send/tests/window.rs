@@ -131,7 +131,10 @@ fn data_refused_by_closed_window_becomes_its_probe() {
         waited.push(side.now.saturating_since(start));
         assert_eq!(side.numbers(), [1]);
     }
-    assert!(waited[2..].windows(2).all(|two| two[1] > two[0]), "the intervals increase: {waited:?}");
+    assert!(
+        waited[2..].windows(2).all(|two| two[1] > two[0]),
+        "the intervals increase: {waited:?}"
+    );
     assert_eq!((side.sender.stats().timeouts, side.sender.cwnd()), (0, cwnd));
     assert_eq!(side.sender.stats().window_probes, 8);
     // The peer sends no more SACKs.

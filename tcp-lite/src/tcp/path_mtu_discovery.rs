@@ -179,8 +179,8 @@ impl Connection {
 
     // --- probes -------------------------------------------------------------------------------------
 
-    /// Returns the payload bytes of a path MTU probe if one may be sent now (RFC 4821 §7.4). No data is lost, no probe
-    /// is in flight, and the congestion window and the usable window have room.
+    /// Returns the payload bytes of a path MTU probe if one may be sent now (RFC 4821 §7.4). The conditions: no data is
+    /// lost, no probe is in flight, and the congestion window and the usable window have room.
     pub(super) fn due_probe_len(&self, now: Instant) -> Option<usize> {
         // Without a search, the largest MSS that interface and peer allow is in use, so there is nothing to probe.
         let found = self.path.discovery.as_ref()?;

@@ -47,7 +47,7 @@ pub struct InputResult {
     /// True if this packet queued a reply in a separate packet, for [`poll_reply`](Association::poll_reply) or
     /// [`poll_transmit`](Association::poll_transmit).
     pub reply_pending: bool,
-    /// Reason why the packet, or its first unused chunk, was dropped. Earlier chunks were used.
+    /// Reason why the packet, or its first unprocessed chunk, was dropped. Earlier chunks were processed.
     pub result: Result<(), DropReason>,
 }
 

@@ -35,7 +35,7 @@ pub(super) enum InitError<'a> {
     BadParameter,
     /// No cookie in an INIT ACK.
     NoCookie,
-    /// No adaptation indication, or another indication than required.
+    /// No adaptation indication, or not the required one.
     Adaptation(Option<u32>),
 }
 

@@ -99,7 +99,7 @@ fn unanswered_init_and_cookie_echo_back_off_and_time_out() {
     }
 }
 
-// RFC 9260 §6.3.1: the handshake gives RTT samples, unless a chunk was retransmitted.
+// RFC 9260 §6.3.1: the handshake yields RTT samples, unless a chunk was retransmitted.
 #[test]
 fn handshake_round_trips_are_rtt_samples() {
     let rtt = Duration::from_millis(30);

@@ -343,14 +343,14 @@ perftests() {
     perftest ib_read_lat 64 200 client
     perftest ib_send_lat 64 200 server
     perftest ib_write_bw 4096 1000 server -b
+    # Not `ib_send_bw -e`: over iWARP its client waits for credits of the server, which arrive without an event.
+    perftest ib_send_lat 64 200 server -e
+    perftest ib_read_bw 4096 1000 client -e
     [ -z "$short" ] || return 0
-    # At most the receives of the server: for more, perftest waits for an event, and its credits arrive without one.
-    perftest ib_send_bw 4096 500 server -e
     # Its credits count the receives of the SRQ by the QP that posted them. The difference wraps for a QP that is behind.
     known="perftest's credits of iWARP do not support an SRQ of several QPs" perftest ib_send_bw 4096 1000 server -q 4 --use-srq
     perftest ib_atomic_bw 8 1000 client
     perftest ib_atomic_lat 8 200 client
-    perftest ib_read_bw 4096 1000 client -e
     perftest ib_read_bw 4096 1000 client -b
     perftest ib_send_bw 4096 1000 server -b
     perftest ib_write_bw 4096 1000 server -q 16
@@ -358,7 +358,6 @@ perftests() {
     perftest ib_send_bw 4096 1000 server -q 16
     perftest ib_write_lat 64 200 server -I 64
     perftest ib_send_lat 64 200 server -I 64
-    perftest ib_send_lat 64 200 server -e
     perftest ib_send_lat 64 200 server --use-srq
     local program known="its client connected before its server listened" known_if='RDMA_CM_EVENT_REJECTED'
     for program in ib_write_bw ib_read_bw ib_send_bw; do

@@ -32,7 +32,7 @@ const ROOM: usize = 4 << 20;
 /// Number of posted receives. Each has [`MESSAGE`] bytes.
 const RECEIVES: usize = 8;
 const MESSAGE: usize = 65_536;
-/// `wr_id` of requests; receives have the number of their buffer.
+/// `wr_id` of requests. The `wr_id` of a receive is the index of its buffer.
 const REQUEST: u64 = 1000;
 const TIMEOUT: Option<Duration> = Some(Duration::from_secs(20));
 /// Lengths in bytes: every alignment, lengths around segment boundaries, and long messages.
@@ -158,7 +158,7 @@ fn serve(session: &Session, request: ConnectionRequest, output: &mut impl Write)
         side.post_receive(buffer)?;
         side.memory.write(0, &bytes);
         let payload = post::gather(&[side.memory.sge(0..bytes.len())?])?;
-        // The peer may close after it has the answer.
+        // The peer may close the connection as soon as it has received the answer.
         if side.perform(post::send(payload)).is_err() {
             break;
         }
@@ -256,7 +256,7 @@ fn echo(side: &mut Side, len: usize, is_solicited: bool) -> Outcome {
 fn advertisement(memory: &MemoryRegion) -> Vec<u8> {
     let mut bytes = b"DDPA\x01\x02\x00\x01".to_vec();
     bytes.extend(memory.stag().to_be_bytes());
-    // Writes and Reads; a name of 3 bytes.
+    // Access flags (Write and Read), length of the name, two reserved bytes.
     bytes.extend([3, 3, 0, 0]);
     bytes.extend(memory.address().to_be_bytes());
     bytes.extend((memory.len() as u64).to_be_bytes());

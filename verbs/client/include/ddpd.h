@@ -50,8 +50,8 @@ struct ddpd_limits {
     uint64_t arena_bytes;  /* address space for regions, each in whole pages */
     uint32_t queue_pairs;
     uint32_t completion_queues;
-    uint32_t memory_regions; /* and windows, together */
-    uint32_t posts;       /* incomplete posts of a send queue, and of a receive queue */
+    uint32_t memory_regions; /* regions and windows together */
+    uint32_t posts;       /* incomplete posts per send queue, and per receive queue */
     uint32_t completions; /* entries of a CQ for each worker */
     uint16_t ird;
     uint16_t ord;
@@ -148,8 +148,8 @@ struct ddpd_completion {
     uint64_t wr_id;
     uint32_t status;   /* enum ddpd_status */
     uint32_t opcode;   /* enum ddpd_opcode */
-    uint32_t byte_len; /* received, read, or returned by an atomic; with Immediate Data, of the RDMA Write before it, or 0
-                          if a Send or Immediate Data is between them; undefined with an error */
+    uint32_t byte_len; /* bytes received, read or returned by an atomic. With Immediate Data: length of the RDMA Write
+                          before it, or 0 if a Send or Immediate Data is between them. Undefined with an error */
     uint32_t qp_number;
     uint32_t flags;    /* enum ddpd_completion_flags */
     uint32_t invalidated;
@@ -265,7 +265,7 @@ enum ddpd_transport { DDPD_TCP = 0, DDPD_SCTP = 1 };
 /* Kinds of peers, by their deviations from the specifications. */
 enum ddpd_peer {
     DDPD_PEER_STANDARD = 0,
-    DDPD_PEER_SIW = 1,   /* Linux's soft iWARP. The connect takes 50 ms longer: siw may not process earlier data */
+    DDPD_PEER_SIW = 1,   /* Linux's soft iWARP. A connect takes 50 ms longer: siw may lose data right after its reply */
     DDPD_PEER_CXGB4 = 2, /* Chelsio's adapters */
     DDPD_PEER_IRDMA = 3, /* Intel's adapters */
     DDPD_PEER_SMB_DIRECT = 4

@@ -80,12 +80,12 @@ impl Session {
     ) -> Result<CompletionQueue, Error> {
         let link = self.link();
         if channel.is_some_and(|channel| !std::ptr::eq(channel.session().link(), link)) {
-            return Err(Error::Argument("the channel is one of another session"));
+            return Err(Error::Argument("the channel belongs to another session"));
         }
         let number = channel.map(CompletionChannel::number);
         let answer = link.call(Call::CreateCompletionQueue { entries, channel: number })?;
         let (Answer::CompletionQueue { queue, capacity, offsets }, descriptors) = answer else {
-            return Err(link.violation("the answer is not the one of the call"));
+            return Err(link.violation("the answer does not match the call"));
         };
         let [area] = &descriptors[..] else {
             return Err(link.violation("a CQ has one descriptor"));
@@ -250,8 +250,8 @@ impl CompletionQueue {
     }
 
     /// Withdraws the requested notification, and returns true, if the CQ has a completion that satisfies the request
-    /// and arrived before it. A program that waits for the notification without polling until the CQ is empty calls
-    /// this before.
+    /// and arrived before it. A program that does not poll until the CQ is empty calls this before it waits for the
+    /// notification.
     pub fn withdraw_satisfied(&self) -> bool {
         let mut rings = lock(&self.0.rings);
         let rings = &mut *rings;

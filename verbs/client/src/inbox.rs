@@ -229,7 +229,7 @@ impl Inbox {
     }
 
     /// Returns true if the program has taken the connection request and can still answer it: no answer was sent, and
-    /// the peer has not given up.
+    /// the peer has not withdrawn the request.
     pub(crate) fn is_open(&self, request: u64) -> bool {
         lock(&self.state).requests.contains(&request)
     }
@@ -269,7 +269,7 @@ impl Inbox {
     }
 }
 
-/// Time at which a waiting call gives up; `None`: never.
+/// Time at which a waiting call times out; `None`: never.
 pub(crate) type Deadline = Option<Instant>;
 
 impl AsFd for Inbox {
@@ -290,7 +290,7 @@ impl State {
         Some(event)
     }
 
-    /// Removes a connection request that the peer has given up, whether the program has taken it or not.
+    /// Removes a connection request that the peer has withdrawn, whether the program has taken it or not.
     fn withdraw(&mut self, request: u64) {
         if self.requests.remove(&request) {
             return;

@@ -112,7 +112,7 @@ impl Link {
     pub(crate) fn call_done(&self, call: Call) -> Result<(), Error> {
         match self.call(call)? {
             (Answer::Done, descriptors) if descriptors.is_empty() => Ok(()),
-            _ => Err(self.violation("the answer is not the one of the call")),
+            _ => Err(self.violation("the answer does not match the call")),
         }
     }
 
@@ -127,7 +127,7 @@ impl Link {
             (Answer::Created { number }, descriptors) if descriptors.len() == count => {
                 Ok((number, descriptors))
             }
-            _ => Err(self.violation("the answer is not the one of the call")),
+            _ => Err(self.violation("the answer does not match the call")),
         }
     }
 

@@ -76,7 +76,7 @@ impl Session {
             (Answer::Listening { listener, local }, descriptors) if descriptors.is_empty() => {
                 Ok(Listener(Arc::new(Inner { session: self.clone(), number: listener, local })))
             }
-            _ => Err(link.violation("the answer is not the one of the call")),
+            _ => Err(link.violation("the answer does not match the call")),
         }
     }
 }
@@ -164,7 +164,7 @@ impl ConnectionRequest {
         &self.private_data
     }
 
-    /// Returns true if the request has ended before it was answered, for example because the peer has given up.
+    /// Returns true if the request has ended before it was answered, for example because the peer has withdrawn it.
     pub fn is_ended(&self) -> bool {
         !self.is_answered && !self.session.link().inbox.is_open(self.number)
     }
@@ -172,9 +172,9 @@ impl ConnectionRequest {
     /// Accepts the connection for a QP and waits until it is established.
     ///
     /// # Errors
-    /// The peer has given up, the options are invalid, the QP was used for a connection before or belongs to another
-    /// session, the appliance refuses the call, the connection is not established within the time-out, or the session
-    /// has ended.
+    /// The peer has withdrawn the request, the options are invalid, the QP was used for a connection before or belongs
+    /// to another session, the appliance refuses the call, the connection is not established within the time-out, or
+    /// the session has ended.
     pub fn accept(
         mut self,
         pair: &QueuePair,
@@ -188,8 +188,8 @@ impl ConnectionRequest {
     /// Accepts the connection for a QP without waiting until it is established: an event of the QP reports the outcome.
     ///
     /// # Errors
-    /// The peer has given up, the options are invalid, the QP was used for a connection before or belongs to another
-    /// session, the appliance refuses the call, or the session has ended.
+    /// The peer has withdrawn the request, the options are invalid, the QP was used for a connection before or belongs
+    /// to another session, the appliance refuses the call, or the session has ended.
     pub fn start_accept(mut self, pair: &QueuePair, options: &AcceptOptions) -> Result<(), Error> {
         pair.start(self.accept_call(pair, options)?)?;
         self.answered();
@@ -199,7 +199,7 @@ impl ConnectionRequest {
     fn accept_call(&self, pair: &QueuePair, options: &AcceptOptions) -> Result<Call, Error> {
         check_private_data(&options.private_data)?;
         if !std::ptr::eq(pair.link(), self.session.link()) {
-            return Err(Error::Argument("the queue pair is one of another session"));
+            return Err(Error::Argument("the queue pair belongs to another session"));
         }
         Ok(Call::Accept {
             request: self.number,

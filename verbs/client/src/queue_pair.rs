@@ -41,9 +41,9 @@ pub struct QueuePairConfig<'a> {
     /// If true, the appliance copies the data that it sends, and the program may change source bytes before their
     /// operation is complete.
     pub copy_sources: bool,
-    /// Shared receive queue for the QP's messages; `None`: the QP has a receive queue of its own. With a shared receive
-    /// queue, `max_receives` limits the incomplete receives that the QP has taken from it, and the messages that may
-    /// arrive out of order.
+    /// Shared receive queue for the QP's messages; `None`: the appliance creates a receive queue for the QP. With a
+    /// shared receive queue, `max_receives` limits the incomplete receives that the QP has taken from it, and the
+    /// messages that may arrive out of order.
     pub shared_receives: Option<&'a SharedReceiveQueue>,
 }
 
@@ -158,11 +158,11 @@ impl ProtectionDomain {
         let link = self.session().link();
         let completions = [config.send_completions, config.receive_completions];
         if completions.iter().any(|cq| !std::ptr::eq(cq.session().link(), link)) {
-            return Err(Error::Argument("a completion queue is one of another session"));
+            return Err(Error::Argument("a completion queue belongs to another session"));
         }
         let shared = config.shared_receives;
         if shared.is_some_and(|shared| !std::ptr::eq(shared.link(), link)) {
-            return Err(Error::Argument("the shared receive queue is one of another session"));
+            return Err(Error::Argument("the shared receive queue belongs to another session"));
         }
         let answer = link.call(Call::CreateQueuePair {
             pd: self.number(),
@@ -174,7 +174,7 @@ impl ProtectionDomain {
             shared_receives: shared.map(SharedReceiveQueue::number),
         })?;
         let (Answer::QueuePair { pair, sends, receives }, descriptors) = answer else {
-            return Err(link.violation("the answer is not the one of the call"));
+            return Err(link.violation("the answer does not match the call"));
         };
         let [area] = &descriptors[..] else {
             return Err(link.violation("a QP has one descriptor"));
@@ -213,9 +213,9 @@ impl QueuePair {
         self.0.number
     }
 
-    /// Posts one operation, possibly before the connection is established: the worker takes it afterwards. Until the
-    /// completion, the memory of its SGEs must stay registered. Its source bytes must stay unchanged, except with
-    /// [`copy_sources`](QueuePairConfig::copy_sources).
+    /// Posts one operation. The worker performs an operation that was posted before the connection is established once
+    /// the connection is established. Until the completion, the memory of its SGEs must stay registered. Its source
+    /// bytes must stay unchanged, except with [`copy_sources`](QueuePairConfig::copy_sources).
     ///
     /// # Errors
     /// [`Error::Full`], [`Error::Queue`], [`Error::Ended`], or the session has ended. A post that races with the end of
@@ -415,7 +415,7 @@ impl QueuePair {
             Some(PairEvent::Disconnected { message, .. } | PairEvent::Failed { message }) => {
                 Err(Error::Ended(message))
             }
-            None => Err(self.link().violation("an event that is not one of a QP")),
+            None => Err(self.link().violation("an event that does not belong to a QP")),
         }
     }
 

@@ -152,8 +152,8 @@ impl PairQueues {
     }
 
     /// Ends both queues, because the QP has ended. Later posts fail with `error`, or are flushed by the worker of the
-    /// connection. If there was none, one of `workers` has the QP, and earlier posts are announced to all of them. Queues
-    /// that have ended already keep their first error.
+    /// connection. Without a connection the worker of the QP is unknown here: the doorbells are rung at all `workers`.
+    /// Queues that have ended already keep their first error.
     pub(crate) fn end(&self, error: &Error, workers: &[Arc<WorkerBells>]) {
         for direction in [Direction::Receive, Direction::Send] {
             let mut queue = lock(self.queue(direction));

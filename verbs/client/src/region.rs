@@ -151,7 +151,7 @@ impl ProtectionDomain {
     ) -> Result<MemoryRegion, Error> {
         let link = self.session().link();
         if !std::ptr::eq(link, buffer.0.session.link()) {
-            return Err(Error::Argument("the buffer is one of another session"));
+            return Err(Error::Argument("the buffer belongs to another session"));
         }
         if range.start >= range.end || range.end > buffer.len() {
             return Err(Error::Argument("the range is empty or not within the buffer"));
@@ -239,7 +239,7 @@ impl ProtectionDomain {
         });
         match answer? {
             (Answer::Registered { stag }, descriptors) if descriptors.is_empty() => Ok(stag),
-            _ => Err(link.violation("the answer is not the one of the call")),
+            _ => Err(link.violation("the answer does not match the call")),
         }
     }
 }
@@ -368,8 +368,8 @@ impl MemoryRegion {
         removed
     }
 
-    /// Ends the use of a region that could not be deregistered. The appliance may still write to the pages, so no other
-    /// memory gets them.
+    /// Ends the use of a region that could not be deregistered. The appliance may still write to its pages, so they are
+    /// not allocated again.
     fn abandon(&mut self) {
         if std::mem::take(&mut self.registered)
             && let Memory::Buffer { buffer, .. } = &self.memory
@@ -399,7 +399,7 @@ impl MemoryRegion {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        // An error has no other effect: `abandon` keeps the pages from being allocated again.
+        // An error is ignored: `abandon` keeps the pages from being allocated again.
         let _ = self.try_deregister();
         self.abandon();
     }

@@ -50,7 +50,7 @@ impl Replacements {
     }
 
     /// Returns true if at least 16 MiB, and at least a quarter of the bytes that the last reclaim kept, were allocated
-    /// since then. A result of true starts the count again.
+    /// since the last reclaim. A result of true resets the count.
     pub(crate) fn is_reclaim_due(&mut self) -> bool {
         let is_due = self.recent >= RECLAIM.max(self.kept / 4);
         if is_due {
@@ -59,8 +59,8 @@ impl Replacements {
         is_due
     }
 
-    /// Removes and returns the pages that neither the program has mapped nor a region holds. One page behind each
-    /// mapped or held range stays allocated: see the module `registration`.
+    /// Removes and returns the pages that are neither mapped by the program nor used by a region. The page behind each
+    /// mapped or used range stays allocated: see the module `registration`.
     pub(crate) fn reclaim(&mut self, mapped: Parts, page: u64) -> Vec<Range<u64>> {
         let used = self.used(mapped, page);
         let (mut free, mut kept) = (Vec::new(), BTreeMap::new());
@@ -85,7 +85,7 @@ impl Replacements {
         free
     }
 
-    /// Returns the mapped and the held ranges, each with the page behind it, sorted and merged.
+    /// Returns the mapped ranges and those of live regions, each with the page behind it, sorted and merged.
     fn used(&self, mapped: Parts, page: u64) -> Parts {
         let mut parts = mapped;
         parts.extend(self.held.values().flatten());

@@ -115,7 +115,7 @@ impl Session {
     pub fn route(&self, remote: IpAddr, local: Option<IpAddr>) -> Result<IpAddr, Error> {
         match self.link().call(Call::Route { remote, local })? {
             (Answer::Route { local }, descriptors) if descriptors.is_empty() => Ok(local),
-            _ => Err(self.link().violation("the answer is not the one of the call")),
+            _ => Err(self.link().violation("the answer does not match the call")),
         }
     }
 
@@ -144,8 +144,8 @@ impl Session {
         self.link().inbox.unmatched()
     }
 
-    /// Ends the session for this reason: all waiting and later calls, and all later posts, fail. Queued events can still
-    /// be taken.
+    /// Ends the session with this reason: all waiting and later calls, and all later posts, fail. Queued events can
+    /// still be taken.
     pub fn end(&self, reason: &str) {
         self.link().end(reason);
     }

@@ -59,7 +59,7 @@ impl ProtectionDomain {
         let link = self.session().link();
         let call = Call::CreateSharedReceiveQueue { pd: self.number(), max_receives };
         let (Answer::SharedReceiveQueue { queue, receives }, descriptors) = link.call(call)? else {
-            return Err(link.violation("the answer is not the one of the call"));
+            return Err(link.violation("the answer does not match the call"));
         };
         let [area] = &descriptors[..] else {
             return Err(link.violation("an SRQ has one descriptor"));

@@ -43,7 +43,7 @@ impl ProtectionDomain {
             {
                 Ok(MemoryWindow { domain: self.clone(), kind, stag })
             }
-            _ => Err(link.violation("the answer is not the one of the call")),
+            _ => Err(link.violation("the answer does not match the call")),
         }
     }
 }
@@ -68,7 +68,7 @@ impl MemoryWindow {
     /// while windows are bound to it. The TO of the first byte is its address, or 0 with `zero_based`.
     ///
     /// # Errors
-    /// The range is empty or not within the region, or the region is of another protection domain.
+    /// The range is empty or not within the region, or the region belongs to another protection domain.
     pub fn bind(
         &self,
         key: u8,
@@ -77,7 +77,7 @@ impl MemoryWindow {
         access: WindowAccess,
     ) -> Result<SendWork, Error> {
         if !self.domain.is_same(region.domain()) {
-            return Err(Error::Argument("the region is one of another protection domain"));
+            return Err(Error::Argument("the region belongs to another protection domain"));
         }
         if range.start >= range.end || range.end > region.len() {
             return Err(Error::Argument("the range is empty or not within the region"));

@@ -1,5 +1,5 @@
-//! Writers of send and receive queues, for callers that convert their own requests to descriptors one by one, without a
-//! list in between.
+//! Writers of send and receive queues, for callers that convert their own requests to descriptors one at a time,
+//! without an intermediate list.
 
 use verbs_layout::work::{ReceiveWork, SendWork};
 use verbs_layout::{MAX_UNITS, UNIT_WORDS, Unit};

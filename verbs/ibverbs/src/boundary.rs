@@ -9,8 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::errno::{EINVAL, EIO, ENOMEM, Result, fail, fail_null};
 
-/// Runs the body of a function that returns 0 or a positive error number, the convention of verbs. On an error, sets
-/// also `errno`, for programs that print it.
+/// Runs the body of a function that returns 0 or a positive error number, the convention of verbs. On an error, also
+/// sets `errno`, for programs that print it.
 pub fn code(body: impl FnOnce() -> Result<()>) -> c_int {
     match caught(body) {
         Ok(()) => 0,

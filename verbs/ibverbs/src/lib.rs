@@ -17,8 +17,8 @@
 //! [`registry`], so a pointer that was freed or never valid causes `EINVAL`. Posts and polls trust their pointers, as
 //! the inline functions of the header do.
 //!
-//! The library does not support what iWARP lacks: UD, XRC, multicast, address handles, RC without a connection manager.
-//! Functions for these fail with the errno of their manual pages.
+//! The library does not support features that iWARP lacks: UD, XRC, multicast, address handles, RC without a connection
+//! manager. Functions for these features fail with the errno of their manual pages.
 #![deny(unsafe_code)]
 
 pub mod api;

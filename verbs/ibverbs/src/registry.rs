@@ -115,9 +115,9 @@ pub trait Object: Send + Sync + Sized + 'static {
 }
 
 /// Waits until no other thread refers to an object that [`Object::unlist`] has removed, and returns the object. Once
-/// the caller drops it, the objects that it uses may be destroyed. Other threads, such as the dispatcher, refer to it only
-/// during a call, so the wait is short. The caller must not have a second reference, and must not be a forked child: it
-/// has no such threads, and their references stay.
+/// the caller drops it, the objects that it uses may be destroyed. Other threads, such as the dispatcher, refer to it
+/// only during a call, so the wait is short. The caller must not have a second reference, and must not be a forked
+/// child: the parent's threads do not run there and never release their references.
 pub(crate) fn sole<T: Object>(mut object: Arc<T>) -> T {
     loop {
         match Arc::try_unwrap(object) {

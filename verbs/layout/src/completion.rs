@@ -225,7 +225,7 @@ impl<'a> Consumer<'a> {
             match self.read(index) {
                 Ok(Some(completion)) if matches(&completion) => end = index + 1,
                 Ok(Some(_)) => {}
-                // An impossible entry is the error of the poll that reaches it.
+                // An impossible entry is reported by the poll that reaches it.
                 Ok(None) | Err(_) => break,
             }
         }

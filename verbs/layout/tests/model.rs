@@ -231,7 +231,7 @@ fn completions_arrive_whole_and_in_order() {
     });
 }
 
-/// Acts as the worker: pushes completions one by one, as solicited or not, and counts a signal whenever one is due.
+/// Acts as the worker: pushes completions one at a time, as solicited or not, and counts a signal whenever one is due.
 fn push_and_signal(memory: &[Word], solicited: &[bool], signals: &AtomicU64) {
     let mut producer = completion::Producer::new(memory, CAPACITY).unwrap();
     for (n, &solicited) in solicited.iter().enumerate() {

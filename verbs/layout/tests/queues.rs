@@ -294,7 +294,7 @@ fn published_descriptor_that_is_too_long_or_empty_is_refused() {
         memory[32].store(count, Ordering::Relaxed);
         memory[0].store(2, Ordering::Relaxed);
         assert_eq!(consumer.pop(), Err(expected));
-        assert_eq!(consumer.pop(), Err(expected), "an error does not pass");
+        assert_eq!(consumer.pop(), Err(expected), "the error persists");
     }
 }
 
@@ -434,7 +434,7 @@ fn rest_of_a_turn_keeps_the_worker_awake() {
     assert!(!scanner.prepare_sleep());
     assert_eq!(scanner.next_queue(&mut 1), Some(4));
     assert!(!scanner.prepare_sleep());
-    assert_eq!(scanner.next_queue(&mut 1), None, "the budget is for the word");
+    assert_eq!(scanner.next_queue(&mut 1), None, "the bitmap word uses up the budget");
     assert!(!scanner.prepare_sleep());
     assert_eq!(scanner.next_queue(&mut 1), Some(70));
     assert!(scanner.prepare_sleep());

@@ -15,8 +15,8 @@
 //!
 //! Locks are taken in this order: state of an id, listeners, queue of a channel.
 //!
-//! The library does not support what iWARP lacks: the port spaces other than `RDMA_PS_TCP`, multicast, IB paths.
-//! rsockets are not implemented. Functions for all of these fail with the errno of their manual pages.
+//! The library does not support features that iWARP lacks: the port spaces other than `RDMA_PS_TCP`, multicast, IB
+//! paths. rsockets are not implemented. Functions for all of these fail with the errno of their manual pages.
 #![deny(unsafe_code)]
 
 mod address;

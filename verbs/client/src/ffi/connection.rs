@@ -221,7 +221,7 @@ unsafe fn connect_options(options: *const CConnectOptions) -> Result<ConnectOpti
     };
     let local = local.map(str::parse).transpose();
     Ok(ConnectOptions {
-        local: local.map_err(|_| Error::Argument("the local address is not one"))?,
+        local: local.map_err(|_| Error::Argument("the local address is not an IP address"))?,
         transport: transport(options.transport)?,
         start_up: options.start_up()?,
         depths: Depths { ird: options.ird, ord: options.ord },

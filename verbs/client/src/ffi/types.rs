@@ -224,7 +224,7 @@ impl CSend {
         };
         let has = |opcodes: &[u32]| opcodes.contains(&self.opcode);
         if is_inline && !has(&[1, 2, 3]) || solicited && !has(&[1, 2, 9]) {
-            return Err(Error::Argument("a flag is not one of the opcode"));
+            return Err(Error::Argument("a flag does not apply to the opcode"));
         }
         if has(&[5, 9]) && !sges.is_empty() {
             return Err(Error::Argument("the opcode has no SGEs"));
@@ -254,11 +254,11 @@ impl CBind {
     /// Converts the structure to an operation. Undefined flags and rights are errors.
     pub(super) fn work(&self) -> Result<SendWork, Error> {
         if self.flags & !(SIGNALLED | FENCE) != 0 {
-            return Err(Error::Argument("a flag is not one of a bind"));
+            return Err(Error::Argument("a flag does not apply to a bind"));
         }
         let rights = access(self.access & !ZERO_BASED)?;
         if rights.local_write {
-            return Err(Error::Argument("a window has rights of peers only"));
+            return Err(Error::Argument("a window has remote rights only"));
         }
         let access = WindowAccess {
             remote_write: rights.remote_write,

@@ -39,7 +39,7 @@ pub(crate) struct ArenaFile {
     id: FileId,
     /// Addresses of the session's mapping of the whole arena.
     mapped: Range<usize>,
-    /// True once that mapping has ended. Other memory may then be at its addresses.
+    /// True once the mapping at `mapped` has ended. Other memory may then be at these addresses.
     unmapped: AtomicBool,
     /// True once the session has ended: the appliance no longer accesses the pages.
     ended: AtomicBool,

@@ -9,9 +9,9 @@
 //!          unlocks PROCESS                              unlocks PROCESS
 //! ```
 //!
-//! The forking thread of the parent waits: so the child of a single-threaded program has the bytes at the time of the
-//! `fork`. Other threads of the parent, and peers, may change bytes until the child has copied them. After `vfork` and
-//! `posix_spawn` nothing is copied: the child only executes another program.
+//! The forking thread of the parent waits, so that the child of a single-threaded program has the bytes at the time of
+//! the `fork`. Other threads of the parent, and peers, may change bytes until the child has copied them. After `vfork`
+//! and `posix_spawn` nothing is copied: the child only executes another program.
 
 use std::cell::UnsafeCell;
 use std::io::{PipeReader, PipeWriter};
@@ -44,7 +44,7 @@ unsafe impl Sync for State {}
 
 static STATE: State = State(UnsafeCell::new(None));
 
-/// Installs the handlers of `fork`, once in the life of the process and its children.
+/// Installs the handlers of `fork` at the first call. Forked children inherit them.
 pub(super) fn install() -> Result<(), Failure> {
     static ONCE: Once = Once::new();
     static ERROR: AtomicI32 = AtomicI32::new(0);

@@ -105,7 +105,7 @@ impl Process {
     }
 }
 
-/// Registered memory of the program for one memory region. Its pages are those of the arena.
+/// Registered memory of the program for one memory region. Its pages belong to the arena.
 #[derive(Debug)]
 pub(crate) struct Held {
     address: NonNull<u8>,
@@ -113,7 +113,7 @@ pub(crate) struct Held {
     key: u64,
 }
 
-// SAFETY: the memory is that of the process and not bound to a thread.
+// SAFETY: the memory belongs to the process and is not bound to a thread.
 unsafe impl Send for Held {}
 // SAFETY: through a shared reference the memory is accessible only as atomics or raw pointers.
 unsafe impl Sync for Held {}
@@ -140,8 +140,8 @@ impl Held {
     }
 }
 
-/// Replaces the pages of a range by pages of the session's arena, except those that are already such pages. Returns the
-/// arena ranges.
+/// Replaces the pages of a range by pages of the session's arena, except those that already belong to the arena.
+/// Returns the arena ranges.
 ///
 /// # Safety
 /// The range is memory of the program. Its mappings and their rights do not change during the call.
@@ -186,7 +186,7 @@ pub(crate) fn stop_signal() -> Option<std::ffi::c_int> {
     threads::prepare().ok()
 }
 
-/// Gives back the ranges of the session's arena that neither the program has mapped nor a region holds.
+/// Frees the ranges of the session's arena that the program has not mapped and no region uses.
 ///
 /// # Errors
 /// The other threads of the process cannot be stopped, or its mappings cannot be listed.
@@ -208,7 +208,7 @@ fn give_back(link: &Link, range: Range<u64>) {
 }
 
 /// Arena ranges of a registration, and the memory to replace for it. On drop, allocated ranges without a replaced piece
-/// are given back.
+/// are freed.
 struct Plan<'a> {
     link: &'a Link,
     /// Arena ranges of the region.
@@ -261,7 +261,7 @@ impl<'a> Plan<'a> {
         rights: ProtFlags,
         page: usize,
     ) -> Result<(), Error> {
-        // In the arena, the first page is behind the other pages, with an unused page before and behind it: see the
+        // In the arena, the first page follows the other pages, with an unused page before and after it: see the
         // module's documentation.
         let unused = crate::page::size();
         let len = memory.end - memory.start;
@@ -350,7 +350,8 @@ fn classify(
         let from = (from - from % page).max(vma.range.start);
         let to = to.next_multiple_of(page).min(vma.range.end);
         if is_end_of_stack(&vma.range, from, &raw const at as usize) {
-            let reason = "the memory is at the end of the stack, which could not grow any more";
+            let reason =
+                "the memory includes the lowest page of the stack, which could then not grow";
             return Err(Failure::new(Errno::FAULT, reason));
         }
         found.push(Found::Other(from..to, vma.rights, page));

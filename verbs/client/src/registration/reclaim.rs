@@ -8,7 +8,7 @@ use super::{Failure, Parts, Process, give_back, threads};
 use crate::link::Link;
 use crate::lock::lock;
 
-/// Gives back the ranges of the arena that neither the program has mapped nor a region holds.
+/// Frees the ranges of the arena that the program has not mapped and no region uses.
 pub(super) fn reclaim(link: &Link, process: &mut Process) -> Result<(), Failure> {
     if lock(&link.replacements).is_empty() {
         return Ok(());

@@ -133,7 +133,7 @@ fn failed(error: Errno) -> Failure {
 /// Length of the stack of [`on_other_stack`], bytes.
 const STACK: usize = 256 << 10;
 
-/// Runs `work` on a stack of its own, in a thread that exists only for the call, while the calling thread waits in the
+/// Runs `work` on a separate stack, in a thread that exists only for the call, while the calling thread waits in the
 /// kernel. Both threads use the same thread-local storage.
 ///
 /// # Safety

@@ -9,9 +9,10 @@
 //!    episode = even, wakes -------------------->   returns from the handler
 //! ```
 //!
-//! A stopped thread is in the system call `futex` and writes nothing, neither to its stack nor in the kernel: a system
-//! call that the signal interrupts is restarted later (`SA_RESTART`), or fails with EINTR as with any signal. Stopped
-//! threads may hold any lock, also those of the memory allocator. Code that runs meanwhile must not allocate memory.
+//! A stopped thread waits in the system call `futex`. Neither its code nor the kernel on its behalf writes to memory: a
+//! system call that the signal interrupts is restarted later (`SA_RESTART`), or fails with EINTR as with any signal.
+//! Stopped threads may hold any lock, also those of the memory allocator. Code that runs meanwhile must not allocate
+//! memory.
 //!
 //! Threads of the kernel's io_uring run no code of the program, and receive no signals. They count as stopped.
 
@@ -36,8 +37,8 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// processes.
 const BLOCKED_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Number of the episode, odd from the first signal until the release of the threads, then even. No two successive
-/// episodes have the same number.
+/// Number of the episode: one stop and release of all other threads. Odd from the first signal until the release, then
+/// even. No two successive episodes have the same number.
 static EPISODE: AtomicU32 = AtomicU32::new(0);
 /// Number of used entries of [`THREADS`] and [`ARRIVED`].
 static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -106,9 +107,9 @@ impl Drop for Stopped {
     }
 }
 
-/// Chooses the signal and installs its handler if that has not been done, and returns it. Must be called before
-/// [`stop`], and at first before the library starts a thread, which blocks all other signals. The caller serialises
-/// calls.
+/// Returns the signal that stops threads. The first call chooses it and installs its handler. This call must precede
+/// [`stop`], and the start of the library's first thread, because the library's threads block all other signals. The
+/// caller serialises calls.
 pub(super) fn prepare() -> Result<c_int, Failure> {
     let chosen = SIGNAL.load(Ordering::Relaxed);
     if chosen != 0 && handler_of(chosen) == Some(on_signal as *const () as usize) {

@@ -224,7 +224,7 @@ fn parse(line: &str) -> Option<Vma> {
         Some(b'-') | None => ProtFlags::empty(),
         Some(_) => right,
     };
-    // The text has no page size. The kernel names anonymous mappings of huge pages.
+    // The text has no page size, but names anonymous mappings of huge pages `/anon_hugepage`.
     let is_huge = words.next().is_some_and(|path| path.starts_with("/anon_hugepage"));
     Some(Vma {
         range: hex(start)? as usize..hex(end)? as usize,

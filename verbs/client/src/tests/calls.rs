@@ -123,7 +123,7 @@ fn refusals_are_returned_and_objects_of_other_sessions_are_refused() {
 }
 
 #[test]
-fn connects_fail_are_rejected_and_happen_once_per_pair() {
+fn connect_reports_failure_and_rejection_and_is_possible_once_per_pair() {
     let appliance = Appliance::start();
     let (client, server) = (Side::new(appliance.session(), 4), appliance.session());
     let missing = "127.0.0.1:9".parse().unwrap();

@@ -435,7 +435,7 @@ fn broken_queues_are_errors() {
     completions[first + 7].store(3, relaxed);
     assert!(matches!(queue.poll_one(), Err(Error::CompletionQueue(_))));
     completions[first + 7].store(0, relaxed);
-    assert!(matches!(queue.poll_one(), Err(Error::CompletionQueue(_))), "it stays broken");
+    assert!(matches!(queue.poll_one(), Err(Error::CompletionQueue(_))), "the queue stays broken");
 }
 
 /// Generates numbers at and beyond the bounds of the checks: small numbers, multiples of 128, powers of two and their

@@ -203,7 +203,7 @@ fn window_is_bound_used_and_invalidated_by_posts() {
     assert!(window.unbind().is_err(), "type 2");
     memory.try_deregister().unwrap();
     let address = memory.address();
-    assert!(memory.deregister().is_ok(), "nothing is left to do");
+    assert!(memory.deregister().is_ok(), "the region is deregistered already");
     assert_eq!(server.domain.alloc(128, ALL).unwrap().address(), address, "the memory is free");
 }
 
@@ -253,7 +253,7 @@ fn posts_before_the_connection_are_carried_out_after_it() {
 }
 
 #[test]
-fn full_ring_refuses_posts_and_says_how_many_it_took() {
+fn full_ring_refuses_posts_and_reports_how_many_it_accepted() {
     let appliance = Appliance::start();
     let side = Side::new(appliance.session(), 4);
     // The test appliance makes a send queue of 4 * 3 units, rounded up to 16. This Send has 1 unit.
@@ -459,7 +459,8 @@ fn discarded_completions_leave_the_order_of_the_others_and_later_ones() {
             ends[0].post_send(&work).unwrap();
         }
         (0..pairs.len()).for_each(|_| assert_eq!(next(&server).wr_id, round));
-        // The completions of the client are written in the turn of the receives, under this lock.
+        // The worker completes the receives and the client's sends under this lock: the client's completions are now in
+        // its CQ.
         appliance.with(|_| ());
     };
     (0..3).for_each(send);
@@ -467,7 +468,7 @@ fn discarded_completions_leave_the_order_of_the_others_and_later_ones() {
     removed.iter().for_each(|number| client.completions.discard(*number));
     send(3);
     let mut of_pair = std::collections::HashMap::<u32, Vec<u64>>::new();
-    // The last poll takes completions before and behind those that are dropped.
+    // The last poll takes completions before and behind the discarded ones.
     for (most, expected) in [(1, 1), (1, 1), (20, 8), (1, 0)] {
         let taken = client.completions.poll_each(most, |found| {
             of_pair.entry(found.qp_number).or_default().push(found.wr_id);

@@ -1,5 +1,5 @@
-//! Registration of memory that the program has allocated. Each test runs in a process of its own, because registrations
-//! stop all other threads of the process.
+//! Registration of memory that the program has allocated. Each test runs in its own process, because registrations stop
+//! all other threads of the process.
 
 use std::alloc::{Layout, alloc};
 use std::os::fd::AsFd;
@@ -17,7 +17,7 @@ use crate::{Error, MemoryAccess, MemoryRegion, Session, Sge, Status, post};
 
 const PAGE: usize = 4096;
 /// Time-out of a test's process.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Runs a test in a new process: this executable with the test's name.
 fn in_own_process(name: &str, test: impl FnOnce()) {
@@ -36,9 +36,9 @@ fn in_own_process(name: &str, test: impl FnOnce()) {
         if let Some(status) = child.try_wait().unwrap() {
             break status;
         }
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > TIMEOUT {
             child.kill().unwrap();
-            panic!("the test has not ended after {PATIENCE:?}");
+            panic!("the test has not ended after {TIMEOUT:?}");
         }
         std::thread::sleep(Duration::from_millis(5));
     };
@@ -145,7 +145,7 @@ fn map(len: usize, seed: u8) -> &'static mut [u8] {
 }
 
 fn unmap(bytes: &'static mut [u8]) {
-    // SAFETY: the caller gives up the memory, which `map` has mapped.
+    // SAFETY: the caller no longer uses the memory, which `map` has mapped.
     #[allow(unsafe_code)]
     unsafe { rustix::mm::munmap(bytes.as_mut_ptr().cast(), bytes.len()) }.unwrap();
 }
@@ -237,7 +237,7 @@ fn registered_page_that_grows_by_a_page_does_not_extend_into_other_memory() {
         let (page, other) = (map(PAGE, 1), map(PAGE, 2));
         drop(programs.register(page.as_ptr(), PAGE, ALL).unwrap());
         let region = programs.register(other.as_ptr(), PAGE, ALL).unwrap();
-        // SAFETY: the memory is that of `page`, which is not used any more.
+        // SAFETY: the memory belongs to `page`, which is not used any more.
         #[allow(unsafe_code)]
         unsafe {
             let start = page.as_mut_ptr().cast();
@@ -334,7 +334,7 @@ fn sessions_that_have_ended_keep_no_descriptors() {
         // arena a little later.
         let start = Instant::now();
         while descriptors() > before + SESSIONS + SESSIONS / 2 {
-            assert!(start.elapsed() < PATIENCE / 4, "{} of {before}", descriptors());
+            assert!(start.elapsed() < TIMEOUT / 4, "{} of {before}", descriptors());
             std::thread::yield_now();
         }
     });
@@ -350,7 +350,7 @@ fn failed_registration_gives_back_its_arena_pages() {
         // The file ends before the mapping: the last page cannot be read.
         let file = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&file, 40 * MIB as u64 - PAGE as u64).unwrap();
-        // SAFETY: the range is that of a new mapping, whose first part is replaced.
+        // SAFETY: `MAP_FIXED` replaces only a mapping that was just created, and nothing else uses it.
         #[allow(unsafe_code)]
         let start = unsafe {
             let rights = ProtFlags::READ | ProtFlags::WRITE;
@@ -433,7 +433,8 @@ fn no_write_of_another_thread_is_lost() {
                                 state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
                                 let slot = (state >> 33) as usize % written.len();
                                 written[slot] += 1;
-                                // Only this thread writes the counter: a store, not an atomic addition.
+                                // Only this thread writes the counter, so a store suffices instead of an atomic
+                                // addition.
                                 counters[slot * THREADS + thread]
                                     .store(written[slot], Ordering::Relaxed);
                             }

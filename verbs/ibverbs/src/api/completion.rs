@@ -45,7 +45,7 @@ pub extern "C" fn ibv_create_cq(
     })
 }
 
-/// Changes the size of a completion queue, within the room that it was created with.
+/// Changes the size of a completion queue, up to the capacity reserved at its creation.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_resize_cq(queue: *mut ibv_cq, entries: c_int) -> c_int {
     boundary::code(|| {

@@ -170,7 +170,7 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     boundary::value(-(libc::EIO as isize), || table().unwrap_or_else(|value| -(value as isize)))
 }
 
-/// Stores the type of a GID: that of InfiniBand, as for all iWARP devices.
+/// Stores the type of a GID: InfiniBand, as for all iWARP devices.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_gid_type(
     context: *mut ibv_context,
@@ -236,7 +236,7 @@ fn device_attributes(context: &Context) -> ibv_device_attr {
         sys_image_guid: guid,
         max_mr_size: limits.memory_bytes,
         page_size_cap: verbs_client::page::size() as u64,
-        // No vendor: programs would use special features of a vendor that they support.
+        // No vendor ID: with one, programs would use special features of that vendor's devices.
         vendor_id: 0,
         vendor_part_id: 0,
         hw_ver: 0,
@@ -250,7 +250,7 @@ fn device_attributes(context: &Context) -> ibv_device_attr {
         max_cq: int(limits.completion_queues),
         max_cqe: int(limits.completions),
         max_mr: int(limits.memory_regions),
-        // Domains have no limit of their own.
+        // Domains have no separate limit.
         max_pd: int(limits.memory_regions),
         max_qp_rd_atom: limits.depths.ird.into(),
         max_res_rd_atom: int(u32::from(limits.depths.ird).saturating_mul(limits.queue_pairs)),

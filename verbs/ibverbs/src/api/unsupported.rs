@@ -1,4 +1,5 @@
-//! Functions for what iWARP lacks: address handles, multicast, and options of InfiniBand's connection establishment.
+//! Functions for features that iWARP lacks: address handles, multicast, and options of InfiniBand's connection
+//! establishment.
 
 use std::ffi::{c_int, c_void};
 

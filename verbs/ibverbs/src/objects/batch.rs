@@ -53,7 +53,7 @@ impl Batch {
         }
     }
 
-    /// Records an error, with which [`finish`](Self::finish) then fails.
+    /// Records an error, which [`finish`](Self::finish) then returns.
     pub(crate) fn fail(&mut self, value: c_int) {
         self.finish_last();
         self.error = self.error.or(Some(value));

@@ -94,8 +94,8 @@ impl CompletionQueue {
         Ok(queue)
     }
 
-    /// Destroys a CQ. Waits until the program has acknowledged its events. In a forked child nothing waits: the
-    /// threads that use the CQ are those of the parent.
+    /// Destroys a CQ. Waits until the program has acknowledged its events. A forked child does not wait: the threads
+    /// that use the CQ exist only in the parent.
     ///
     /// # Errors
     /// `EINVAL`: there is no such CQ. `EBUSY`: QPs use it.
@@ -200,8 +200,8 @@ impl CompletionQueue {
     }
 
     /// Returns true for the second completion of a failed RDMA Write with Immediate, which is posted as a Write and
-    /// Immediate Data. All requests after a failed one fail, too. So the Write of failed Immediate Data has a completion,
-    /// unless the Immediate Data is the first request that fails.
+    /// Immediate Data. All requests after a failed one fail, too. If a request has failed before the Immediate Data,
+    /// its Write has therefore failed and has a completion.
     #[cold]
     fn is_second(&self, completion: &Completion) -> bool {
         let Completed::Sent(opcode) = completion.completed else { return false };

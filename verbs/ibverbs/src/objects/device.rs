@@ -115,7 +115,7 @@ impl Device {
         self.info().addresses.into_iter().map(gid).collect()
     }
 
-    /// Returns the largest MTU of InfiniBand that is not above that of the interface.
+    /// Returns the largest InfiniBand MTU that is at most the interface's MTU.
     pub fn mtu(&self) -> ibv_mtu {
         match self.info().mtu {
             4096.. => IBV_MTU_4096,

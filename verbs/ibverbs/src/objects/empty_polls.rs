@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 const POLLS_BEFORE_YIELD: u32 = 256;
 /// Number of empty polls per yield or sleep after the first one.
 const POLLS_PER_YIELD: u32 = 16;
-/// Duration of a yield from which on other threads have used time slices. A worker needs less for its turns.
+/// Shortest yield that shows that other threads have used time slices. The turns of a worker are shorter.
 const SLICE: Duration = Duration::from_micros(500);
 /// Number of sleeps after a long yield, until the next yield.
 const SLEEPS: u32 = 64;
 
-/// Empty polls of a CQ. Threads that poll at the same time may lose counts of each other.
+/// Empty polls of a CQ. Threads that poll at the same time may lose each other's counts.
 #[derive(Debug, Default)]
 pub(super) struct EmptyPolls {
     /// Empty polls in a row.

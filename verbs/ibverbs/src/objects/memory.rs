@@ -46,7 +46,7 @@ impl MemoryRegion {
     ///
     /// # Errors
     /// `EINVAL`: the range is empty, or remote write or atomic access is requested without local write. `EOPNOTSUPP`:
-    /// the device lacks a right. The errors of the native registration.
+    /// the device does not support a right. The errors of the native registration.
     ///
     /// # Safety
     /// The caller of `ibv_reg_mr` owns the memory, and keeps it mapped while it is registered.

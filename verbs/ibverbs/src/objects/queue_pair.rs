@@ -132,7 +132,7 @@ impl QueuePair {
             Some(shared) => shared.attributes().max_wr,
             None => cap.max_recv_wr.max(1),
         };
-        // The lock excludes that the appliance reuses the number of a QP whose completions are not removed yet.
+        // The lock prevents the reuse of a QP number whose earlier completions are not removed yet.
         let mut objects = lock(&context.instance().objects);
         let native = domain
             .native()
@@ -198,8 +198,8 @@ impl QueuePair {
     }
 
     /// Destroys a QP, resets its connection and removes its completions: their `wr_id` may refer to freed memory of the
-    /// program. Waits until the program has acknowledged its events. In a forked child nothing waits: the threads that use
-    /// the QP are those of the parent.
+    /// program. Waits until the program has acknowledged its events. A forked child does not wait: the threads that use
+    /// the QP exist only in the parent.
     ///
     /// # Errors
     /// `EINVAL`: there is no such QP.
@@ -241,10 +241,10 @@ impl QueuePair {
 
     /// Returns the QP of a number.
     pub fn by_number(instance: &Arc<Instance>, number: u32) -> Option<Arc<QueuePair>> {
-        let is_it = |pair: &Arc<QueuePair>| {
+        let matches = |pair: &Arc<QueuePair>| {
             pair.number() == number && Arc::ptr_eq(pair.context().instance(), instance)
         };
-        QueuePair::registry().all().into_iter().find(is_it)
+        QueuePair::registry().all().into_iter().find(matches)
     }
 
     /// Returns the pointer of the program.
@@ -356,7 +356,7 @@ impl QueuePair {
                 self.set_state(IBV_QPS_ERR);
                 self.report_end();
             }
-            // The end of the connection follows, and until then messages may arrive.
+            // The end of the connection follows. Messages may arrive before it.
             PairEvent::Failed { .. } => self.set_state(IBV_QPS_ERR),
         }
     }
@@ -403,7 +403,7 @@ impl QueuePair {
         match (from, to) {
             (IBV_QPS_ERR, IBV_QPS_ERR) => {}
             (_, IBV_QPS_ERR) => {
-                // Set first: the establishment of a connection does not change the state any more.
+                // Set first, so that a connection that is established meanwhile does not change the state.
                 self.set_state(IBV_QPS_ERR);
                 // An error means that the session has ended.
                 if let Ok(false) = self.native.end() {

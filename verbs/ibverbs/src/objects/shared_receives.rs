@@ -73,8 +73,8 @@ impl SharedReceiveQueue {
         Ok(queue)
     }
 
-    /// Destroys an SRQ. Waits until the program has acknowledged its events. In a forked child nothing waits: the threads
-    /// that use the SRQ are those of the parent.
+    /// Destroys an SRQ. Waits until the program has acknowledged its events. A forked child does not wait: the threads
+    /// that use the SRQ exist only in the parent.
     ///
     /// # Errors
     /// `EINVAL`: there is no such SRQ. `EBUSY`: QPs use it.

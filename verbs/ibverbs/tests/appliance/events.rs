@@ -97,7 +97,7 @@ fn completions_before_the_request_are_an_event() {
         count += usize::from(crate::world::poll(world.queue).is_some());
     }
     arm(world.queue, false);
-    // At most one signal too many for the last request that the worker has served.
+    // The worker may have sent one signal too many for the last request that it served.
     assert!((0..3).any(|_| take().is_none()), "the CQ is empty");
 }
 
@@ -225,8 +225,8 @@ fn overflow_of_a_completion_queue_is_an_event_of_the_queue() {
     assert!(failed <= pairs.len());
 }
 
-/// Calls `destroy` in another thread, which must wait for the acknowledgement of an event. Acknowledges it when `is_found`
-/// is false: the destruction has begun.
+/// Calls `destroy` in another thread, which must wait for the acknowledgement of an event. Acknowledges the event once
+/// `is_found` returns false, which shows that the destruction has begun.
 fn destroy_during_an_event(
     destroy: impl FnOnce() -> i32 + Send,
     is_found: impl Fn() -> bool,
@@ -239,7 +239,7 @@ fn destroy_during_an_event(
         assert!(done.try_recv().is_err(), "the event is not acknowledged");
         acknowledge();
         let result = done.recv_timeout(LONG).unwrap_or_else(|_| {
-            // The other thread would never end, and the test with it.
+            // The other thread would never end, so the test could not end either.
             report::line(format_args!("an acknowledgement has no effect"));
             std::process::abort()
         });

@@ -1,4 +1,4 @@
-//! Wrong calls: each has the error of its manual page, and none ends the process.
+//! Invalid calls: each fails with the error of its manual page, and none ends the process.
 
 use std::net::SocketAddr;
 use std::ptr::null_mut;
@@ -235,11 +235,11 @@ fn failed_immediate_data_has_a_completion_unless_its_write_has() {
         post(pair, IBV_WR_RDMA_WRITE);
         flushed(pair, IBV_WC_RDMA_WRITE);
     }
-    // A request of another QP has failed in between.
+    // The Immediate Data of `a` has no completion, although a request of `b` has failed since the Write of `a`.
     post(a, IBV_WR_RDMA_WRITE_WITH_IMM);
     post(a, IBV_WR_SEND);
     flushed(a, IBV_WC_SEND);
-    // A new QP with the same number has no failed Write: that of its request was performed.
+    // A new QP with the same number starts without a recorded failure: its failed Immediate Data has a completion.
     let reused = number(a);
     assert_eq!(ibv_destroy_qp(a), 0);
     let mut others = Vec::new();

@@ -1,5 +1,5 @@
-//! A defect of the library ends its session with an event, and the program does not wait for ever. The session is that of
-//! the whole process, so the test has a process of its own.
+//! A defect of the library ends its session with an event, and the program does not wait for ever. The session belongs
+//! to the whole process, so the test runs in its own process.
 #![allow(unsafe_code)]
 
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! A forked child destroys objects that a thread of its parent uses. The test has a process of its own, in which no other
-//! test holds locks at the fork.
+//! A forked child destroys objects that a thread of its parent uses. The test runs in its own process, so that no other
+//! test holds a lock at the fork.
 #![allow(unsafe_code)]
 
 #[allow(dead_code)]

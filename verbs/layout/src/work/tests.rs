@@ -1,3 +1,5 @@
+//! Tests of descriptors: round trips, refused encodings, and the documented layout.
+
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -186,7 +188,7 @@ proptest! {
         let decoded = SendWork::decode(&units);
         prop_assert_eq!(decoded.is_ok(), count == encoded);
         if count > 0 {
-            // A control word that agrees with the wrong number of units does not help.
+            // The descriptor is refused even if its control word agrees with the wrong number of units.
             units[0][0] = units[0][0] & !0xff | count as u64;
             prop_assert_eq!(SendWork::decode(&units).is_ok(), count == encoded);
         }

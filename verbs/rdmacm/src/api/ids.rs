@@ -61,8 +61,8 @@ pub unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr
     })
 }
 
-/// `rdma_resolve_addr(3)`. The appliance knows its routes and answers at once, so the time-out has no effect. The
-/// neighbour is resolved by the connect.
+/// `rdma_resolve_addr(3)`. The appliance answers from its routing table at once, so the time-out has no effect. The
+/// connect resolves the neighbour.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_resolve_addr(
     id: *mut rdma_cm_id,

@@ -1,4 +1,4 @@
-//! Functions for what iWARP does not have: multicast and enhanced connection establishment (ECE).
+//! Functions for features that iWARP lacks: multicast and enhanced connection establishment (ECE).
 
 use std::ffi::{c_int, c_void};
 
@@ -69,7 +69,7 @@ fn join(id: *mut rdma_cm_id) -> Result<c_int> {
     Err(EOPNOTSUPP)
 }
 
-/// Checks that the id exists and has no QP of its own.
+/// Checks that the id exists and has no QP.
 fn without_pair(id: *mut rdma_cm_id) -> Result<()> {
     match Id::from_ptr(id)?.c().read(fields::qp).is_null() {
         true => Ok(()),

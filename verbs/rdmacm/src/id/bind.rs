@@ -38,7 +38,7 @@ impl Id {
     ) -> Result<()> {
         let local = canonical(local);
         self.bind_address(state, local)?;
-        // Ids with `RDMA_OPTION_ID_REUSEADDR` reserve a port that the program has chosen only when they listen.
+        // With `RDMA_OPTION_ID_REUSEADDR`, only `rdma_listen` reserves a port that the program has chosen.
         let is_reserved = local.port() == 0 || !state.reuses_address;
         if is_reserved && !local.ip().is_loopback() {
             self.reserve(state)?;

@@ -87,7 +87,8 @@ impl Id {
     ///
     /// # Errors
     /// `EINVAL`: the id has no unanswered request, or there is no QP, or the depths exceed those of the device.
-    /// `ECONNRESET`: the peer has given up. Errors of the appliance. In synchronous mode the error of the outcome.
+    /// `ECONNRESET`: the peer has withdrawn the request. Errors of the appliance. In synchronous mode the error of the
+    /// outcome.
     pub(crate) fn accept(self: &Arc<Self>, parameters: Option<Parameters>) -> Result<()> {
         let previous;
         let listeners = {
@@ -136,7 +137,7 @@ impl Id {
         let request = request.ok_or(EINVAL)?;
         let is_ended = request.is_ended();
         let rejected = match request.reject(private_data) {
-            // A peer that has given up needs no answer.
+            // A peer that has withdrawn its request needs no answer.
             Err(Error::Refused(refusal)) if refusal.kind == RefusalKind::NotFound => Ok(()),
             Err(_) if is_ended => Ok(()),
             result => result.or_errno(),
@@ -252,7 +253,7 @@ impl Id {
                 state.phase = Phase::Ended;
                 NewEvent::new(self, RDMA_CM_EVENT_DISCONNECTED, 0)
             }
-            // The failure of a QP is followed by `Disconnected`. Other events come too late.
+            // `Disconnected` follows the failure of a QP. Other events arrive too late to change the state of the id.
             _ => return,
         };
         state.channel.push(event);

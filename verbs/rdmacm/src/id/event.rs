@@ -77,7 +77,8 @@ impl NewEvent {
     /// Changes the event into one that the program has taken. The owner counts it as unacknowledged.
     pub(crate) fn deliver(self) -> Arc<Event> {
         let NewEvent { kind, status, owner, child, depths, private_data } = &self;
-        // The lock of the channel is held, and the destruction of the owner removes its events before it closes.
+        // `take` succeeds: the channel is locked, and the destruction of the owner removes queued events before it
+        // closes `unacknowledged`.
         let _ = owner.unacknowledged().take();
         let depths = depths.unwrap_or(Depths { ird: 0, ord: 0 });
         let data = match private_data.is_empty() {

@@ -192,7 +192,7 @@ impl Id {
         let mut state = self.lock();
         match state.phase {
             Phase::Bound => {
-                // A request whose peer has given up does not count for the backlog of the native listener any more.
+                // A request that the peer has withdrawn does not count for the backlog of the native listener any more.
                 state.early.retain(|request| !request.is_ended());
                 if state.early.len() < MAX_BACKLOG as usize {
                     state.early.push(request);

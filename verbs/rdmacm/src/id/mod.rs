@@ -84,7 +84,7 @@ pub(crate) struct State {
     pub(crate) reuses_address: bool,
     /// `::` does not include IPv4 (`RDMA_OPTION_ID_AFONLY`).
     pub(crate) is_one_family: bool,
-    /// Native listeners: one, or one for each address. The id of a connection request has those of the id that listens
+    /// Native listeners: one, or one for each address. The id of a connection request shares those of the listening id
     /// until the request is answered.
     pub(crate) listeners: Vec<Listener>,
     /// Maximum number of connection requests that the program has not taken.
@@ -273,7 +273,8 @@ impl Id {
                 return Err(error);
             }
         };
-        // Before their events: the program does not have the ids of the requests yet.
+        // The requests move before their events are queued: until then, the program does not have the ids of the
+        // requests.
         for (request, channel) in requests.iter().zip(&channels[1..]) {
             request.set_channel(&mut request.lock(), channel.clone(), is_synchronous);
         }
@@ -375,7 +376,7 @@ impl Id {
     }
 }
 
-/// Returns channels for so many ids: the given one for all, or a new one for each.
+/// Returns channels for `count` ids: `given` for all, or a new one for each.
 fn channels(given: Option<Arc<Channel>>, count: usize) -> Result<Vec<Arc<Channel>>> {
     if let Some(given) = given {
         return Ok(vec![given; count]);

@@ -179,7 +179,7 @@ impl Id {
     /// Creates the SRQ of the id in `domain`, or for NULL in the PD of the id.
     ///
     /// # Errors
-    /// `EINVAL`: the id has an SRQ or no device, or the PD is of another device. The errors of an SRQ's creation.
+    /// `EINVAL`: the id has an SRQ or no device, or the PD belongs to another device. The errors of an SRQ's creation.
     pub(crate) fn create_shared_receives(
         &self,
         domain: *mut ibv_pd,

@@ -228,7 +228,8 @@ fn migration_moves_the_ids_of_queued_requests() {
     // SAFETY: an event that was not acknowledged.
     assert_eq!(unsafe { (*event).id }, children[0]);
     rdma_ack_cm_event(event);
-    // The second request is synchronous, as its listener. The program has the first one, whose channel stays.
+    // The second request becomes synchronous, like its listener. The program has taken the first one, whose channel
+    // stays.
     assert_eq!(rdma_migrate_id(listener, std::ptr::null_mut()), 0);
     let is_synchronous = |id| Id::from_ptr(id).unwrap().lock().is_synchronous;
     assert!(!is_synchronous(children[0]) && is_synchronous(children[1]));

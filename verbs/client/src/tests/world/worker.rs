@@ -27,7 +27,8 @@ impl World {
             else {
                 continue;
             };
-            // The program does not know the worker of a QP that has ended without a connection.
+            // The program does not know the worker of a QP that has ended without a connection, and rings the doorbells
+            // of all.
             if this.ended && this.peer.is_none() && this.worker != worker {
                 continue;
             }

@@ -156,7 +156,7 @@ pub fn measure(task: &Appliance) -> anyhow::Result<Row> {
         ApplianceKind::ProgramDeath { pairs, connected } => {
             pair.death_of_program(pairs, connected, &mut row)
         }
-        // Returned above.
+        // Measured before this `match`.
         ApplianceKind::Operation(_) => Ok(()),
     };
     pair.stop();
@@ -337,7 +337,7 @@ impl Latencies {
     }
 
     fn report(&self, row: &mut Row) -> anyhow::Result<()> {
-        anyhow::ensure!(!self.0.is_empty(), "not one round was over in the time");
+        anyhow::ensure!(!self.0.is_empty(), "no round was completed in time");
         let at = |quantile| self.0.value_at_quantile(quantile) as f64 * 1e-3;
         row.set(at(0.5));
         for (name, quantile) in [("p50_us", 0.5), ("p99_us", 0.99), ("p99_9_us", 0.999)] {

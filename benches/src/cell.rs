@@ -321,7 +321,7 @@ pub fn check_available_memory(needed: u64) -> anyhow::Result<()> {
     let mib = |bytes: u64| bytes >> 20;
     anyhow::ensure!(
         needed.saturating_add(RESERVED) <= available,
-        "its regions need {} MiB and {} MiB besides, but {} MiB of memory are available",
+        "the regions need {} MiB, the rest {} MiB, but {} MiB of memory are available",
         mib(needed),
         mib(RESERVED),
         mib(available)

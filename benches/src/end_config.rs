@@ -386,7 +386,7 @@ buffers = 256
         ddpd.source.clone_from(&ours.config.source);
         assert_eq!(debug(&ours.config), debug(&ddpd));
         let section = &ddpd.listeners[0];
-        let listener = ours.listener.expect("the asked side listens");
+        let listener = ours.listener.expect("the responder listens");
         let endpoint = endpoints::listener_endpoint(&ddpd, section);
         assert_eq!(debug(&listener.endpoint), debug(&endpoint));
         let spec = ConnectSpec::to_remote("10.9.0.1:4791".parse().unwrap());

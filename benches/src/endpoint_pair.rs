@@ -89,7 +89,7 @@ pub(crate) fn region_table(memory: &VecMemory) -> StagTable<VecMemory> {
         memory: memory.clone(),
         memory_offset: 0,
     };
-    stags.insert(entry).expect("an empty table takes a region");
+    stags.insert(entry).expect("an empty table has room for a region");
     stags
 }
 
@@ -127,7 +127,7 @@ impl PairEnd {
 
     /// Passes a received segment to the endpoint.
     pub fn handle_segment(&mut self, now: Instant, bytes: &[u8]) {
-        let segment = Segment::parse(bytes).expect("a segment of ours");
+        let segment = Segment::parse(bytes).expect("a segment of the other end");
         let cx =
             &mut Context { stags: &self.stags, buffers: &mut self.buffers, hold: &mut self.hold };
         if let Some(endpoint) = &mut self.endpoint {
@@ -161,7 +161,7 @@ impl PairEnd {
             source,
             cookie: Cookie::user(0),
         };
-        let endpoint = self.endpoint.as_mut().expect("it is connected");
+        let endpoint = self.endpoint.as_mut().expect("the endpoint is connected");
         endpoint.post(message).expect("there is room for a message");
     }
 
@@ -175,9 +175,12 @@ impl PairEnd {
                         buffers: &mut self.buffers,
                         hold: &mut self.hold,
                     };
-                    let endpoint = self.endpoint.as_mut().expect("it has just spoken");
+                    let endpoint =
+                        self.endpoint.as_mut().expect("the endpoint has reported an event");
                     let ulp = self.ulp.clone();
-                    endpoint.mpa_accept(now, PD, &[], ulp, cx).expect("it asked");
+                    endpoint
+                        .mpa_accept(now, PD, &[], ulp, cx)
+                        .expect("the peer has sent an MPA Request");
                 }
                 Event::Ddp(ddp::Event::TaggedDelivered { .. }) => delivered += 1,
                 Event::Ddp(ddp::Event::UntaggedDelivered { data, .. }) => {
@@ -186,8 +189,9 @@ impl PairEnd {
                         self.post_message(data.as_slice().into());
                     }
                     self.buffers.recycle(data);
-                    let endpoint = self.endpoint.as_mut().expect("it has just spoken");
-                    endpoint.post_buffers(MESSAGE_QUEUE, 1).expect("it has the queue");
+                    let endpoint =
+                        self.endpoint.as_mut().expect("the endpoint has reported an event");
+                    endpoint.post_buffers(MESSAGE_QUEUE, 1).expect("the endpoint has the queue");
                 }
                 Event::Closed { reason } => panic!("the stream ended: {reason}"),
                 _ => {}
@@ -263,7 +267,7 @@ impl EndpointPair {
         let open = OpenRequest { pd: PD, ulp, private_data: Vec::new() };
         let (id, iss) = (StreamId(1), SeqNumber(1000));
         let connecting = Endpoint::connect(config.clone(), id, tuple(1, 2), iss, mss, now, open);
-        sender.endpoint = Some(connecting.expect("no private data fits"));
+        sender.endpoint = Some(connecting.expect("empty private data fits"));
         let mut syn = SegmentBatch::default();
         sender.output(now, &mut syn);
         let segment = Segment::parse(&syn.segments[0]).expect("a SYN");
@@ -295,7 +299,7 @@ impl EndpointPair {
     /// Returns, for each endpoint, the number of events in its flight recorder and of events omitted for lack of space.
     pub fn recorder_counts(&self) -> [(usize, u64); 2] {
         [&self.sender, &self.receiver].map(|half| {
-            let endpoint = half.endpoint.as_ref().expect("it is connected");
+            let endpoint = half.endpoint.as_ref().expect("the endpoint is connected");
             let (records, left_out) = endpoint.connection().records();
             (records.len(), left_out)
         })
@@ -313,14 +317,14 @@ impl EndpointPair {
     /// Posts a write of `len` bytes.
     pub fn write(&mut self, len: u32) {
         let message = write_message(&self.sender.memory, len);
-        let endpoint = self.sender.endpoint.as_mut().expect("it is connected");
+        let endpoint = self.sender.endpoint.as_mut().expect("the endpoint is connected");
         endpoint.post(message).expect("there is room for a message");
     }
 
     /// Posts `n` writes of `len` bytes to consecutive offsets, from memory that does not change during transmission.
     pub fn write_consecutive(&mut self, n: u32, len: u32) {
         let memory = self.sender.memory.clone().into_stable();
-        let endpoint = self.sender.endpoint.as_mut().expect("it is connected");
+        let endpoint = self.sender.endpoint.as_mut().expect("the endpoint is connected");
         for at in 0..n {
             let offset = u64::from(at) * u64::from(len);
             let source = Source::Region { memory: &memory, offset, len };

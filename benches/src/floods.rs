@@ -107,7 +107,7 @@ fn collect_samples(end: &mut RigEnd, generator: &GeneratorThread, seconds: f64) 
 /// Enters the measured values into `row`.
 fn fill_row(row: &mut Row, before: &Sample, after: &Sample) -> anyhow::Result<()> {
     let frames = (after.frames - before.frames) as f64;
-    anyhow::ensure!(frames > 0.0, "not one frame arrived");
+    anyhow::ensure!(frames > 0.0, "no frame arrived");
     let (busy, seconds) = ((after.busy - before.busy) as f64, (after.at - before.at).as_secs_f64());
     row.set(busy / frames);
     row.add_extra("frames_per_s", frames / seconds);

@@ -64,7 +64,7 @@ impl Gcm {
     /// Returns the encrypted bytes per second of sealing, or of opening if `opens`.
     fn rate(&self, transform: &Transform, opens: bool, time: Duration) -> anyhow::Result<f64> {
         let end = usize::from(self.mtu) - ALGORITHM.icv_len();
-        let failed = |_| anyhow::anyhow!("the library refuses");
+        let failed = |_| anyhow::anyhow!("the cryptographic library fails");
         let mut packets = vec![vec![7; usize::from(self.mtu)]; PACKETS_PER_ROUND];
         for (seq, packet) in (1..).zip(&mut packets) {
             transform.seal(packet, NETWORK, end, seq, true).map_err(failed)?;

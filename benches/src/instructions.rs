@@ -140,7 +140,7 @@ pub fn check(file: &Path, bless: bool) -> anyhow::Result<Verdict> {
 fn count_all(paths: &[HotPath], bless: bool) -> anyhow::Result<Vec<(Counter, Vec<Count>)>> {
     let engines: Vec<&str> =
         ["avx512", "avx2"].into_iter().filter(|engine| engine_named(engine).is_some()).collect();
-    // A CPU without both has only this one.
+    // A CPU with neither engine uses `clmul`.
     let engines = if engines.is_empty() { vec!["clmul"] } else { engines };
     let (native, emulated): (Vec<_>, Vec<_>) =
         paths.iter().cloned().partition(|path| needs_native_count(&path.name));
@@ -217,16 +217,16 @@ impl Verdict {
         match self {
             Verdict::Passed => "no path has grown by more than 2 %",
             Verdict::Grown => {
-                "FAILED: a path has grown by more than 2 %. Make it as short as it was, or, if it is worth it, \
+                "FAILED: a path has grown by more than 2 %. Reduce it, or, if the growth is justified, \
                  renew the baseline: scripts/bench --instructions --bless"
             }
             Verdict::ShareShrunk => {
-                "FAILED: under a flood, a stream keeps less of what the flood leaves of a core than it has to, or 2 % \
-                 less than by the baseline. See docs/performance.md, Floods"
+                "FAILED: under a flood, a stream's share of the remaining core time is below its bound, or 2 % \
+                 below the baseline. See docs/performance.md, Floods"
             }
             Verdict::NoBaseline => {
-                "FAILED: there is no baseline for this compiler and CRC, so nothing was checked; counts of others \
-                 say nothing here. Make one on the commit to compare with, and commit \
+                "FAILED: there is no baseline for this compiler and CRC, so nothing was checked; other counts \
+                 are not comparable. Make one on the commit to compare with, and commit \
                  benches/instructions.toml: scripts/bench --instructions --bless"
             }
         }
@@ -359,7 +359,7 @@ impl StreamShare {
         let baseline = before.map_or("—".to_owned(), percent);
         let (kept, least) = (percent(*kept), percent(*least));
         format!(
-            "a stream keeps {kept} of what a flood of {flood} leaves (baseline {baseline}, at least {least})"
+            "share of a stream under a flood of {flood}: {kept} (baseline {baseline}, at least {least})"
         )
     }
 }

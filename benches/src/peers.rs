@@ -380,7 +380,7 @@ fn first_error_line(text: &str) -> String {
         let line = line.to_lowercase();
         ["error", "fail", "cannot", "could not"].iter().any(|word| line.contains(word))
     });
-    line.unwrap_or("it did not say why").trim().to_owned()
+    line.unwrap_or("no reason given").trim().to_owned()
 }
 
 #[cfg(test)]

@@ -353,7 +353,7 @@ mod tests {
             for target in targets(&rows).iter().filter(|_| !quick) {
                 assert!(target.value.is_some(), "{}: {:?}", target.name, target.why);
                 let within = !target.kind.has_interval() || one_group_has(&rows, &target.name);
-                assert!(within, "{} is of two groups", target.name);
+                assert!(within, "{} belongs to two groups", target.name);
             }
         }
     }

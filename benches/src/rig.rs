@@ -98,7 +98,7 @@ impl RigEnd {
                 None => std::thread::sleep(Duration::from_micros(200)),
             }
         }
-        anyhow::bail!("nothing came of asking for the streams")
+        anyhow::bail!("no answer to the request for the streams")
     }
 
     /// Returns the worker's next event, without waiting. `None` if there is none.
@@ -159,13 +159,13 @@ impl RigEnd {
     /// Adds the source region and the sink regions that this side needs.
     fn add_side_regions(&mut self, side: Side) -> anyhow::Result<()> {
         let (both, rdmap) = (self.rig.both, self.rig.rdmap);
-        let asking = side == Side::Initiator;
+        let is_initiator = side == Side::Initiator;
         self.add_source(side, self.rig.unstable)?;
-        if !asking || both || rdmap {
+        if !is_initiator || both || rdmap {
             let sink = end_config::allocate_region(self.rig.region)?;
             let (part, access) =
                 (self.rig.stag_bytes(), Access::REMOTE_WRITE | Access::REMOTE_READ);
-            let stags = (0..if asking { 1 } else { self.rig.stags.max(1) }).map(|index| {
+            let stags = (0..if is_initiator { 1 } else { self.rig.stags.max(1) }).map(|index| {
                 let len = if self.rig.stags <= 1 { self.rig.region } else { part };
                 stag_entry(
                     Stag(SINK_STAG.0 + (index << 8)),
@@ -256,13 +256,13 @@ impl RigEnd {
                 }
                 Event::LoadDone { report, .. } => {
                     if let Some(failure) = report.failure {
-                        anyhow::bail!("the asked side's load failed: {failure}");
+                        anyhow::bail!("the responder's load failed: {failure}");
                     }
                 }
-                Event::Error { error, .. } => anyhow::bail!("the asked side: {error}"),
-                Event::RdmapError { error, .. } => anyhow::bail!("the asked side: {error}"),
+                Event::Error { error, .. } => anyhow::bail!("the responder: {error}"),
+                Event::RdmapError { error, .. } => anyhow::bail!("the responder: {error}"),
                 Event::Failed { message, .. } => {
-                    anyhow::bail!("the asked side's worker: {message}")
+                    anyhow::bail!("the responder's worker: {message}")
                 }
                 _ => {}
             }
@@ -318,19 +318,13 @@ impl Rig {
             Link::Memif => None,
             _ => Some(RigEnd::new(config, ports, Side::Responder)?),
         };
-        let asking = RigEnd::new(config, ports, Side::Initiator)?;
-        Ok(Rig {
-            initiator: asking,
-            responder,
-            service,
-            streams: Vec::new(),
-            bidirectional: config.both,
-        })
+        let initiator = RigEnd::new(config, ports, Side::Initiator)?;
+        Ok(Rig { initiator, responder, service, streams: Vec::new(), bidirectional: config.both })
     }
 
     /// Handles the responder's events if it is in this process. Returns true if there were events.
     pub fn serve(&mut self) -> anyhow::Result<bool> {
-        self.responder.as_mut().map_or(Ok(false), |asked| asked.handle_events(self.service))
+        self.responder.as_mut().map_or(Ok(false), |end| end.handle_events(self.service))
     }
 
     /// Passes the initiator's events to `done` until `done` returns a value, at most for `timeout`. Handles the
@@ -347,13 +341,13 @@ impl Rig {
             while let Some(event) = self.initiator.poll_event() {
                 busy = true;
                 if let Event::Failed { message, .. } = &event {
-                    anyhow::bail!("the asking side's worker: {message}");
+                    anyhow::bail!("the initiator's worker: {message}");
                 }
                 if let Some(found) = done(&mut self.initiator, event)? {
                     return Ok(found);
                 }
             }
-            anyhow::ensure!(begin.elapsed() < timeout, "nothing came of {what}");
+            anyhow::ensure!(begin.elapsed() < timeout, "timed out: {what}");
             if !busy {
                 std::thread::sleep(Duration::from_micros(100));
             }
@@ -391,12 +385,12 @@ impl Rig {
             self.initiator.connect_with(way, requested)?;
             requested += 1;
         }
-        self.poll_until("opening streams", TIMEOUT * 2, |asking, event| {
+        self.poll_until("opening streams", TIMEOUT * 2, |initiator, event| {
             match event {
                 Event::Established { stream, .. } => {
                     opened.push(stream);
                     if requested < n {
-                        asking.connect_with(way, requested)?;
+                        initiator.connect_with(way, requested)?;
                         requested += 1;
                     }
                 }
@@ -419,8 +413,11 @@ impl Rig {
         if self.bidirectional {
             let many = self.streams.len();
             let begin = Instant::now();
-            while self.responder.as_ref().is_some_and(|asked| asked.accepted.len() < many) {
-                anyhow::ensure!(begin.elapsed() < TIMEOUT, "the asked side has not its streams");
+            while self.responder.as_ref().is_some_and(|end| end.accepted.len() < many) {
+                anyhow::ensure!(
+                    begin.elapsed() < TIMEOUT,
+                    "the responder has not accepted all streams"
+                );
                 self.serve()?;
             }
             if let Some(responder) = &mut self.responder {

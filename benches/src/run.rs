@@ -174,7 +174,7 @@ pub fn compare_builds(
     other: &Path,
     repetitions: u32,
 ) -> anyhow::Result<Vec<Comparison>> {
-    anyhow::ensure!(other.is_file(), "{} is not there", other.display());
+    anyhow::ensure!(other.is_file(), "{} does not exist", other.display());
     let mut runner = Runner { watch: NoiseMonitor::new(means.cores) };
     let mut all = Vec::new();
     for group in select_groups(means, only)? {
@@ -202,7 +202,7 @@ pub fn compare_builds(
 pub fn comparison_table(all: &[Comparison]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
-    table.set_header(["row", "unit", "this", "the other", "this of the other", "n", ""]);
+    table.set_header(["row", "unit", "this", "the other", "this / the other", "n", ""]);
     for Comparison { ours, theirs, ratios, interval } in all {
         let value = |row: &Row| row.value.map_or("—".to_owned(), format_number);
         let why = ours.not_run.as_ref().or(theirs.not_run.as_ref());
@@ -260,7 +260,7 @@ fn run_in_child(task: &Task, other: Option<&Path>) -> anyhow::Result<Row> {
         if begin.elapsed() > TASK_TIMEOUT {
             child.kill()?;
             child.wait()?;
-            anyhow::bail!("it was not done after {} s", TASK_TIMEOUT.as_secs());
+            anyhow::bail!("it has not ended after {} s", TASK_TIMEOUT.as_secs());
         }
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -272,7 +272,7 @@ fn run_in_child(task: &Task, other: Option<&Path>) -> anyhow::Result<Row> {
         _ => {
             let words = String::from_utf8_lossy(&output.stderr);
             let reason = words.lines().find(|line| !line.trim().is_empty());
-            anyhow::bail!("{}", reason.unwrap_or("it ended without a word"));
+            anyhow::bail!("{}", reason.unwrap_or("it ended without a message"));
         }
     }
 }

@@ -56,7 +56,7 @@ impl SctpPairEnd {
 
     /// Passes a received packet to the endpoint.
     pub fn handle_packet(&mut self, now: Instant, bytes: &[u8]) {
-        let packet = Packet::new(bytes).expect("a packet of ours");
+        let packet = Packet::new(bytes).expect("a packet of the other end");
         assert!(packet.checksum_ok(), "the checksum of a sent packet is wrong");
         let cx =
             &mut Context { stags: &self.stags, buffers: &mut self.buffers, hold: &mut self.hold };
@@ -93,7 +93,8 @@ impl SctpPairEnd {
                         buffers: &mut self.buffers,
                         hold: &mut self.hold,
                     };
-                    let endpoint = self.endpoint.as_mut().expect("it has just spoken");
+                    let endpoint =
+                        self.endpoint.as_mut().expect("the endpoint has reported an event");
                     let accepted = endpoint.accept_session(
                         now,
                         session,
@@ -103,7 +104,7 @@ impl SctpPairEnd {
                         ulp_config(),
                         cx,
                     );
-                    accepted.expect("it asked");
+                    accepted.expect("the peer has sent an Initiate");
                     self.session = Some(session);
                 }
                 Event::Session(_, SessionEvent::Ddp(ddp::Event::TaggedDelivered { .. })) => {
@@ -162,7 +163,7 @@ impl SctpPair {
             StreamId(1),
             open,
         );
-        let (endpoint, session) = connecting.expect("no private data fits");
+        let (endpoint, session) = connecting.expect("empty private data fits");
         (sender.endpoint, sender.session) = (Some(endpoint), Some(session));
         let (mut there, mut back) = (SegmentBatch::default(), SegmentBatch::default());
         let listener = Listener::new(sctp.clone(), receiver.secrets.clone());
@@ -177,7 +178,7 @@ impl SctpPair {
         let ListenerResult::Accept(cookie) =
             listener.input(now, &receiver.addresses, &echo, &mut back)
         else {
-            panic!("a cookie of its own")
+            panic!("the listener refuses its own cookie")
         };
         let (ends, secrets) = (receiver.addresses, receiver.secrets.clone());
         let accepted = Endpoint::accept(sctp, config, secrets, ends, packet_len, &cookie, now);
@@ -197,8 +198,8 @@ impl SctpPair {
     /// Posts an RDMA write of `len` bytes at the sender.
     pub fn write(&mut self, len: u32) {
         let message = endpoint_pair::write_message(&self.sender.memory, len);
-        let session = self.sender.session.expect("it is connected");
-        let endpoint = self.sender.endpoint.as_mut().expect("it is connected");
+        let session = self.sender.session.expect("the session is open");
+        let endpoint = self.sender.endpoint.as_mut().expect("the endpoint is connected");
         endpoint.post(session, message).expect("there is room for a message");
     }
 

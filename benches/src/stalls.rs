@@ -45,7 +45,8 @@ impl Stalls {
         let threads = self.cores.map(|core| std::thread::spawn(move || record_stalls(core, time)));
         let mut stalls = Vec::new();
         for thread in threads {
-            let seen = thread.join().map_err(|_| anyhow::anyhow!("a core was not watched"))?;
+            let seen =
+                thread.join().map_err(|_| anyhow::anyhow!("the thread of a core panicked"))?;
             stalls.extend(seen?);
         }
         stalls.sort_unstable();
@@ -73,7 +74,7 @@ fn record_stalls(core: usize, time: Duration) -> anyhow::Result<Vec<Duration>> {
     while last - begin < time {
         let now = Instant::now();
         if now - last >= MIN_STALL {
-            anyhow::ensure!(stalls.len() < MAX_STALLS, "core {core} is taken away all the time");
+            anyhow::ensure!(stalls.len() < MAX_STALLS, "core {core} stalls too often");
             stalls.push(now - last);
         }
         last = now;

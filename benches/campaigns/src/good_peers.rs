@@ -290,7 +290,7 @@ impl GoodPeer {
         };
         self.await_job(self.peer.post("/v1/get", &get).context("get")?)?;
         let path = format!("/v1/regions/back/data?offset=0&length={REGION_LEN}");
-        ensure!(self.peer.bytes(&path)? == bytes, "what was read from {} differs", self.name);
+        ensure!(self.peer.bytes(&path)? == bytes, "the bytes read from {} differ", self.name);
         Ok(2 * REGION_LEN as u64)
     }
 

@@ -86,7 +86,10 @@ pub(crate) fn judge(rule: &Expectation, seen: &Observations) -> Vec<String> {
     if seen.attempts == 0 {
         wrong.push("nothing was sent".into());
     } else if 2 * lost > seen.attempts {
-        wrong.push(format!("{lost} of {} frames did not arrive: it proves nothing", seen.attempts));
+        wrong.push(format!(
+            "{lost} of {} frames did not arrive: the attack proves nothing",
+            seen.attempts
+        ));
     } else if ((explained + lost) as f64) < share {
         wrong.push(format!(
             "only {explained} of {} attempts are explained by {}",
@@ -100,7 +103,7 @@ pub(crate) fn judge(rule: &Expectation, seen: &Observations) -> Vec<String> {
         }
     }
     if seen.unaccounted != 0 {
-        wrong.push(format!("{} frames are under no counter", seen.unaccounted));
+        wrong.push(format!("{} frames have no counted outcome", seen.unaccounted));
     }
     let growth = seen.memory_after as i64 - seen.memory_before as i64;
     if growth > MAX_MEMORY_GROWTH {
@@ -125,10 +128,10 @@ fn judge_good_peer(done: &PeerWork, wrong: &mut Vec<String>) {
     let name = done.name;
     wrong.extend(done.failures.iter().map(|failure| format!("good peer {name}: {failure}")));
     if done.longest_ms > STALL_TIMEOUT_MS {
-        wrong.push(format!("good peer {name} stood still for {} ms", done.longest_ms));
+        wrong.push(format!("good peer {name} stalled for {} ms", done.longest_ms));
     }
     if done.bytes == 0 {
-        wrong.push(format!("good peer {name} moved nothing"));
+        wrong.push(format!("good peer {name} transferred nothing"));
     }
 }
 
@@ -186,9 +189,9 @@ mod tests {
         assert!(failure.contains("differs"), "{failure}");
         assert!(
             only_violation(|seen| seen.good[0].longest_ms = STALL_TIMEOUT_MS + 1)
-                .contains("stood still")
+                .contains("stalled for")
         );
-        assert!(only_violation(|seen| seen.good[0].bytes = 0).contains("moved nothing"));
+        assert!(only_violation(|seen| seen.good[0].bytes = 0).contains("transferred nothing"));
         // A slow peer that makes progress is not a violation.
         let mut seen = clean_observations();
         (seen.good[0].longest_ms, seen.good[0].bytes) = (STALL_TIMEOUT_MS, 1);

@@ -27,7 +27,7 @@ pub fn write(path: &Path, frames: &[Vec<u8>]) -> Result<()> {
 pub fn read(path: &Path) -> Result<Vec<Vec<u8>>> {
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     parse(BufReader::new(file))
-        .with_context(|| format!("{} is no capture of Ethernet frames", path.display()))
+        .with_context(|| format!("{} is not a capture of Ethernet frames", path.display()))
 }
 
 /// Parses the frames of a capture. Fails if the link type is not Ethernet or a frame is truncated.

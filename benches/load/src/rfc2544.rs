@@ -186,7 +186,7 @@ fn run_trial(bed: &Testbed, rate: f64, time: Duration, pause: Duration) -> anyho
     anyhow::ensure!(offered > 0, "the generator sends nothing");
     anyhow::ensure!(
         account.lost_before_port == 0,
-        "{} frames are under no counter",
+        "{} frames have no counted outcome",
         account.lost_before_port
     );
     let offered_rate = offered as f64 / took.as_secs_f64();

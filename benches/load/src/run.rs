@@ -130,7 +130,7 @@ pub fn run(
     let seconds = first.elapsed().as_secs_f64();
     let account = await_account(bed, &from)?;
     if account.mixer.generator != mixer.growth_since(&from.mixer).generator {
-        failures.push("the generator went on after its end".into());
+        failures.push("the generator kept sending after its stop".into());
     }
     std::thread::sleep(Duration::from_secs(1));
     let after = bed.target.stats()?;
@@ -175,7 +175,7 @@ fn check_outcome(
     failures: &mut Vec<String>,
 ) {
     if account.unaccounted != 0 {
-        failures.push(format!("{} frames of workers are under no counter", account.unaccounted));
+        failures.push(format!("{} frames of workers have no counted outcome", account.unaccounted));
     }
     if account.lost_before_port != 0 {
         failures
@@ -316,7 +316,7 @@ fn run_phase(
             failures.push(format!("the API: {error:#}"));
             Default::default()
         }
-        Err(_) => anyhow::bail!("the API's watcher panicked"),
+        Err(_) => anyhow::bail!("the thread that polls the API panicked"),
     };
     Ok((Phase { seconds: began.elapsed().as_secs_f64(), flooded, other, api_ms }, failures))
 }

@@ -130,7 +130,7 @@ fn run(arguments: RunArguments) -> anyhow::Result<()> {
     report::write(&results, &out)?;
     println!("{}", run::target_table(&results));
     let directory = out.display();
-    println!("{directory}/results.json and {directory}/report.html have it all");
+    println!("{directory}/results.json and {directory}/report.html have all results");
     publish.map_or(Ok(()), |root| report::publish(&results, &root))
 }
 
@@ -141,7 +141,7 @@ fn compare(means: &RunOptions, only: &[String], other: &Path, out: &Path) -> any
     std::fs::create_dir_all(out)?;
     std::fs::write(out.join("against.json"), serde_json::to_string_pretty(&comparisons)?)?;
     println!("{}", run::comparison_table(&comparisons));
-    println!("{}/against.json has it all", out.display());
+    println!("{}/against.json has all results", out.display());
     Ok(())
 }
 

@@ -79,7 +79,7 @@ fn measure_goodput(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<
     let before = Sample::collect(rig);
     pause(rig, cell.duration())?;
     let after = Sample::collect(rig);
-    let held = rig.responder.as_ref().map_or(0.0, |asked| asked.counter("held_bytes_max") as f64);
+    let held = rig.responder.as_ref().map_or(0.0, |end| end.counter("held_bytes_max") as f64);
     row.add_extra("held_bytes_max", held);
     if let Some(StreamStats::Tcp(stats)) = rig.responder_stats()? {
         let unlocatable = stats.mpa_rx.unlocatable_max as f64;
@@ -106,7 +106,7 @@ fn measure_goodput(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<
     let report = rig.stop_load()?;
     let seconds = (after.at - before.at).as_secs_f64();
     let bytes = (after.bytes - before.bytes) as f64;
-    anyhow::ensure!(bytes > 0.0, "not one message was complete in the time");
+    anyhow::ensure!(bytes > 0.0, "no message was completed in time");
     let messages = (after.messages - before.messages) as f64 / seconds;
     match cell.what {
         Measure::WriteRate | Measure::SendRate => row.set(messages),
@@ -140,7 +140,7 @@ fn measure_latency(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<
     pause(rig, cell.duration())?;
     let report = rig.stop_load()?;
     let latency = report.latency.context("a load without round trips")?;
-    anyhow::ensure!(!latency.is_empty(), "not one answer came in the time");
+    anyhow::ensure!(!latency.is_empty(), "no answer arrived in time");
     row.set(latency.value_at_quantile(0.5) as f64 * 1e-3);
     add_latencies(&latency, row);
     Ok(())
@@ -176,11 +176,11 @@ fn measure_loaded_latency(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::
     pause(rig, calibration)?;
     let most = Sample::collect(rig).messages_per_s(&before);
     rig.stop_load()?;
-    anyhow::ensure!(most > 0.0, "not one answer came in the time");
+    anyhow::ensure!(most > 0.0, "no answer arrived in time");
     let rate = most * f64::from(cell.load_percent) / 100.0;
     // The messages of the closed loop drain before the open loop begins.
     pause(rig, Duration::from_millis(5))?;
-    let sleeps = |rig: &Rig| rig.responder.as_ref().map_or(0, |asked| asked.counter("sleeps"));
+    let sleeps = |rig: &Rig| rig.responder.as_ref().map_or(0, |end| end.counter("sleeps"));
     let lead = START_BOUND * cell.rig.streams;
     rig.start_load(|n| cell.open_load(n, rate, lead))?;
     pause(rig, lead)?;
@@ -190,7 +190,7 @@ fn measure_loaded_latency(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::
     let slept = (sleeps(rig) - slept) as f64;
     let report = rig.stop_load()?;
     let latency = report.latency.context("a load without round trips")?;
-    anyhow::ensure!(!latency.is_empty(), "not one answer came in the time");
+    anyhow::ensure!(!latency.is_empty(), "no answer arrived in time");
     row.set(latency.value_at_quantile(0.5) as f64 * 1e-3);
     add_latencies(&latency, row);
     let seconds = (after.at - before.at).as_secs_f64();
@@ -225,14 +225,14 @@ fn measure_set_up(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<(
         requested += 1;
     }
     let ended =
-        rig.poll_until("streams", time * 2 + Duration::from_secs(10), |asking, event| {
+        rig.poll_until("streams", time * 2 + Duration::from_secs(10), |initiator, event| {
             match event {
                 Event::Established { stream, .. } => {
-                    asking.send_command(Command::Close { stream, abort: false })?;
+                    initiator.send_command(Command::Close { stream, abort: false })?;
                 }
                 Event::Closed { .. } => {
                     ended += 1;
-                    asking.connect(requested)?;
+                    initiator.connect(requested)?;
                     requested += 1;
                 }
                 Event::ConnectFailed { reason, .. } => anyhow::bail!("no stream: {reason}"),
@@ -272,7 +272,7 @@ fn measure_slices(cell: &Cell, b_side: &Cell, rig: &mut Rig, row: &mut Row) -> a
             rig.start_load_on(stream, [cell, b_side][stream].closed_load(0))?;
             pause(rig, SLICE)?;
             let report = rig.stop_load_on(stream)?;
-            anyhow::ensure!(report.messages > 0, "not one message was complete in a turn");
+            anyhow::ensure!(report.messages > 0, "no message was completed in a slice");
             rates[stream] = report.messages as f64 / (report.nanoseconds.max(1) as f64 * 1e-9);
         }
         if pair > 0 {
@@ -341,8 +341,8 @@ fn worker_cpu_seconds() -> [f64; 2] {
         .collect();
     times.sort_by_key(|&(thread, _)| thread);
     match times[..] {
-        [asking] => [asking.1, 0.0],
-        [asked, asking, ..] => [asking.1, asked.1],
+        [initiator] => [initiator.1, 0.0],
+        [responder, initiator, ..] => [initiator.1, responder.1],
         [] => [0.0; 2],
     }
 }

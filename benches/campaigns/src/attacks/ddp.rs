@@ -152,7 +152,7 @@ fn read_writeonly_region(context: &mut AttackContext<'_>) -> Result<()> {
         VICTIM_VERBS_PORT,
         &[
             one(
-                "a Read of what is only written",
+                "a Read of a write-only region",
                 segments::read_request(1, writeonly, to, 64),
                 (0x01, 2),
             ),

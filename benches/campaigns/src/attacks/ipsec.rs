@@ -302,7 +302,7 @@ fn continue_with_weaker_sa(context: &mut AttackContext<'_>) -> Result<()> {
     while region_contents(context)? != payload {
         if Instant::now() > until {
             context.report_violation(
-                "the segment is not placed by the strong SA either: it proves nothing",
+                "the segment is not placed by the strong SA either: the attack proves nothing",
             );
             break;
         }

@@ -38,7 +38,7 @@ fn open_silent_connections(context: &mut AttackContext<'_>) -> Result<()> {
             == StreamEnd::Open
         {
             context.report_violation(
-                "a connection without a request is open after 3 s, its time is 1 s",
+                "a connection without a request is open after 3 s; its time-out is 1 s",
             );
         }
     }

@@ -71,7 +71,7 @@ fn attack(context: &mut AttackContext<'_>, act: Act) -> Result<()> {
     let peer_socket = socket.with_file_name("peer.programs");
     let peer = Partner::start(&peer_socket, partner).context("the peer of hostile programs")?;
     let mut hostile = Vec::new();
-    // A single program can take all sessions.
+    // One program alone can exhaust the limit of sessions.
     let count = if act == Act::OpenToLimits { 1 } else { 2 };
     for _ in 0..count {
         let seed = context.random.u64(..);

@@ -60,7 +60,7 @@ fn send_unfinished_messages(context: &mut AttackContext<'_>) -> Result<()> {
         all.push(association);
     }
     if all.is_empty() {
-        context.report_violation("no association at all");
+        context.report_violation("no association was opened");
     }
     context.settle(Duration::from_millis(300));
     for association in all {
@@ -136,7 +136,7 @@ fn send_controls_out_of_order(context: &mut AttackContext<'_>) -> Result<()> {
     }
     let mut association = open_association(context, 112, VICTIM_SCTP_PORT)?;
     if !association.open_session(context, 0)? {
-        context.report_violation("no session after the disorder");
+        context.report_violation("no session after the invalid control messages");
     }
     association.send_abort(context)
 }
@@ -176,7 +176,7 @@ fn open_idle_associations(context: &mut AttackContext<'_>) -> Result<()> {
     }
     let mut late = open_association(context, 115, VICTIM_SCTP_PORT)?;
     if !late.open_session(context, 0)? {
-        context.report_violation("another peer gets no session beside idle associations");
+        context.report_violation("another peer gets no session during idle associations");
     }
     late.send_abort(context)?;
     for association in all {

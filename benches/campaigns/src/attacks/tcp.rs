@@ -368,7 +368,7 @@ fn streams_of_64(context: &mut AttackContext<'_>) -> Result<()> {
         ));
     }
     if open.is_empty() {
-        context.report_violation("a peer has no stream at all");
+        context.report_violation("a peer has no stream");
     }
     for mut client in open {
         client.send_reset(context)?;

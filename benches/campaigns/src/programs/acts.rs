@@ -133,7 +133,10 @@ impl Hostile<'_> {
                     _ => {}
                 }
             }
-            ensure!(Instant::now() < deadline, "a QP with random words in its queues goes on");
+            ensure!(
+                Instant::now() < deadline,
+                "a QP with random words in its queues does not fail"
+            );
         }
     }
 
@@ -414,7 +417,7 @@ fn wait_for_end(program: &mut RawProgram) -> Result<()> {
         match program.next_event(Duration::from_secs(10))? {
             Some(Event::Disconnected { .. }) => return Ok(()),
             Some(_) => {}
-            None => bail!("a QP with an STag of another program goes on"),
+            None => bail!("a QP with an STag of another program does not fail"),
         }
     }
 }

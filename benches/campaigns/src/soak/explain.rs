@@ -46,7 +46,7 @@ fn append_records(at: &Client, name: &str, what: &str, text: &mut String) -> Vec
     let why: Why = match at.get(&format!("/v1/why/{what}")) {
         Ok(why) => why,
         Err(error) => {
-            let _ = writeln!(text, "  {name} knows nothing of {what}: {error}");
+            let _ = writeln!(text, "  {name} has no record of {what}: {error}");
             return Vec::new();
         }
     };
@@ -84,7 +84,7 @@ fn append_cable(ends: &[SocketAddr], done: &Summary, text: &mut String) {
 
 fn format_summary(done: &Summary) -> String {
     format!(
-        "{} carried, {} lost or damaged, at most {} in a row of one direction, longest cut {} ms",
+        "{} carried, {} lost or damaged, at most {} in a row of one direction, longest outage {} ms",
         done.carried,
         done.lost,
         done.longest_loss_run,

@@ -87,8 +87,8 @@ struct Results {
     wrong: Vec<String>,
 }
 
-/// Time-out after the soak for all resources to return to their initial values plus their allowances. Unfinished datagrams expire
-/// after 15 s, streams of a killed peer after 5 s.
+/// Time-out after the soak for all resources to return to their initial values plus their allowances. Unfinished
+/// datagrams expire after 15 s, streams of a killed peer after 5 s.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Outage of the cable after which a stream may fail: `user_timeout` of both appliances. Injected outages are shorter,
@@ -180,7 +180,7 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
     let streams = shared.tallies.into_inner().unwrap_or_default();
     for kind in Kind::ALL {
         if streams.get(&kind).is_none_or(|tally| tally.done == 0) {
-            wrong.push(format!("no stream of the kind {kind:?} came to its end"));
+            wrong.push(format!("no stream of the kind {kind:?} has completed"));
         }
     }
     let (seed, minutes) = (arguments.seed, arguments.minutes);
@@ -261,7 +261,7 @@ fn settled_resources(
             return Ok((last, began.elapsed().as_secs_f64()));
         }
         if began.elapsed() > SETTLE_TIMEOUT {
-            ensure!(before.is_some(), "the target does not come to rest: {:?}", last.gauges);
+            ensure!(before.is_some(), "the target does not settle: {:?}", last.gauges);
             return Ok((last, began.elapsed().as_secs_f64()));
         }
         std::thread::sleep(Duration::from_millis(200));

@@ -174,7 +174,7 @@ fn run(
     }
     save(&common.out.join("results.json"), &results)?;
     println!("{}", report::format_tables(&results));
-    println!("{}/results.json has it all", common.out.display());
+    println!("{}/results.json has all results", common.out.display());
     if failed > 0 {
         eprintln!("{failed} of {} profiles failed", results.outcomes.len());
         return Ok(ExitCode::FAILURE);
@@ -205,7 +205,7 @@ fn search(sizes: &[u32], common: &Common) -> anyhow::Result<ExitCode> {
     }
     save(&common.out.join("rfc2544.json"), &found)?;
     println!("{}", report::rates_table(&found.rates));
-    println!("{}/rfc2544.json has it all", common.out.display());
+    println!("{}/rfc2544.json has all results", common.out.display());
     Ok(ExitCode::SUCCESS)
 }
 

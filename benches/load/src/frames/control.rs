@@ -160,7 +160,7 @@ fn neighbour_mac(plan: &Plan, rng: &mut Rng) -> Mac {
 }
 
 /// Returns, by `index % 4`: the first or a middle fragment of a UDP datagram, or the first or a middle fragment of a
-/// TCP segment. Each fragment belongs to another packet.
+/// TCP segment. Each fragment belongs to a different packet.
 pub(super) fn fragment(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
     let ends = frame_addresses(plan, plan.random_source(rng), plan.destination);
     let tcp = index % 4 >= 2;

@@ -231,6 +231,6 @@ fn frame(profile: Profile, plan: &Plan, index: usize, rng: &mut Rng) -> Result<V
         Profile::NdFlood => control::neighbour(plan, index, rng),
         Profile::FragmentFlood => control::fragment(plan, index, rng),
         Profile::InitFlood => control::init(plan, rng),
-        Profile::PcapReplay => bail!("a replay is no single frame"),
+        Profile::PcapReplay => bail!("a replay is not a single frame"),
     }
 }

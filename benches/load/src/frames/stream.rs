@@ -1,4 +1,4 @@
-//! Segments that carry FPDUs: segments of no stream, and segments forged into a live stream.
+//! Segments that carry FPDUs: segments that match no stream, and segments forged into a live stream.
 
 use anyhow::{Context, Result};
 use etherparse::{TcpHeader, TcpOptionElement};
@@ -18,7 +18,7 @@ const WRITE_LEN: usize = 512;
 /// Offset of the checksum in a TCP header.
 const CHECKSUM_OFFSET: usize = 16;
 
-/// Returns a segment of no stream: one complete FPDU to the listener's port.
+/// Returns a segment that matches no stream: one complete FPDU to the listener's port.
 pub(super) fn unmatched_segment(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
     let (ends, mut header) = tcp::listener_segment(plan, rng);
     header.psh = true;

@@ -373,7 +373,7 @@ fn forged_segments_match_stream_and_have_one_defect() {
     }
 }
 
-/// The segments of a run are consecutive from `next_seq` on, and their markers are those of the stream.
+/// The segments of a run are consecutive from `next_seq` on, and their markers are at the stream's marker positions.
 #[test]
 fn forged_segments_are_consecutive_with_stream_markers() {
     let stream = plan(false).stream.unwrap();
@@ -642,7 +642,7 @@ fn every_profile_has_a_file_of_pktgen_commands() {
         let replayed = text.contains(&format!("-s 0:{}.pcap", profile.name()));
         let (comments, commands): (Vec<_>, Vec<_>) =
             text.lines().partition(|line| line.starts_with("# "));
-        assert!(comments.len() > 1, "{name} says what it sends and what comes of it");
+        assert!(comments.len() > 1, "{name} describes its frames and their outcome");
         assert_ne!(replayed, commands.iter().any(|line| line.starts_with("sequence ")), "{name}");
         let start =
             commands.iter().position(|line| *line == "start 0").unwrap_or_else(|| panic!("{name}"));

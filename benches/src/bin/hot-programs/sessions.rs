@@ -146,7 +146,7 @@ impl Objects {
 
 /// Passes a command on to the thread that drives the worker.
 fn pass(commands: &Sender<Command>, command: Command) -> anyhow::Result<()> {
-    commands.send(command).ok().context("the worker is gone")
+    commands.send(command).ok().context("the worker has ended")
 }
 
 fn welcome() -> Welcome {

@@ -55,7 +55,7 @@ pub(crate) struct StreamPair {
     answers: Vec<&'static [u8]>,
     /// Minimum length of a frame that is full.
     full_len: usize,
-    /// Number of streams, each from an address of its own.
+    /// Number of streams, each from a separate address.
     streams: u32,
 }
 

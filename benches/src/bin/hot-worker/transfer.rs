@@ -10,7 +10,7 @@ use crate::pair::{MAX_TURNS, StreamPair};
 
 /// Minimum number of counted full frames.
 pub(crate) const FRAMES: usize = 64;
-/// Uncounted frames before, so that tables and records have their size.
+/// Uncounted frames before the measurement, so that tables and records have reached their final size.
 const WARM_UP_FRAMES: usize = 256;
 /// Streams of the paths with several streams.
 const STREAMS: u32 = 64;

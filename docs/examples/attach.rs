@@ -116,7 +116,7 @@ impl Attached {
         let [region, ring, event]: [OwnedFd; 3] =
             fds.try_into().map_err(|_| bad("not three descriptors"))?;
         let word = |at: usize| {
-            u64::from_le_bytes(reply[at..at + 8].try_into().expect("eight bytes are eight bytes"))
+            u64::from_le_bytes(reply[at..at + 8].try_into().expect("a slice of eight bytes"))
         };
         let (region_len, capacity) = (word(8) as usize, word(32));
         let ring_len = SLOTS + capacity as usize * SLOT;

@@ -52,7 +52,7 @@ pub(crate) fn hostile_program(data: &[u8]) {
 }
 
 /// Effect of the hostile acts.
-#[cfg_attr(not(test), expect(dead_code, reason = "only the tests of seeds compare it"))]
+#[cfg_attr(not(test), expect(dead_code, reason = "only the tests of named inputs compare it"))]
 struct Outcome {
     /// Events about the hostile QP and CQ.
     failures: Vec<ProgramEvent>,
@@ -110,8 +110,7 @@ fn remove_hostile_program(mut world: World<'_>) {
         let answer = world.run_until("an answer", |world| world.hosts[0].take_answer(ticket));
         assert_eq!(answer, Ok(()));
     }
-    // In later turns the workers take the removed regions from posted receives. Until then the posted receives hold
-    // the regions' memory.
+    // Posted receives keep the memory of the removed regions. The workers release these regions in later turns.
     for _ in 0..4 {
         world.turn();
     }

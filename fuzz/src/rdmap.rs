@@ -218,7 +218,7 @@ impl End {
     /// [`SECRET`].
     fn pull_segments(&mut self) {
         while let Some(out) = self.stream.next(128) {
-            assert!(!self.terminated, "a message behind the Terminate");
+            assert!(!self.terminated, "a message after the Terminate");
             assert!(out.len() <= 128);
             let opcode = Control(out.header.rsvd_ulp()).opcode();
             let mut payload = vec![0; out.payload_len];

@@ -243,7 +243,7 @@ fn finish(association: &mut Association, now: Instant, upper: &mut Upper, has_ro
     } else if let Some(at) = association.poll_timeout() {
         association.handle_timeout(at);
     }
-    assert!(association.is_done(), "something keeps it");
+    assert!(association.is_done(), "the association does not end");
     assert_eq!(association.poll_timeout(), None);
 }
 
@@ -277,7 +277,7 @@ fn passive(now: Instant) -> Association {
     let echo = Packet::new(&echo).expect("a packet");
     let mut association = Association::accept(config, secrets, ends(), 1480, &cookie, now);
     let taken = association.input(now, &echo, &mut Upper { messages_left: 0 });
-    taken.result.expect("its own cookie");
+    taken.result.expect("the listener accepts its own cookie");
     assert_eq!(association.state(), State::Established);
     association
 }

@@ -278,7 +278,7 @@ impl End {
                 SessionEvent::Ddp(_) | SessionEvent::Rdmap(_) | SessionEvent::Idle => {
                     assert!(
                         self.sessions.contains(&session),
-                        "{event:?} of a session that is over"
+                        "{event:?} of a session that has ended"
                     );
                 }
                 SessionEvent::Established { .. } => {}

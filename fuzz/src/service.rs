@@ -47,8 +47,8 @@ pub(crate) fn service(data: &[u8]) {
     for stream in host.open_streams {
         host.service.on_closed(stream, host.now, &mut out);
     }
-    assert_eq!(host.service.sessions(), 0, "sessions of streams that are gone");
-    assert_eq!(host.service.poll_timeout(), None, "a timer of streams that are gone");
+    assert_eq!(host.service.sessions(), 0, "sessions of streams that have ended");
+    assert_eq!(host.service.poll_timeout(), None, "a timer of streams that have ended");
 }
 
 struct Host {

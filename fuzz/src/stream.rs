@@ -174,7 +174,7 @@ impl Sink {
             Outcome { events: Vec::new(), failed: false, memory: self.memory.to_vec() };
         let closed = self.receiver.on_peer_closed(&mut self.budget);
         outcome.failed = closed.is_some() || self.receiver.error().is_some();
-        assert_eq!(self.budget.used(), 0, "held behind the end");
+        assert_eq!(self.budget.used(), 0, "bytes held after the end");
         while let Some(event) = self.stream.poll_event() {
             match event {
                 Event::Error(_) | Event::Failed(_) => outcome.failed = true,

@@ -346,7 +346,7 @@ impl End {
                 return;
             }
             polls += 1;
-            assert!(polls < 1000, "{:?} has something to do for ever", self.endpoint.state());
+            assert!(polls < 1000, "{:?} never becomes idle", self.endpoint.state());
         }
     }
 
@@ -355,7 +355,7 @@ impl End {
             return;
         }
         while let Some(event) = self.endpoint.poll_event() {
-            assert!(!self.closed, "{event:?} behind the end");
+            assert!(!self.closed, "{event:?} after the end");
             match event {
                 Event::MpaRequest { private_data, .. } => {
                     assert!(private_data.len() <= 512);
@@ -397,14 +397,14 @@ impl End {
         }
         assert!(
             self.endpoint.is_done(),
-            "something keeps it: {:?}",
+            "the endpoint does not end: {:?}",
             self.endpoint.connection().state()
         );
         assert_eq!((self.pool.in_use(), self.hold.used()), (0, 0));
         for (memory, secret) in self.regions.iter().zip([false, false, false, true]) {
             let (bytes, marks) = (memory.to_vec(), mark_bytes());
-            assert!(bytes[..REGION.start] == marks[..REGION.start], "written in front of a region");
-            assert!(bytes[REGION.end..] == marks[REGION.end..], "written behind a region");
+            assert!(bytes[..REGION.start] == marks[..REGION.start], "written before a region");
+            assert!(bytes[REGION.end..] == marks[REGION.end..], "written after a region");
             assert!(!secret || bytes == marks, "a region without rights was written");
         }
         let mut sink = vec![0; REGION.len()];

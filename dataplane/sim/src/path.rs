@@ -100,7 +100,7 @@ pub struct Path {
     counters: Counters,
 }
 
-/// Counters of a path, in packets. Link, middlebox and ESP have counters of their own.
+/// Counters of a path, in packets. Link, middlebox and ESP have separate counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// Packets dropped because they were larger than the MTU.
@@ -128,7 +128,7 @@ impl Path {
             rng: Rng::new(seed ^ 0xDA3A6E),
             middlebox: Middlebox::new(config.middlebox, seed ^ 0xB0C5),
             stretch: config.stretch.map(Stretch::new),
-            esp: config.esp.map(|esp| Esp::new(esp).expect("SAs as configured")),
+            esp: config.esp.map(|esp| Esp::new(esp).expect("a valid ESP configuration")),
             link: FaultyLink::new(config.link),
             forwarded: Vec::new(),
             counters: Counters::default(),

@@ -21,7 +21,7 @@ pub fn compare(path: &Path, actual: &str) -> Result<(), String> {
     let before = fs::read_to_string(path).map_err(|e| format!("{name}: {e}"))?;
     match difference(&before, actual) {
         Some(diff) => Err(format!(
-            "{name} is not what comes out now:\n{diff}\
+            "{name} differs from the current results:\n{diff}\
              If that is meant: {BLESS}=1 cargo test -p sim --test snapshot, and commit the file."
         )),
         None => Ok(()),

@@ -146,7 +146,7 @@ impl Expected {
             };
             if let Some((at, len)) = delivered.iter().find(|message| !placed(message)) {
                 let what =
-                    format!("the message of {len} at {at} was delivered before it was whole");
+                    format!("the message of {len} at {at} was delivered before it was complete");
                 return Err(what);
             }
             let untagged = stream.untagged.iter().map(Vec::as_slice).take(received.len());

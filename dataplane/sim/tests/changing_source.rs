@@ -49,7 +49,7 @@ fn transfer(seed: u64, markers: bool, resegment: bool) {
     for at in (0..LEN as u64).step_by(32 * 1024) {
         pair.client.write(&source, at..at + 32 * 1024, at);
     }
-    pair.client.connect(pair.now).expect("no private data");
+    pair.client.connect(pair.now).expect("empty private data fits");
     let mut change = 1u8;
     let mut steps = 0u32;
     pair.run_until(Duration::from_secs(60), |pair| {
@@ -63,7 +63,7 @@ fn transfer(seed: u64, markers: bool, resegment: bool) {
     .expect("the transfer ends");
     assert!(change > 20, "the source changed only {change} times");
     assert_eq!(pair.server.closed(), None, "seed {seed}");
-    assert!(pair.client.stats().mpa_tx.retransmitted > 0, "nothing was sent again");
+    assert!(pair.client.stats().mpa_tx.retransmitted > 0, "nothing was retransmitted");
     let got = pair.server.region();
     assert!(got.iter().all(|&o| 1 <= o && o <= change));
     assert!(got.windows(2).any(|w| w[0] != w[1]), "the changes came too late to be seen");

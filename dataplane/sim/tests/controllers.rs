@@ -67,12 +67,12 @@ fn run(
     time: u64,
 ) -> Samples {
     let mut net = Dumbbell::new(link, flows);
-    net.run_for(ms(warm_up)).expect("time goes on");
+    net.run_for(ms(warm_up)).expect("virtual time advances");
     let before = (net.bottleneck().tail_dropped, net.bottleneck().marked);
     let mut shares = vec![0; net.flows.len()];
     let (mut windows, mut alphas) = (Vec::new(), Vec::new());
     for _ in 0..time {
-        let received = net.measure(ms(1)).expect("time goes on");
+        let received = net.measure(ms(1)).expect("virtual time advances");
         shares.iter_mut().zip(received).for_each(|(sum, n)| *sum += n);
         windows.push(connection(&net, 0).info().cwnd);
         alphas.extend(connection(&net, 0).marked_fraction());
@@ -101,8 +101,8 @@ fn dctcp_keeps_the_queue_at_the_threshold() {
     assert_eq!(seen.dropped, 0);
     assert!(seen.used > 0.9, "{}", seen.used);
     let (least, most) = (seen.windows.iter().min(), seen.windows.iter().max());
-    assert!(*least.expect("some") > BDP * 8 / 10, "{least:?}, the path takes {BDP}");
-    assert!(*most.expect("some") < (BDP + K) * 13 / 10, "{most:?}, marks from {}", BDP + K);
+    assert!(*least.expect("a sample") > BDP * 8 / 10, "{least:?}, the path takes {BDP}");
+    assert!(*most.expect("a sample") < (BDP + K) * 13 / 10, "{most:?}, marks from {}", BDP + K);
     let mean = seen.alphas.iter().sum::<f64>() / seen.alphas.len() as f64;
     assert!((0.02..0.6).contains(&mean), "{mean}");
     assert!(seen.alphas.iter().all(|alpha| (alpha - mean).abs() < 0.15), "around {mean}");
@@ -142,7 +142,7 @@ fn dctcp_with_losses_and_marks_completes() {
     let flows = vec![flow(CongestionControl::Dctcp, 3)];
     let seen = run("DCTCP with losses", link, flows, 1000, 3000);
     assert!(seen.marked > 0 && seen.used > 0.6, "{}", seen.used);
-    assert!(seen.windows.iter().any(|&window| window < BDP), "no loss halved it");
+    assert!(seen.windows.iter().any(|&window| window < BDP), "no loss reduced the window");
 }
 
 // A controller that sets only a pacing rate fills the link. The congestion window is never the limit.

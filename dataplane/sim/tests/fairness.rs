@@ -78,8 +78,8 @@ fn run_marked(
         link::Config { rate: Some(rate), mark_bytes: marks, ..link::Config::default() };
     let run_seed = |seed| {
         let mut net = Dumbbell::new(bottleneck.clone(), flows(100 * seed));
-        net.run_for(warm_up).expect("time goes on");
-        let bytes = net.measure(measured).expect("time goes on");
+        net.run_for(warm_up).expect("virtual time advances");
+        let bytes = net.measure(measured).expect("virtual time advances");
         net.verify().unwrap_or_else(|wrong| panic!("{title}, seed {seed}: {wrong}"));
         let mbit = |&o: &u64| o as f64 * 8.0 / measured.as_secs_f64() / 1e6;
         let (dropped, marked) = (net.bottleneck().tail_dropped, net.bottleneck().marked);
@@ -150,7 +150,7 @@ fn four_to_one_rtts_leave_the_longer_flow_a_share() {
         let title = format!("{congestion:?}, 10 and 40 ms");
         for o in run(&title, flows, ms(10_000), ms(50_000)) {
             assert!(o.smallest_share() >= bound, "{o:?}");
-            assert!(o.shares[0] > o.shares[1], "the shorter one is the faster one: {o:?}");
+            assert!(o.shares[0] > o.shares[1], "the flow with the shorter RTT is faster: {o:?}");
         }
     }
 }
@@ -217,8 +217,8 @@ fn short_path(micros: u64, bits_per_second: u64, seed: u64) -> f64 {
         bottleneck,
         vec![flow_with_pacing(true, seed), flow_with_pacing(false, seed + 1)],
     );
-    net.run_for(ms(2_000)).expect("time goes on");
-    let bytes = net.measure(ms(10_000)).expect("time goes on");
+    net.run_for(ms(2_000)).expect("virtual time advances");
+    let bytes = net.measure(ms(10_000)).expect("virtual time advances");
     net.verify().unwrap_or_else(|wrong| panic!("{micros} µs, seed {seed}: {wrong}"));
     bytes[0] as f64 / bytes.iter().sum::<u64>() as f64
 }

@@ -50,7 +50,7 @@ fn rate<S: Setup>(host: S, server: S, rtt: Duration, preempted: Duration) -> f64
         icmp: false,
         cost: [Cost { preempted, ..Cost::default() }, Cost::default()],
     });
-    pair.client.connect(pair.now).expect("no private data");
+    pair.client.connect(pair.now).expect("empty private data fits");
     pair.run_until(Duration::from_secs(5), |pair| pair.client.is_established()).expect("opens");
     let source = VecMemory::new(REGION as usize).into_stable();
     let began = pair.now;
@@ -61,7 +61,7 @@ fn rate<S: Setup>(host: S, server: S, rtt: Duration, preempted: Duration) -> f64
             pair.client.write_to(0, &source, at..at + (1 << 20), at);
             posted += 1 << 20;
         }
-        pair.run_for(ms(100)).expect("time goes on");
+        pair.run_for(ms(100)).expect("virtual time advances");
     }
     pair.client.totals().bytes_acknowledged as f64 * 8e-6 / TIME.as_secs_f64()
 }

@@ -86,12 +86,12 @@ fn run(seed: u64, case: Case) -> Result {
         pair.client.write(source, at..at + 64 * 1024, at);
     }
     let begin = pair.now;
-    pair.client.connect(pair.now).expect("no private data");
+    pair.client.connect(pair.now).expect("empty private data fits");
     let done = pair.run_until(Duration::from_secs(100), |pair| {
         pair.server.stats().ddp.tagged_delivered == (LEN / (64 * 1024)) as u64
     });
     assert_eq!(done, Ok(()), "{:?}\n{}", pair.client.stats(), pair.last_segments());
-    assert!(pair.server.region() == bytes, "the bytes are those that were sent");
+    assert!(pair.server.region() == bytes, "the region differs from the sent bytes");
     Result {
         client: pair.client.stats(),
         server: pair.server.stats(),

@@ -152,14 +152,11 @@ fn verify(expected: &ExpectedResults, initiator: &Host, responder: &Host) {
     assert_eq!(initiator.completed(), expected.outcomes);
     assert_eq!(responder.received_sends(), expected.sends);
     let region = responder.region();
-    assert!(
-        region[..expected.written.len()] == expected.written,
-        "the region has not the written bytes"
-    );
+    assert!(region[..expected.written.len()] == expected.written, "the region lacks written bytes");
     assert!(region[expected.written.len()..HALF as usize].iter().all(|&byte| byte == 0));
     assert_eq!(region[COUNTER as usize..], expected.counter.to_ne_bytes());
     let sink = initiator.sink();
-    assert!(sink[..expected.read.len()] == expected.read, "the sink has not the read bytes");
+    assert!(sink[..expected.read.len()] == expected.read, "the sink lacks read bytes");
     assert!(sink[expected.read.len()..].iter().all(|&byte| byte == 0));
     assert!(initiator.is_guard_untouched());
 }
@@ -202,7 +199,7 @@ fn play(seed: u64, markers: bool) -> (u64, u64) {
         post_operations(&mut pair.client, &mut rng, &right),
         post_operations(&mut pair.server, &mut rng, &left),
     ];
-    pair.client.connect(pair.now).expect("no private data");
+    pair.client.connect(pair.now).expect("empty private data fits");
     let done = |pair: &Pair| {
         pair.client.completed().len() == 120 && pair.server.completed().len() == 120
             || pair.client.closed().is_some()
@@ -215,7 +212,7 @@ fn play(seed: u64, markers: bool) -> (u64, u64) {
     let now = pair.now;
     pair.client.shutdown(now);
     pair.run_until(Duration::from_secs(300), |pair| pair.client.is_done() && pair.server.is_done())
-        .expect("both ends go");
+        .expect("both ends finish");
     assert_eq!(pair.client.closed(), Some(&CloseReason::LocalShutdown));
     assert_eq!(pair.server.closed(), Some(&CloseReason::PeerShutdown));
     assert_eq!((pair.client.in_use(), pair.server.in_use()), ((0, 0), (0, 0)));

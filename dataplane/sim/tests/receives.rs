@@ -210,7 +210,7 @@ where
         let to_server = exchange(rng, &mut pair.client, &mut pair.server);
         let to_client = exchange(rng, &mut pair.server, &mut pair.client);
         let now = pair.now;
-        pair.client.connect(now).expect("no private data");
+        pair.client.connect(now).expect("empty private data fits");
         Exchange { pair, expected: [to_server, to_client] }
     }
 
@@ -230,7 +230,7 @@ where
 
     fn run_to_end(&mut self) {
         let done = |pair: &Pair<S>| pair.client.is_done() && pair.server.is_done();
-        self.pair.run_until(Duration::from_secs(300), done).expect("both ends go");
+        self.pair.run_until(Duration::from_secs(300), done).expect("both ends finish");
     }
 
     fn sides(&self) -> [(&S::Host, &Expected); 2] {

@@ -87,7 +87,7 @@ fn run_all(loss_percent: f64) {
             // RFC 3708 §3 A: without reordering, every detected loss is real. Duplicates from the network must not undo
             // the response to it. The longer transfers of the snapshot tests measure the effect on goodput.
             let undone = [&pair.client, &pair.server].map(|host| {
-                let endpoint = host.endpoint().expect("there was an association");
+                let endpoint = host.endpoint().expect("an association");
                 endpoint.association().sender().stats().undone_by_duplicates
             });
             assert_eq!(undone, [0, 0], "{cell:?}");

@@ -56,7 +56,7 @@ fn pair<S: Setup>(client: S, server: S, rtt: Duration, segments: u32) -> Pair<S>
         icmp: false,
         cost: Default::default(),
     });
-    pair.client.connect(pair.now).expect("no private data");
+    pair.client.connect(pair.now).expect("empty private data fits");
     pair.run_until(Duration::from_secs(1), |pair| pair.client.is_established()).expect("opens");
     let source = VecMemory::new(BYTES as usize).into_stable();
     for at in (0..BYTES).step_by(1 << 20) {
@@ -120,7 +120,7 @@ fn timeout_slow_start_millis<S: Setup<Host: Window> + Clone>(
     pair.run_until(Duration::from_secs(2), |pair| {
         pair.client.totals().bytes_acknowledged > acknowledged
     })
-    .expect("goes on");
+    .expect("virtual time advances");
     let took = millis_to_window(&mut pair, WINDOW);
     println!("{title}, {segments} at once, 2 ms, after a time-out: {took:.1} ms to 1000 segments");
     took

@@ -115,7 +115,7 @@ fn pair<S: Setup>(host: &S, forward: path::Config, backward: path::Config) -> Pa
         icmp: false,
         cost: Default::default(),
     });
-    pair.client.connect(pair.now).expect("no private data");
+    pair.client.connect(pair.now).expect("empty private data fits");
     pair.run_until(Duration::from_secs(2), |pair| pair.client.is_established()).expect("opens");
     pair
 }
@@ -146,7 +146,7 @@ fn run_checking_window<S: Setup<Host: Window>>(pair: &mut Pair<S>, time: Duratio
         }
         pair.now >= until
     };
-    pair.run_until(time + Duration::from_secs(1), over).expect("goes on");
+    pair.run_until(time + Duration::from_secs(1), over).expect("virtual time advances");
 }
 
 /// Returns the rate in Gbit/s over `measured` round trips, after `warm` round trips. Also prints the rate and the
@@ -200,7 +200,7 @@ fn slow_reader<S: Setup<Host: Window>>(host: &S) -> Pair<S> {
     for _ in 0..100 {
         let target = pair.server.totals().bytes_in + MESSAGE;
         pair.run_until(Duration::from_secs(5), |pair| pair.server.totals().bytes_in >= target)
-            .expect("goes on");
+            .expect("virtual time advances");
         pair.server.pause(Some(1000));
         run_checking_window(&mut pair, 2 * TEN);
         pair.server.pause(None);

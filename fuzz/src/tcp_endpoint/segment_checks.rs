@@ -61,7 +61,8 @@ impl End {
     /// Checks a segment. Retransmitted bytes are unchanged, only received sequence numbers are acknowledged, and the
     /// window shrinks only after a refusal. Bytes of memory without rights for peers ([`MARK`]) are not sent.
     pub(super) fn check_segment(&mut self, bytes: &[u8]) {
-        let segment = Segment::parse(bytes).unwrap_or_else(|e| panic!("a segment of ours: {e}"));
+        let segment =
+            Segment::parse(bytes).unwrap_or_else(|e| panic!("a segment of the endpoint: {e}"));
         assert_eq!((segment.src_port, segment.dst_port), (LOCAL, REMOTE));
         assert!(segment.payload.len() <= usize::from(MSS));
         if segment.flags.has(Flags::RST) {
@@ -92,7 +93,7 @@ impl End {
                 segment.payload[..known] == self.received[at..at + known],
                 "other bytes than before"
             );
-            assert!(known == segment.payload.len() || !self.fin, "bytes behind the FIN");
+            assert!(known == segment.payload.len() || !self.fin, "bytes after the FIN");
             self.received.extend(&segment.payload[known..]);
             let leaks = segment.payload.windows(MARK.len()).any(|bytes| bytes == MARK);
             assert!(!(leaks && self.hidden), "bytes of a region without rights were sent");

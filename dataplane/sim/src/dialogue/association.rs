@@ -68,7 +68,8 @@ impl Default for AssociationSetup {
 impl AssociationSetup {
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         let seconds = || -> Result<Duration, String> {
-            let n: f64 = value.parse().map_err(|_| format!("`{value}` are no seconds"))?;
+            let n: f64 =
+                value.parse().map_err(|_| format!("`{value}` is not a number of seconds"))?;
             Duration::try_from_secs_f64(n).map_err(|e| e.to_string())
         };
         let mut numbers = value.split_whitespace().map(number);
@@ -113,7 +114,7 @@ impl AssociationSetup {
                 let (ird, ord) = (next()? as u16, next()? as u16);
                 self.rdmap = Some(rdmap::Config { ird, ord, ..rdmap::Config::default() });
             }
-            other => return Err(format!("`{other}` is no setting, or cannot be `{value}`")),
+            other => return Err(format!("`{other}` is not a setting, or cannot be `{value}`")),
         }
         Ok(())
     }
@@ -347,8 +348,10 @@ impl Association {
         let (from, to) = range.split_once("..").ok_or("FROM..TO")?;
         let memory = self.memory.to_vec();
         for at in number(from)?..number(to)? {
-            let offset = at.checked_sub(self.setup.base_to).ok_or("before the region")? as usize;
-            let got = *memory.get(offset).ok_or("behind the region")?;
+            let offset = at
+                .checked_sub(self.setup.base_to)
+                .ok_or("before the start of the region")? as usize;
+            let got = *memory.get(offset).ok_or("beyond the end of the region")?;
             let expected = if placed { pattern(at) } else { 0 };
             if got != expected {
                 return Err(format!("the byte at TO {at} is {got:#04x}, not {expected:#04x}"));
@@ -465,7 +468,7 @@ impl DialogueProtocol for Association {
                 let packet = args.number("packet", 0)? as usize;
                 self.with(|e, _| e.on_packet_too_big(now, packet)).map(drop)
             }
-            other => Err(format!("`{other:?}` is no verb")),
+            other => Err(format!("`{other:?}` is not a verb")),
         };
         // The only effect of a call, such as a close, may be a timer that is due now.
         if self.timeout().is_some_and(|at| at <= now) {
@@ -502,7 +505,7 @@ impl DialogueProtocol for Association {
             "delivered" => self.delivered[0].to_string(),
             "untagged-delivered" => self.delivered[1].to_string(),
             "buffers-used" => self.buffers.in_use().to_string(),
-            other => return Err(format!("nothing is known about `{other}`")),
+            other => return Err(format!("`{other}` cannot be checked")),
         };
         if got == value { Ok(()) } else { Err(format!("{key} is {got}, expected {value}")) }
     }

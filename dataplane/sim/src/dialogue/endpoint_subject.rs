@@ -84,7 +84,8 @@ impl StreamSetup {
             return Ok(());
         }
         let seconds = || -> Result<Duration, String> {
-            let n: f64 = value.parse().map_err(|_| format!("`{value}` are no seconds"))?;
+            let n: f64 =
+                value.parse().map_err(|_| format!("`{value}` is not a number of seconds"))?;
             Duration::try_from_secs_f64(n).map_err(|e| e.to_string())
         };
         let mpa = &mut self.endpoint.mpa;
@@ -152,7 +153,7 @@ impl StreamSetup {
                     buffer_size: next()? as u32,
                 });
             }
-            other => return Err(format!("`{other}` is no setting, or cannot be `{value}`")),
+            other => return Err(format!("`{other}` is not a setting, or cannot be `{value}`")),
         }
         Ok(())
     }
@@ -173,7 +174,7 @@ fn revision(text: &str) -> Result<Revision, String> {
         "0" => Ok(Revision::Zero),
         "1" => Ok(Revision::One),
         "2" => Ok(Revision::Two),
-        other => Err(format!("`{other}` is none of startkey, 0, 1, 2")),
+        other => Err(format!("`{other}` is not one of startkey, 0, 1, 2")),
     }
 }
 
@@ -257,8 +258,10 @@ impl EndpointSubject {
         let (from, to) = (number(from)?, number(to)?);
         let memory = self.memory.to_vec();
         for at in from..to {
-            let offset = at.checked_sub(self.setup.base_to).ok_or("before the region")? as usize;
-            let got = *memory.get(offset).ok_or("behind the region")?;
+            let offset = at
+                .checked_sub(self.setup.base_to)
+                .ok_or("before the start of the region")? as usize;
+            let got = *memory.get(offset).ok_or("beyond the end of the region")?;
             let expected = if placed { pattern(at) } else { 0 };
             if got != expected {
                 return Err(format!("the byte at TO {at} is {got:#04x}, not {expected:#04x}"));
@@ -383,7 +386,7 @@ impl Subject for EndpointSubject {
                 self.last_icmp = self.with(|e, _| e.on_packet_too_big(now, mtu, seq))?;
                 Ok(())
             }
-            other => Err(format!("`{other:?}` is no verb")),
+            other => Err(format!("`{other:?}` is not a verb")),
         }
     }
 
@@ -426,7 +429,7 @@ impl Subject for EndpointSubject {
             "cut" => tx.cut.to_string(),
             "hold-used" => self.hold.used().to_string(),
             "buffers-used" => self.buffers.in_use().to_string(),
-            other => return Err(format!("nothing is known about `{other}`")),
+            other => return Err(format!("`{other}` cannot be checked")),
         };
         if got == value { Ok(()) } else { Err(format!("{key} is {got}, expected {value}")) }
     }

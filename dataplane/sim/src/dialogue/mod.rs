@@ -25,7 +25,7 @@ pub fn play(text: &str) -> Result<(), ScriptError> {
         Some("sctp") => association::play(&script),
         other => Err(ScriptError {
             line: stack.map_or(1, |s| s.line),
-            message: format!("`set stack` is {other:?}, none of tcp, mpa, sctp"),
+            message: format!("`set stack` is {other:?}, not one of tcp, mpa, sctp"),
         }),
     }
 }

@@ -167,11 +167,14 @@ impl<P: DialogueProtocol> Run<P> {
             StepTime::Absolute(t) => Some(Instant::ZERO + t),
             StepTime::Relative(t) => Some(self.now + t),
             StepTime::Any if expects => None,
-            StepTime::Any => return Err("only an expected segment may come at any time".into()),
+            StepTime::Any => return Err("only an expected segment may have the time `*`".into()),
         };
         if let Some(at) = at {
             if at < self.now {
-                return Err(format!("this is in the past: it is {:?}", self.now));
+                return Err(format!(
+                    "the time of this line is in the past: it is {:?} now",
+                    self.now
+                ));
             }
             if !expects {
                 self.advance(at)?;
@@ -251,7 +254,7 @@ impl<P: DialogueProtocol> Run<P> {
                 }
             }
         }
-        Err("the stack's timer never moves on".into())
+        Err("the stack's timer never advances".into())
     }
 
     fn wait_for_segment(&mut self, limit: Instant) -> Result<(), String> {

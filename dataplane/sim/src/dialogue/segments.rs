@@ -124,7 +124,7 @@ impl<S: Subject> DialogueProtocol for TcpProtocol<S> {
     }
 
     fn decode(&self, bytes: &[u8], ect: bool) -> Result<Self::Sent, String> {
-        let segment = Segment::parse(bytes).ok_or("the stack sent something malformed")?;
+        let segment = Segment::parse(bytes).ok_or("the stack sent a malformed segment")?;
         Ok((segment, ect))
     }
 

@@ -45,7 +45,7 @@ pub(super) fn without_ecn(mut config: Config) -> Config {
 /// Applies a TCP setting. Returns false if `key` is not a TCP setting.
 pub(super) fn tcp_setting(config: &mut Config, key: &str, value: &str) -> Result<bool, String> {
     let seconds = || -> Result<Duration, String> {
-        let n: f64 = value.parse().map_err(|_| format!("`{value}` are no seconds"))?;
+        let n: f64 = value.parse().map_err(|_| format!("`{value}` is not a number of seconds"))?;
         Duration::try_from_secs_f64(n).map_err(|e| e.to_string())
     };
     match key {
@@ -77,7 +77,7 @@ pub(super) fn tcp_setting(config: &mut Config, key: &str, value: &str) -> Result
         "pacing" => config.pacing = switch(value)?,
         "congestion" => {
             let named = tcp::CongestionControl::from_name(value);
-            config.congestion = named.ok_or_else(|| format!("`{value}` is no controller"))?;
+            config.congestion = named.ok_or_else(|| format!("`{value}` is not a controller"))?;
         }
         "keepalive" => {
             let mut n = value.split_whitespace().map(number);
@@ -104,7 +104,7 @@ impl Subject for TcpSubject {
             } else if key == "ip" {
                 v6 = value == "6";
             } else if !tcp_setting(&mut config, key, value)? {
-                return Err(format!("`{key}` is no setting of plain TCP"));
+                return Err(format!("`{key}` is not a setting of plain TCP"));
             }
             Ok(())
         })?;
@@ -183,7 +183,9 @@ impl Subject for TcpSubject {
                 self.last_icmp = connection.on_packet_too_big(now, mtu, seq);
             }
             other => {
-                return Err(format!("`{other:?}` is none of write room close abort mtu too-big"));
+                return Err(format!(
+                    "`{other:?}` is not one of write room close abort mtu too-big"
+                ));
             }
         }
         Ok(())
@@ -240,7 +242,7 @@ impl Subject for TcpSubject {
                 let position = streams.position(value)? as u64;
                 return check_equal(key, self.user.acknowledged + 1, position);
             }
-            other => return Err(format!("nothing is known about `{other}`")),
+            other => return Err(format!("`{other}` cannot be checked")),
         };
         if got == value { Ok(()) } else { Err(format!("{key} is {got}, expected {value}")) }
     }
@@ -308,12 +310,10 @@ impl SpanSink for TcpUser {
     ) -> SpanOutcome {
         let (start, end) = (offset as usize, offset as usize + bytes.len());
         if self.inbound.get(start..end) != Some(bytes) {
-            self.record_fault(format!(
-                "bytes {start}..{end} that went up are not those of the stream"
-            ));
+            self.record_fault(format!("the delivered bytes {start}..{end} differ from the stream"));
         }
         if self.accepted_ranges.iter().any(|(&from, &to)| from < end as u64 && offset < to) {
-            self.record_fault(format!("bytes {start}..{end} went up twice"));
+            self.record_fault(format!("bytes {start}..{end} were delivered twice"));
         }
         if in_order != (offset == self.in_order) {
             self.record_fault(format!(

@@ -87,7 +87,8 @@ impl<S: Setup> Scenario<S> {
             transfer::load(&mut pair.server, &self.backward),
         ];
         pair.client.connect(pair.now)?;
-        self.apply_disturbances(&mut pair).map_err(|stall| format!("before a twist: {stall}"))?;
+        self.apply_disturbances(&mut pair)
+            .map_err(|stall| format!("before a disturbance: {stall}"))?;
         let done = pair.run_while_progressing(STALL_TIMEOUT, |pair| {
             expected[0].is_delivered(&pair.server) && expected[1].is_delivered(&pair.client)
                 || pair.client.closed().is_some() && pair.server.is_unopened()

@@ -173,7 +173,7 @@ impl Association {
 
     /// Processes a reply of the listener: INIT ACK, ABORT, SHUTDOWN COMPLETE or ERROR.
     fn answer(&mut self, bytes: &[u8]) {
-        let packet = Packet::new(bytes).expect("a packet of ours");
+        let packet = Packet::new(bytes).expect("a packet of the endpoint");
         let raw = packet.chunks().next().expect("a chunk").expect("whole");
         match Chunk::parse(raw).expect("well formed") {
             Chunk::InitAck(init) => {
@@ -220,8 +220,8 @@ impl Association {
             endpoint.handle_timeout(worker.now, &mut worker.sctp());
             endpoint.poll_transmit(worker.now, &mut Batch::default());
         }
-        assert!(endpoint.is_done(), "it does not end: {:?}", endpoint.state());
-        assert!(self.down_reason.is_some(), "it ends without a reason");
+        assert!(endpoint.is_done(), "the endpoint does not end: {:?}", endpoint.state());
+        assert!(self.down_reason.is_some(), "the endpoint ends without a reason");
     }
 
     pub(crate) fn settle(&mut self, worker: &mut Worker) {
@@ -231,7 +231,7 @@ impl Association {
 
     fn poll(&mut self, worker: &mut Worker) {
         for turns in 0.. {
-            assert!(turns < 100, "it has something to do for ever");
+            assert!(turns < 100, "the endpoint never becomes idle");
             let Some(endpoint) = &mut self.endpoint else { return };
             let now = worker.now;
             if endpoint.poll_timeout().is_some_and(|at| at <= now) {
@@ -264,7 +264,7 @@ impl Association {
     }
 
     fn on_event(&mut self, event: Event) {
-        assert!(self.down_reason.is_none(), "{event:?} behind the end");
+        assert!(self.down_reason.is_none(), "{event:?} after the end");
         match event {
             Event::Up { .. } => self.events.push("Up".into()),
             Event::Down { reason } => self.down_reason = Some(reason.name().to_owned()),
@@ -286,7 +286,7 @@ impl Association {
     }
 
     fn on_packet(&mut self, bytes: &[u8]) {
-        let packet = Packet::new(bytes).expect("a packet of ours");
+        let packet = Packet::new(bytes).expect("a packet of the endpoint");
         for raw in packet.chunks() {
             match Chunk::parse(raw.expect("whole")).expect("well formed") {
                 Chunk::Data(data) => {

@@ -107,7 +107,7 @@ impl Worker {
         }
         let secret = self.regions[3].to_vec();
         assert!(secret.iter().all(|byte| *byte == MARK), "written without a right");
-        assert_eq!((self.pool.in_use(), self.hold.used()), (0, 0), "buffers are not back");
+        assert_eq!((self.pool.in_use(), self.hold.used()), (0, 0), "buffers were not returned");
     }
 }
 
@@ -170,7 +170,8 @@ impl Connection {
         let syn = segment(Flags::SYN, PEER_ISS);
         let endpoint = if setting.is_initiator {
             let open = OpenRequest { pd: PD, ulp: setting.ulp(), private_data: Vec::new() };
-            Endpoint::connect(config, id, tuple, ISS, 1460, now, open).expect("no private data")
+            Endpoint::connect(config, id, tuple, ISS, 1460, now, open)
+                .expect("empty private data fits")
         } else {
             Endpoint::accept(config, id, tuple, ISS, 1460, &syn, now)
         };
@@ -215,8 +216,8 @@ impl Connection {
                 self.send(Flags::ACK, &[], worker);
             }
         }
-        assert!(self.endpoint.is_done(), "it does not end: {:?}", self.endpoint.state());
-        assert!(self.closed.is_some(), "it ends without a reason");
+        assert!(self.endpoint.is_done(), "the endpoint does not end: {:?}", self.endpoint.state());
+        assert!(self.closed.is_some(), "the endpoint ends without a reason");
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -249,7 +250,10 @@ impl Connection {
             let Some((fpdu, behind)) = rest.split_at_checked(whole + 4) else { break };
             all.push(fpdu[2..2 + len].to_vec());
             let crc = u32::from_le_bytes(fpdu[whole..].try_into().expect("4 bytes"));
-            assert!(markers || crc == 0 || crc == oracle::crc32c(&fpdu[..whole]), "a CRC of ours");
+            assert!(
+                markers || crc == 0 || crc == oracle::crc32c(&fpdu[..whole]),
+                "the endpoint's CRC"
+            );
             rest = behind;
         }
         all
@@ -269,7 +273,7 @@ impl Connection {
 
     fn poll(&mut self, worker: &mut Worker) {
         for turns in 0.. {
-            assert!(turns < 100, "it has something to do for ever");
+            assert!(turns < 100, "the endpoint never becomes idle");
             if self.endpoint.poll_timeout().is_some_and(|at| at <= worker.now) {
                 self.endpoint.handle_timeout(worker.now, &mut worker.context());
             }
@@ -287,7 +291,7 @@ impl Connection {
     }
 
     fn on_segment(&mut self, bytes: &[u8]) {
-        let segment = Segment::parse(bytes).expect("a segment of ours");
+        let segment = Segment::parse(bytes).expect("a segment of the endpoint");
         self.reset |= segment.flags.has(Flags::RST);
         if segment.flags.intersects(Flags::RST.with(Flags::SYN)) {
             return;
@@ -301,7 +305,7 @@ impl Connection {
 
     fn poll_events(&mut self, worker: &mut Worker) {
         while let Some(event) = self.endpoint.poll_event() {
-            assert!(self.closed.is_none(), "{event:?} behind the end");
+            assert!(self.closed.is_none(), "{event:?} after the end");
             match event {
                 Event::MpaRequest { .. } => {
                     let ulp = self.setting.ulp();

@@ -42,7 +42,7 @@ fn single_wrong_field_has_the_outcome_of_the_rfcs() {
     check_reasons(&tcp.lines(), &mut used);
     check_reasons(&sctp.lines(), &mut used);
     let unused = REASONS.iter().zip(used).filter(|(_, used)| !used).map(|(why, _)| why.2);
-    assert_eq!(unused.collect::<Vec<_>>(), [""; 0], "reasons of nothing");
+    assert_eq!(unused.collect::<Vec<_>>(), [""; 0], "unused reasons");
 }
 
 /// Reasons why a wrong value of a field does not end the stream at once: fields, outcomes (`harmless`, `goes on` or
@@ -53,13 +53,13 @@ const REASONS: &[(&[&str], &[&str], &str)] = &[
     (
         &["Invalidate STag"],
         &["harmless"],
-        "without meaning but in a Send with Invalidate, RFC 5040 §4.1",
+        "meaningful only in a Send with Invalidate, RFC 5040 §4.1",
     ),
-    (&["RsvdULP"], &["goes on"], "the ULP's, RFC 5041 §4: handed up as it is"),
+    (&["RsvdULP"], &["goes on"], "for the ULP, RFC 5041 §4: passed on unchanged"),
     (
         &["L"],
         &["goes on", "waits"],
-        "the message goes on in the next segment that fits, RFC 5041 §5.2",
+        "the next segment that fits continues the message, RFC 5041 §5.2",
     ),
     (
         &["opcode"],
@@ -70,13 +70,13 @@ const REASONS: &[(&[&str], &[&str], &str)] = &[
     (
         &["source TO"],
         &["harmless"],
-        "other bytes of the region, which are alike, within its bounds",
+        "other bytes of the region, with the same values, within its bounds",
     ),
     (&["read size"], &["goes on"], "within the region's bounds"),
     (
         &["sink STag", "sink TO", "request identifier"],
         &["harmless"],
-        "the requester's: returned as it is",
+        "for the requester: returned unchanged",
     ),
     (&["atomic opcode"], &["goes on"], "Compare and Swap in place of Fetch and Add"),
     (&["atomic reserved"], &["harmless"], "not checked on receipt, RFC 7306 §5.2.1"),
@@ -92,7 +92,7 @@ const REASONS: &[(&[&str], &[&str], &str)] = &[
     (&["CRC"], &["harmless"], "not checked where both ends agreed to none, RFC 5044 §4.4"),
     (&["marker reserved"], &["harmless"], "not checked on receipt, RFC 5044 §4.2"),
     (&["FPDUPTR"], &["harmless"], "its two low bits are taken as zero, RFC 5044 §4.2"),
-    (&["ULPDU_Length"], &["goes on"], "the pad is taken for payload: nothing shows it"),
+    (&["ULPDU_Length"], &["goes on"], "the pad is parsed as payload, undetected"),
     (
         &["ULPDU_Length", "PD_Length"],
         &["waits"],
@@ -105,22 +105,22 @@ const REASONS: &[(&[&str], &[&str], &str)] = &[
         &["harmless"],
         "a reserved bit below revision 2; without it there is no enhanced data, RFC 6581 §6",
     ),
-    (&["Rev"], &["harmless"], "another revision that the responder takes"),
+    (&["Rev"], &["harmless"], "another revision that the responder accepts"),
     (
         &["A", "B", "C (RTR)", "D"],
         &["harmless"],
-        "offers of the peer-to-peer model beside what is used, RFC 6581 §9.2",
+        "further offers of the peer-to-peer model, not used, RFC 6581 §9.2",
     ),
     (
         &["IRD", "ORD"],
         &["harmless"],
-        "a smaller or larger depth, within what this end takes, RFC 6581 §9.1",
+        "a smaller or larger depth, within the limits of this end, RFC 6581 §9.1",
     ),
     (&["chunk flags"], &["harmless"], "reserved bits and I: not checked, RFC 9260 §3.2"),
     (
         &["chunk flags"],
         &["goes on", "waits"],
-        "another part of a message that is not whole, or a tag that is reflected: dropped",
+        "another part of an incomplete message, or a reflected tag: dropped",
     ),
     (
         &["chunk type"],
@@ -132,7 +132,7 @@ const REASONS: &[(&[&str], &[&str], &str)] = &[
         &["harmless", "goes on", "waits"],
         "a shorter message, or dropped when it does not fit the packet, RFC 9260 §6.10",
     ),
-    (&["verification tag"], &["harmless", "goes on", "waits"], "dropped in silence, RFC 9260 §8.5"),
+    (&["verification tag"], &["harmless", "goes on", "waits"], "dropped silently, RFC 9260 §8.5"),
     (&["initiate tag"], &["harmless"], "the peer's choice"),
     (&["initiate tag"], &["waits"], "zero: dropped, RFC 9260 §3.3.2"),
     (
@@ -143,18 +143,14 @@ const REASONS: &[(&[&str], &[&str], &str)] = &[
     (
         &["initial TSN"],
         &["harmless", "waits"],
-        "the first DATA is another one's: a gap, or far away",
+        "the first DATA has another TSN: a gap, or out of range",
     ),
     (
         &["TSN"],
         &["harmless", "goes on"],
-        "beyond a gap, or in the place of a lost one: DDP-SSN gives the order, RFC 5043 §5.2",
+        "beyond a gap, or in place of a lost chunk: the DDP-SSN determines the order, RFC 5043 §5.2",
     ),
-    (
-        &["TSN"],
-        &["waits"],
-        "a duplicate, or outside what may be outstanding: dropped, RFC 9260 §6.2",
-    ),
+    (&["TSN"], &["waits"], "a duplicate, or outside the window: dropped, RFC 9260 §6.2"),
     (
         &["stream identifier"],
         &["goes on", "waits"],
@@ -166,17 +162,17 @@ const REASONS: &[(&[&str], &[&str], &str)] = &[
         "without meaning in an unordered chunk, RFC 9260 §6.6",
     ),
     (&["PPID"], &["goes on", "waits"], "a segment before the session, or no session's message"),
-    (&["DDP-SSN"], &["goes on", "waits"], "what is before it has still to come, RFC 5043 §5.2"),
+    (&["DDP-SSN"], &["goes on", "waits"], "an earlier segment is missing, RFC 5043 §5.2"),
     (&["function code"], &["goes on"], "an enhanced Initiate"),
-    (&["function code"], &["waits"], "no Initiate: no session, RFC 5043 §6.1"),
+    (&["function code"], &["waits"], "not an Initiate: no session, RFC 5043 §6.1"),
     (&["cumulative TSN"], &["harmless"], "an old acknowledgement, RFC 9260 §6.2.1"),
     (
         &["gaps", "duplicates"],
         &["harmless"],
-        "does not fit the chunk: dropped, the next one counts",
+        "does not fit the chunk: dropped, the next SACK counts",
     ),
-    (&["cause", "cause length"], &["harmless", "goes on"], "told to the operator at most"),
-    (&["info type", "info length"], &["goes on"], "returned as it is, or dropped"),
+    (&["cause", "cause length"], &["harmless", "goes on"], "at most reported to the operator"),
+    (&["info type", "info length"], &["goes on"], "returned unchanged, or dropped"),
 ];
 
 /// Checks that each outcome that does not end the stream at once has an entry in [`REASONS`]. Marks the entries used.
@@ -189,7 +185,7 @@ fn check_reasons(lines: &[String], used: &mut [bool]) {
         let index = REASONS
             .iter()
             .position(|(fields, kinds, _)| fields.contains(&parts[1]) && kinds.contains(&kind));
-        let index = index.unwrap_or_else(|| panic!("{line}: nothing says why"));
+        let index = index.unwrap_or_else(|| panic!("{line}: no entry in REASONS"));
         used[index] = true;
     }
 }

@@ -241,7 +241,7 @@ impl Conversation {
         assert!(!good.is_over());
 
         line.close_and_check(&mut worker);
-        let reason = line.closed.as_ref().expect("it is over");
+        let reason = line.closed.as_ref().expect("the stream has ended");
         let numbers = reason.numbers();
         let code = numbers.map_or(String::new(), |numbers| format!(" {numbers}"));
         let terminates: Vec<Vec<u8>> = match self.setting.rdmap {

@@ -45,7 +45,7 @@ fn tcp(cell: &Cell, seed: u64) -> Sum {
 fn sctp(cell: &Cell, seed: u64) -> Sum {
     let (pair, times) = run(cell, cell.sctp(seed), seed);
     assert_eq!(pair.client.fault(), None);
-    let endpoint = pair.client.endpoint().expect("there was an association");
+    let endpoint = pair.client.endpoint().expect("an association");
     let send = endpoint.association().sender().stats();
     let undone = send.undone_by_duplicates + send.undone_by_frto;
     Sum { time: times.total, undone, reported: send.duplicates_reported }

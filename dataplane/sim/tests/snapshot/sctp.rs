@@ -58,7 +58,7 @@ fn line(cell: &Cell, seed: u64) -> String {
     let steady = bytes * 4.0 / times.second_half.as_secs_f64();
     let limit = cell.limit_for(cell.mtu - sim::packet::IP_HEADER - SCTP_HEADERS);
     let (tx, rx) = (pair.client.totals(), pair.server.totals());
-    let endpoint = pair.server.endpoint().expect("there was an association");
+    let endpoint = pair.server.endpoint().expect("an association");
     let duplicates = endpoint.association().receiver().stats().duplicates;
     let mega = |bits: f64| format!("{:.1}", bits / 1e6);
     let cells: [String; 13] = [

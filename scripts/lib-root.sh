@@ -31,7 +31,7 @@ new_root() {
     echo 'Acquire::Check-Valid-Until "false";' >"$1/etc/apt/apt.conf.d/90package-test"
 }
 
-# chrooted ROOT COMMAND...: uses mount and process namespaces of its own, with the packages and earlier downloads mounted.
+# chrooted ROOT COMMAND...: uses separate mount and process namespaces, with the packages and earlier downloads mounted.
 chrooted() {
     # shellcheck disable=SC2016  # the inner shell expands them
     unshare --mount --pid --fork --kill-child bash -euc '

@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 #
 #   namespace A                           namespace B
-#   iwspec script on veth A               kernel.toml: the kernel's TCP, a listener that takes any bytes
+#   iwspec script on veth A               kernel.toml: the kernel's TCP, a listener that accepts any bytes
 #   10.78.0.2, no address of the kernel   serve-kernel.toml: ddpctl serve-kernel over the kernel's sockets
 #                                         ddpd.toml: ddpd on af_packet, no address of the kernel
 #

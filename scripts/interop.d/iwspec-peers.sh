@@ -168,7 +168,7 @@ siw_part() {
         *) continue ;;
         esac
         read -ra cases <<<"${IWSPEC_CASES:-}"
-        # Other programs than iwspec-peer reach few cases that it does not.
+        # Programs other than iwspec-peer reach few additional cases.
         if [ "$service" != peer ] && [ "${#cases[@]}" -eq 0 ]; then cases=(mpa/startup); fi
         guest_attempt test_target "$name" "$service" "$role" "$port" "$command" "${IWSPEC_RUNS:-2}" "${cases[@]}"
     done

@@ -7,11 +7,11 @@
 #
 # A row asserts the exit codes of both programs, the text that shows success, and the least number of bytes that the worker
 # of the receiver has received. Rates are not asserted. Rows with the result `no` are programs that cannot run over iWARP:
-# they must end in time, by themselves, with an error.
+# they must end with an error within the time limit, without being killed.
 #
-# The programs run in a user and network namespace with the appliances' addresses on an interface: qperf, fi_pingpong and
-# perftest without -R also use kernel sockets to these addresses, and libfabric skips devices without a kernel interface that
-# has their addresses and is not `lo`. Where there are no such namespaces these rows are left out.
+# The programs run in a user and network namespace with the appliances' addresses on an interface: qperf, fi_pingpong
+# and perftest without -R also use kernel sockets to these addresses, and libfabric skips devices unless a kernel
+# interface other than `lo` has their addresses. On systems without such namespaces these rows are left out.
 #
 # The libraries are those of DDPD_VERBS_LIBRARY=DIR; otherwise scripts/verbs-library builds them. All results are written to
 # target/interop-verbs.tsv; --publish writes the table of the last full run to docs/verbs.md.
@@ -57,7 +57,7 @@ fi
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/ddpd-verbs.XXXXXX")
 mkdir -m 0700 "$work/runtime"
-# The lab of these rows is not that of the user.
+# Separates the lab of these rows from the user's.
 export XDG_RUNTIME_DIR=$work/runtime
 declare -A pid=([a]='' [b]='')
 others=() rows=0 failed=0 refused=0 faults=0 port=20000
@@ -202,12 +202,12 @@ pair() {
         return
     fi
     before=$(received "$receiver")
-    # The lab ends with its last program: a further one keeps it until the counter has been read.
+    # The lab ends with its last program, so another one runs until the counter has been read.
     if [ "$place" = lab ]; then hold; fi
     client "$@"
     [ "$code" -eq 0 ] && [ -z "${stays:-}" ] || kill -TERM "$server" 2>/dev/null || true
     ended "$server"
-    # A server that stays is ended by SIGTERM (timeout(1) then returns 124, and a shell 143).
+    # A server that does not end by itself gets SIGTERM (timeout(1) then returns 124, and a shell 143).
     [ -z "${stays:-}" ] || [ "$served" -ne 143 ] && [ "$served" -ne 124 ] || served=0
     now=$(received "$receiver")
     release
@@ -347,7 +347,8 @@ perftests() {
     perftest ib_send_lat 64 200 server -e
     perftest ib_read_bw 4096 1000 client -e
     [ -z "$short" ] || return 0
-    # Its credits count the receives of the SRQ by the QP that posted them. The difference wraps for a QP that is behind.
+    # Its credits count the receives of the SRQ by the QP that posted them. For a QP that posted fewer than it received,
+    # the difference wraps.
     known="perftest's credits of iWARP do not support an SRQ of several QPs" perftest ib_send_bw 4096 1000 server -q 4 --use-srq
     perftest ib_atomic_bw 8 1000 client
     perftest ib_atomic_lat 8 200 client
@@ -370,9 +371,9 @@ perftests() {
     done
 }
 
-# fio_row VERB BYTES JOBS: fio's rdma engine. The job with rw=read is the server, whatever the verb. With verb=send the server
-# verifies the received blocks; with the others the engine does not tell it where they are. It then has more receives than
-# the client has messages in flight, because fio relies on retries that iWARP does not have.
+# fio_row VERB BYTES JOBS: fio's rdma engine. The job with rw=read is the server, whatever the verb. With verb=send the
+# server verifies the received blocks; with the other verbs the engine does not tell it their location. The server then
+# has more receives than the client has messages in flight, because fio relies on retries that iWARP does not have.
 fio_row() {
     local verb=$1 bytes=$2 jobs=$3 receiver=server first=$((port + 1)) job check='' depth=1
     if [ "$verb" = read ]; then receiver=client; fi
@@ -436,7 +437,7 @@ with_kernel_sockets() {
         fi_pingpong -p 'verbs;ofi_rxm' -e rdm -B $port -- fi_pingpong -p 'verbs;ofi_rxm' -e rdm -P $port "$address"
 }
 
-# Programs that need what iWARP does not have: UD, multicast, XRC, and RC without a connection manager.
+# Programs that need features that iWARP lacks: UD, multicast, XRC, and RC without a connection manager.
 impossible() {
     [ -z "$short" ] || return 0
     refuses "UD" '^ddpd verbs:' udaddy -s "$address" -b "$other"
@@ -470,7 +471,7 @@ pair_refused() {
     fi
 }
 
-# The lab: a second one for the same user is the same one, and it ends with its last program.
+# The lab: all programs of a user share one, and it ends with the last of them.
 lab_life() {
     local state
     wait_until "$stall_limit" eval "! pgrep -f 'lab-process serve $XDG_RUNTIME_DIR/ddpd-lab' >/dev/null" ||
@@ -490,7 +491,7 @@ lab_life() {
     else
         row ddpctl "the lab ends when its last program is killed" FAILED "it still runs"
     fi
-    # The first program is killed while it starts the lab: the next one joins it, or starts another.
+    # The first program is killed while it starts the lab: the next one joins this lab, or starts another.
     local each starts=()
     state=ok
     for each in 0.01 0.03 0.05 0.1 0.2 0.4; do
@@ -501,7 +502,7 @@ lab_life() {
         "$ddpctl" run --lab -- "$ddpctl" status >/dev/null 2>"$work/client.out" || state=FAILED
     done
     row ddpctl "the first program is killed while the lab starts" "$state" "$([ $state = ok ] || last_line "$work/client.out")"
-    # Starts and ends at the same time: each program finds an appliance.
+    # Programs start and end concurrently: each finds an appliance.
     for each in 1 2 3 4 5 6 7 8; do
         (for _ in 1 2 3; do "$ddpctl" run --lab -- "$ddpctl" status >/dev/null || exit 1; done) &
         starts+=($!)

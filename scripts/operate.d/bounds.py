@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.request
 
-from operate import PATIENCE, LeftOut, expect, free_port, situation, until
+from operate import TIMEOUT, LeftOut, expect, free_port, situation, until
 from own import Ddpd, text
 
 # Unused user number, other than that of the overflow user (65534).
@@ -22,13 +22,13 @@ def connected(family, address, sent=b""):
     client = socket.socket(family)
     # The time-out is set after connect. With it the socket is non-blocking, and connect fails on a full backlog.
     client.connect(address)
-    client.settimeout(PATIENCE)
+    client.settimeout(TIMEOUT)
     client.sendall(sent)
     return client
 
 
 def counters(address):
-    with urllib.request.urlopen(f"http://127.0.0.1:{address}/metrics", timeout=PATIENCE) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{address}/metrics", timeout=TIMEOUT) as answer:
         return dict(re.findall(r"^ddpd_control_(\w+)_total ([0-9]+)$", answer.read().decode(), re.M))
 
 
@@ -124,7 +124,7 @@ keep = 1
             on.directory.chmod(0o700)
         expect(flood.returncode == 0, "the flood broke")
         ddpd.process.terminate()
-        ddpd.process.wait(timeout=PATIENCE)
+        ddpd.process.wait(timeout=TIMEOUT)
         def lines(name):
             return [json.loads(line) for line in (directory / name).read_text().splitlines()]
         recorded = [line["path"] for line in lines("audit.jsonl")]

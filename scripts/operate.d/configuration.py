@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 
-from operate import PATIENCE, expect, situation, until
+from operate import TIMEOUT, expect, situation, until
 from own import Ddpd, text
 
 REGION = """
@@ -83,7 +83,7 @@ def needs_restart(on):
 def misspelt_key(on):
     file = on.directory / "misspelt.toml"
     file.write_text(text("a", 1, more=REGION.replace("size =", "sise =")))
-    ran = subprocess.run([on.programs / "ddpd", "check", "--no-machine", file], capture_output=True, text=True, timeout=PATIENCE)
+    ran = subprocess.run([on.programs / "ddpd", "check", "--no-machine", file], capture_output=True, text=True, timeout=TIMEOUT)
     said = ran.stdout + ran.stderr
     expect(ran.returncode == 2 and "misspelt.toml:" in said and "sise" in said and "size" in said, f"exit {ran.returncode}: {said}")
     return said.strip().splitlines()[0]
@@ -96,7 +96,7 @@ def saved(on):
         code, out, err = ddpd.ctl("a", "config", "save", str(ddpd.directory / "saved.toml"))
         expect(code == 0 and '"more"' in (ddpd.directory / "saved.toml").read_text(), f"exit {code}: {err}")
         check = [on.programs / "ddpd", "check", "--no-machine", "saved.toml", "b.toml"]
-        ran = subprocess.run(check, cwd=ddpd.directory, capture_output=True, text=True, timeout=PATIENCE)
+        ran = subprocess.run(check, cwd=ddpd.directory, capture_output=True, text=True, timeout=TIMEOUT)
         expect(ran.returncode == 0, ran.stdout + ran.stderr)
         return out.strip()
 
@@ -158,6 +158,6 @@ def unwritable_file(on):
 def drained(on):
     with alone(on, "drained") as ddpd:
         ddpd.process.send_signal(signal.SIGTERM)
-        code = ddpd.process.wait(timeout=PATIENCE)
+        code = ddpd.process.wait(timeout=TIMEOUT)
         expect(code == 0, f"exit {code}: {ddpd.log.read_text()[-300:]}")
         return "exit 0"

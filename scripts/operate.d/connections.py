@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 
-from operate import PATIENCE, LeftOut, expect, situation, until
+from operate import TIMEOUT, LeftOut, expect, situation, until
 from own import Ddpd, events, text
 
 LISTENER = """
@@ -180,7 +180,7 @@ if kind != "scan":
 
 def client(on, name, kind, reason):
     with beside_kernel(on, name) as (ddpd, inside, _):
-        subprocess.run([*inside, sys.executable, "-c", CLIENT, kind], check=True, timeout=PATIENCE)
+        subprocess.run([*inside, sys.executable, "-c", CLIENT, kind], check=True, timeout=TIMEOUT)
         event = failed(on, ddpd.directory / "a", reason)
         expect(event["stage"] == "mpa" and event["remote"].startswith("10.79.0.2:"), str(event))
         expect(not ddpd.json("a", "stats")["workers"][0]["errors"], "it counts as a protocol error")
@@ -207,13 +207,13 @@ def duplicate_address(on):
     with beside_kernel(on, "duplicate") as (ddpd, inside, device):
         subprocess.run([*inside, "ip", "addr", "add", "10.79.0.1/24", "dev", device], check=True)
         # The kernel answers ARP requests for the address, but does not announce it.
-        subprocess.run([*inside, sys.executable, "-c", ARP, device], check=True, timeout=PATIENCE)
+        subprocess.run([*inside, sys.executable, "-c", ARP, device], check=True, timeout=TIMEOUT)
         def notes():
             return [note for note in ddpd.json("a", "status")["notes"] if "10.79.0.1 is also used by the host" in note]
         note = until(notes, "no note")[0]
         expect(events(on, ddpd.directory / "a", "address_conflict"), "no event")
         subprocess.run([*inside, "ip", "addr", "del", "10.79.0.1/24", "dev", device], check=True)
-        until(lambda: not notes(), "the note stays", patience=120)
+        until(lambda: not notes(), "the note stays", timeout=120)
         return note
 
 
@@ -235,7 +235,7 @@ def taken_interface(on):
         with Ddpd(on, on.directory / "interface", first, wrap=inside) as holder:
             (on.directory / "interface" / "d.toml").write_text(second["d"])
             command = [*inside, on.programs / "ddpd", "--config", "d.toml"]
-            ran = subprocess.run(command, cwd=on.directory / "interface", capture_output=True, text=True, timeout=PATIENCE)
+            ran = subprocess.run(command, cwd=on.directory / "interface", capture_output=True, text=True, timeout=TIMEOUT)
             sentence = ran.stderr.strip().splitlines()[-1]
             named = f"interface {device} is used by process {holder.process.pid}" in sentence
             expect(ran.returncode == 2 and named, f"exit {ran.returncode}: {sentence}")
@@ -280,7 +280,7 @@ def names_held_by_a_user(on):
                 for name, of in (("d", second), ("e", third)):
                     (on.directory / "squatted" / f"{name}.toml").write_text(of)
                 command = [*inside, on.programs / "ddpd", "--config", "d.toml", "--config", "e.toml"]
-                ran = subprocess.run(command, cwd=on.directory / "squatted", capture_output=True, text=True, timeout=PATIENCE)
+                ran = subprocess.run(command, cwd=on.directory / "squatted", capture_output=True, text=True, timeout=TIMEOUT)
                 sentence = (ran.stderr.strip().splitlines() or [""])[-1]
                 named = "has the kernel's SAs" in sentence and f"is {holder.process.pid})" in sentence
                 expect(ran.returncode == 2 and named, f"exit {ran.returncode}: {sentence}")
@@ -319,7 +319,7 @@ def name_with_two_addresses(on):
     with pair(on, "names") as ddpd:
         def ctl(*arguments):
             command = [*bound, on.programs / "ddpctl", "--socket", ddpd.directory / "b.sock", *arguments]
-            ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+            ran = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
             return ran.returncode, ran.stdout, ran.stderr
         code, out, err = ctl("put", str(on.directory / "small.bin"), "TCP://dual:7471/inbox")
         expect(code == 0 and "to 10.79.0.1:7471" in out, f"exit {code}: {out} {err}")

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from connections import LISTENER
-from operate import PATIENCE, LeftOut, expect, free_port, situation, until
+from operate import TIMEOUT, LeftOut, expect, free_port, situation, until
 from own import Ddpd, text
 
 CONNECT = 'import socket; socket.create_connection(("10.79.0.1", 7471), {timeout}).close()'
@@ -124,7 +124,7 @@ def made_again(on, which):
             until(lambda: sentence in readiness(), f"{which}: /readyz does not say it: {readiness()}")
             expect(readiness().startswith("503") and not ddpd.json("a", "ports")[0]["up"], readiness())
             ddpd.process.terminate()
-            ddpd.process.wait(timeout=PATIENCE)
+            ddpd.process.wait(timeout=TIMEOUT)
         if kind == "tap":
             cable.run("ip", "link", "del", cable.device)
         with started() as ddpd:

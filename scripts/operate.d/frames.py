@@ -12,7 +12,7 @@ import sys
 
 from connections import CLIENT, LISTENER, beside_kernel
 from memory import MEMIF
-from operate import PATIENCE, LeftOut, expect, situation, until
+from operate import TIMEOUT, LeftOut, expect, situation, until
 from own import Ddpd, text
 
 FIELDS = ["-T", "fields", "-e", "frame.interface_name", "-e", "ip.src", "-e", "ip.dst", "-e", "tcp.flags.syn", "-e", "tcp.len"]
@@ -27,9 +27,9 @@ def captured(ddpd, of):
         until(file.exists, "the capture has not begun")
         yield lines
         capture.send_signal(signal.SIGINT)
-        said = capture.communicate(timeout=PATIENCE)[0].strip()
+        said = capture.communicate(timeout=TIMEOUT)[0].strip()
     expect(capture.returncode == 0 and ", 0 lost" in said, f"exit {capture.returncode}: {said}")
-    shark = subprocess.run(["tshark", "-n", "-r", file, *FIELDS], capture_output=True, text=True, timeout=PATIENCE)
+    shark = subprocess.run(["tshark", "-n", "-r", file, *FIELDS], capture_output=True, text=True, timeout=TIMEOUT)
     expect(shark.returncode == 0, shark.stderr[-300:])
     lines += [line.split("\t") for line in shark.stdout.splitlines()]
 
@@ -47,7 +47,7 @@ def both_ways(lines, peer):
 def captured_tap(on):
     with beside_kernel(on, "capture-tap") as (ddpd, inside, _):
         with captured(ddpd, "a") as lines:
-            subprocess.run([*inside, sys.executable, "-c", CLIENT, "http"], check=True, timeout=PATIENCE)
+            subprocess.run([*inside, sys.executable, "-c", CLIENT, "http"], check=True, timeout=TIMEOUT)
         return both_ways(lines, "10.79.0.2")
 
 
@@ -69,7 +69,7 @@ def captured_af_packet(on):
         of = text("a", 1, port=port, more=LISTENER.format(access="w", streams=4))
         with Ddpd(on, on.directory / "capture-af-packet", {"a": of}, wrap=inside) as ddpd:
             with captured(ddpd, "a") as lines:
-                subprocess.run([*inside, sys.executable, "-c", CLIENT, "http"], check=True, timeout=PATIENCE)
+                subprocess.run([*inside, sys.executable, "-c", CLIENT, "http"], check=True, timeout=TIMEOUT)
             return both_ways(lines, "10.79.0.2")
     finally:
         subprocess.run(["ip", "netns", "del", space], check=True)
@@ -102,7 +102,7 @@ def telemetry(on):
         sockets = places(ddpd)
         expect(len(sockets) == 1, f"sockets of telemetry: {sockets}")
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asked:
-            asked.settimeout(PATIENCE)
+            asked.settimeout(TIMEOUT)
             asked.connect(sockets[0])
             hello = json.loads(asked.recv(4096))
             asked.send(b"/ethdev/xstats,0")

@@ -7,7 +7,7 @@ import pathlib
 import subprocess
 import time
 
-from operate import PATIENCE, Bad, LeftOut, expect, situation, until
+from operate import TIMEOUT, Bad, LeftOut, expect, situation, until
 from own import Ddpd, events, text
 
 SHORT = """
@@ -199,7 +199,7 @@ def put_pipe(on):
 
     def put(target):
         command = [on.programs / "ddpctl", "--socket", "demo-peer.sock", "put", "-", f"tcp://10.77.0.1:7471/{target}"]
-        ran = subprocess.run(command, cwd=on.directory, input=content, capture_output=True, timeout=PATIENCE)
+        ran = subprocess.run(command, cwd=on.directory, input=content, capture_output=True, timeout=TIMEOUT)
         return ran.returncode, ran.stderr.decode().strip()
 
     code, err = put("inbox")

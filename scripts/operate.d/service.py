@@ -5,7 +5,7 @@ import shutil
 import subprocess
 
 from connections import LISTENER
-from operate import PATIENCE, LeftOut, expect, situation
+from operate import TIMEOUT, LeftOut, expect, situation
 from own import Ddpd, text
 
 # Unused user number, other than that of the overflow user (65534).
@@ -30,7 +30,7 @@ def role_refused(on):
         ids = [f"--reuid={VIEWER}", f"--regid={VIEWER}", "--clear-groups"]
         def as_viewer(*arguments):
             command = ["setpriv", *ids, program, "--socket", directory / "a.sock", *arguments]
-            return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=PATIENCE)
+            return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=TIMEOUT)
         try:
             seen = as_viewer("status")
             expect(seen.returncode == 0, f"status: exit {seen.returncode}: {seen.stderr.strip()}")
@@ -67,7 +67,7 @@ def file_outside(on):
         code, _, other = ddpd.ctl("b", "get", to, str(directory / "in/got"), "--length", "6")
         expect(code == 0 and (directory / "in/got").read_bytes() == b"inside", f"exit {code}: {other.strip()}")
         command = [on.programs / "ddpctl", "--socket", "b.sock", "put", "-", to]
-        ran = subprocess.run(command, cwd=directory, input=b"a pipe", capture_output=True, timeout=PATIENCE)
+        ran = subprocess.run(command, cwd=directory, input=b"a pipe", capture_output=True, timeout=TIMEOUT)
         expect(ran.returncode == 0, f"put -: exit {ran.returncode}: {ran.stderr.decode()}")
         return said.strip().splitlines()[0]
 

@@ -6,7 +6,7 @@ import signal
 import subprocess
 
 from connections import LISTENER
-from operate import PATIENCE, LeftOut, expect, situation, until
+from operate import TIMEOUT, LeftOut, expect, situation, until
 from own import Ddpd, text
 
 # Unused user number, other than that of the overflow user (65534).
@@ -40,7 +40,7 @@ class Operator:
         return ["setpriv", *ids, self.program, "--socket", self.directory / "b.sock", *arguments]
 
     def run(self, *arguments, **options):
-        return subprocess.run(self.command(*arguments), capture_output=True, text=True, timeout=PATIENCE, **options)
+        return subprocess.run(self.command(*arguments), capture_output=True, text=True, timeout=TIMEOUT, **options)
 
 
 @situation("put - by a user with the role operate: sends a file that ddpd may not open, creates no FIFO, is \"standard input\" in the jobs, and fails if ddpctl is killed")
@@ -96,11 +96,11 @@ def reader_gone(on):
         os.read(ran.stdout.fileno(), 1)
         ran.stdout.close()
         said = ran.stderr.read()
-        expect((ran.wait(timeout=PATIENCE), said) in ((-signal.SIGPIPE, ""), (0, "")), f"{arguments}: {ran.returncode} {said}")
+        expect((ran.wait(timeout=TIMEOUT), said) in ((-signal.SIGPIPE, ""), (0, "")), f"{arguments}: {ran.returncode} {said}")
         if arguments[-1] == "--follow":
             expect(ran.returncode == -signal.SIGPIPE, f"it ended otherwise: {ran.returncode}")
             continue
         with open("/dev/full", "w") as full:
-            ran = subprocess.run([on.programs / program, *arguments], stdout=full, timeout=PATIENCE, **options)
+            ran = subprocess.run([on.programs / program, *arguments], stdout=full, timeout=TIMEOUT, **options)
         expect(ran.returncode == 1 and "No space left on device" in ran.stderr, f"{arguments}: {ran.returncode} {ran.stderr}")
     return ran.stderr.strip()

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import threading
 
-from operate import PATIENCE, Bad, expect, situation, until
+from operate import TIMEOUT, Bad, expect, situation, until
 from own import Ddpd, text
 
 PROMPT = "shell>"
@@ -49,7 +49,7 @@ class Terminal:
 
     def tmux(self, *arguments):
         command = ["tmux", "-u", "-L", self.socket, *arguments]
-        ran = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=PATIENCE)
+        ran = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=TIMEOUT)
         expect(ran.returncode == 0, f"tmux {arguments[0]}: {ran.stderr.strip()}")
         return ran.stdout
 
@@ -66,7 +66,7 @@ class Terminal:
     def modes(self):
         """Returns the terminal modes, which raw mode changes."""
         tty = self.tmux("display-message", "-p", "#{pane_tty}").strip()
-        return subprocess.run(["stty", "-F", tty, "-a"], capture_output=True, text=True, timeout=PATIENCE).stdout
+        return subprocess.run(["stty", "-F", tty, "-a"], capture_output=True, text=True, timeout=TIMEOUT).stdout
 
     def child(self):
         """Returns the pid of the process that the shell runs."""
@@ -121,7 +121,7 @@ def traffic(on):
         yield
     finally:
         stop.set()
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT)
 
 
 def details(terminal):

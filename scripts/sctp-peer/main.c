@@ -30,7 +30,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PATIENCE 60000
+#define TIMEOUT 60000
 
 static struct llp_options options = { .indication = 1, .streams = 16 };
 static size_t inbox_length = 4u << 20, message_length = 20000, segment_length;
@@ -84,7 +84,7 @@ static struct peer *new_peer(struct llp *llp)
 
 /* Handles events until the condition holds. Fails after a time-out, or if the association ends. */
 #define until(p, condition, what) do { \
-	long give_up = now_ms() + PATIENCE; \
+	long give_up = now_ms() + TIMEOUT; \
 	while (!(condition)) { \
 		if ((p)->end) fail("%s: the association has ended", what); \
 		if (now_ms() > give_up) fail("%s: nothing came", what); \
@@ -114,7 +114,7 @@ static void op_open(struct peer *p, int stream, const char *private)
 
 static void op_refused(struct peer *p, int stream, const char *how)
 {
-	long give_up = now_ms() + PATIENCE;
+	long give_up = now_ms() + TIMEOUT;
 	struct session *s = session_of(p, stream);
 
 	session_initiate(p, stream, "", 0);
@@ -227,7 +227,7 @@ static void op_raw(struct peer *p, int stream, int ppid, const char *hex, int un
 static void op_ended(struct peer *p, const char *how)
 {
 	static const struct { const char *name; enum llp_kind kind; } kinds[] = { { "shut", LLP_SHUT }, { "aborted", LLP_ABORTED }, { "lost", LLP_LOST } };
-	long give_up = now_ms() + PATIENCE;
+	long give_up = now_ms() + TIMEOUT;
 
 	while (!p->end && now_ms() < give_up) peer_turn(p, 100);
 	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)

@@ -117,7 +117,7 @@ void flush(struct peer *p)
 	long until = now_ms() + 120000;
 
 	while (!send_waiting(p)) {
-		if (now_ms() > until) fail("the peer accepts nothing any more");
+		if (now_ms() > until) fail("the peer accepts no more data");
 		peer_turn(p, 2);
 	}
 }

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Makes the guest that plays the peer in scripts/interop siw and sctp: Debian's own kernel, rdma-core and perftest, and
-# the kernel's siw driver, compiled from Debian's kernel source because Debian leaves it out.
+# Makes the virtual machine that is the peer in scripts/interop siw and sctp: Debian's kernel, rdma-core and perftest,
+# and the kernel's siw driver, compiled from Debian's kernel source because Debian's kernel packages do not contain it.
 #
 # usage: scripts/siw-guest/build.sh [initrd]     prints the directory with vmlinuz, initrd and versions
-#        scripts/siw-guest/build.sh initrd.ike   besides, initrd.ike is there: the same with strongSwan and libdpdk, for
+#        scripts/siw-guest/build.sh initrd.ike   also makes initrd.ike: the same with strongSwan and libdpdk, for
 #                                                scripts/interop ipsec
 #
-# Downloads and builds once, into $XDG_CACHE_HOME/ddpd/siw-guest (or ~/.cache/...); a change of a file in this
-# directory remakes the initrd. It keeps about 220 MB, of one kernel; while it builds, it takes 500 MB more.
+# Downloads and builds once, into $XDG_CACHE_HOME/ddpd/siw-guest (or ~/.cache/...); a change of a file in this directory
+# rebuilds the initrd. The directory takes about 220 MB, and 500 MB more during the build. Files of other kernels are
+# removed.
 # Needs apt's package lists, a C compiler, make, cpio and kmod (scripts/setup).
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
@@ -17,14 +18,14 @@ here=$repo/scripts/siw-guest
 peer=$repo/dataplane/iwspec/peer/iwspec-peer.c
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/ddpd/siw-guest
 
-# Programs of the guest. Their libraries are found among the packages' files.
+# Programs of the guest. Their libraries are copied from the same packages.
 programs=(ip rping udaddy ibv_devinfo rdma ss ib_write_bw ib_write_lat ib_read_bw ib_read_lat ib_send_bw ib_send_lat)
 guest_packages=(busybox-static rdma-core rdmacm-utils ibverbs-utils ibverbs-providers libibverbs1 librdmacm1
     libibumad3 libnl-3-200 libnl-route-3-200 perftest iproute2 libpci3 libc6 libmnl0 libbpf1 libelf1 libcap2
     libbsd0 libmd0 zlib1g libselinux1 libpcre2-8-0 libudev1 libzstd1 libtirpc3 libgssapi-krb5-2 libkrb5-3
     libk5crypto3 libcom-err2 libkrb5support0 libkeyutils1 libssl3 libdb5.3 libxtables12 libgcc-s1)
 modules=(virtio_net 9p 9pnet_virtio ib_uverbs rdma_ucm rdma_cm iw_cm ib_core libcrc32c crc32c_generic crc32c-intel sctp tcp_dctcp tcp_diag
-    # IPsec, and what it asks the kernel's cryptography for.
+    # IPsec, and the algorithms that it uses.
     esp4 esp6 xfrm_user gcm ghash-generic ctr cbc seqiv echainiv authenc authencesn hmac sha1_generic sha256_generic
     aes_generic crypto_null chacha20poly1305 chacha_generic poly1305_generic cmac)
 
@@ -41,7 +42,7 @@ ike_plugins=(random nonce x509 revocation constraints pubkey pkcs1 pkcs8 pem ope
     kernel-netlink socket-default vici)
 ike_modules=(tun nf_tables xfrm_interface aesni-intel ghash-clmulni-intel)
 
-# fetch DIR PACKAGE...: downloads what is missing and unpacks it into DIR; DIR/.have/PACKAGE has its version.
+# fetch DIR PACKAGE...: downloads missing packages and unpacks them into DIR; DIR/.have/PACKAGE contains the version.
 fetch() {
     local dir=$1 package file
     shift
@@ -63,7 +64,7 @@ kernel_version() {
         sed -n 's/.*Depends: linux-image-\([^ ]*\)$/\1/p' | head -n 1
 }
 
-# build_siw VERSION: siw.ko as it is, and once more with its constants turned into module parameters.
+# build_siw VERSION: builds siw.ko twice: unchanged, and with its constants turned into module parameters.
 build_siw() {
     local version=$1 abi=${1%-amd64} flavour source=linux-source-6.12/drivers/infiniband/sw/siw
     local headers=$PWD/headers/usr/src/linux-headers-$version
@@ -72,7 +73,7 @@ build_siw() {
     mkdir -p source build
     [ -d "source/$source" ] || tar -xJf headers/usr/src/linux-source-6.12.tar.xz -C source "$source"
     sed -i "s#include /usr/src/#include $PWD/headers/usr/src/#" "$headers/Makefile"
-    rm -f "$headers/vmlinux" # no type information: pahole is not needed
+    rm -f "$headers/vmlinux" # without it, no BTF type information is built, which needs pahole
     for flavour in stock knobs; do
         rm -rf "build/$flavour-$version"
         cp -r "source/$source" "build/$flavour-$version"
@@ -92,8 +93,7 @@ add_knobs() { # DIR
         "$1/siw_cm.c"
 }
 
-# add_program FILE: into the tree, with the libraries that it names, and those that they name.
-# Into the directory $tree.
+# add_program FILE: copies the program into $tree, with all libraries that it needs, directly or indirectly.
 tree=root
 add_program() {
     local file=$1 target=$tree/usr/bin/${1##*/}
@@ -105,7 +105,7 @@ add_libraries() { # FILE
     local library found
     for library in $(objdump -p "$1" | awk '$1 == "NEEDED" { print $2 }'); do
         [ ! -e "$tree/usr/lib/x86_64-linux-gnu/$library" ] || continue
-        # No link that leads to /etc/alternatives.
+        # Regular files only, because links may lead to /etc/alternatives.
         found=$(find -L user/lib user/usr/lib user/lib64 -name "$library" -type f | head -n 1)
         [ -n "$found" ] || die "no package of the guest has $library, which ${1##*/} needs"
         cp -L "$found" "$tree/usr/lib/x86_64-linux-gnu/$library"
@@ -113,7 +113,7 @@ add_libraries() { # FILE
     done
 }
 
-# add_modules VERSION MODULE...: with what they need.
+# add_modules VERSION MODULE...: copies the modules and the modules that they depend on.
 add_modules() {
     local from=$PWD/kernel/lib/modules/$1 to=$tree/usr/lib/modules/$1 path file module
     depmod -b "$PWD/kernel" "$1"
@@ -149,7 +149,7 @@ make_initrd() { # VERSION
     done
     ln -sf ../bin/busybox root/usr/sbin/modprobe # for the kernel's request_module
     for program in "${programs[@]}"; do
-        # Not busybox's.
+        # Replaces the link to busybox.
         rm -f "root/usr/bin/$program"
         add_program "$(find user/bin user/sbin user/usr/bin user/usr/sbin -name "$program" | head -n 1)"
     done
@@ -164,7 +164,7 @@ make_initrd() { # VERSION
     gcc -O2 -Wall -Wextra -Werror -o build/iwspec-peer "$peer" -Idevel/usr/include \
         -Luser/usr/lib/x86_64-linux-gnu -l:librdmacm.so.1 -l:libibverbs.so.1 -lpthread
     add_program build/iwspec-peer
-    # A thread that ends loads it by itself.
+    # Loaded at run time when a thread ends; no program names it as a dependency.
     cp -L "$(find user/lib user/usr/lib -name libgcc_s.so.1 | head -n 1)" root/usr/lib/x86_64-linux-gnu/
     add_siw "$1"
     add_modules "$1" "${modules[@]}"
@@ -192,7 +192,8 @@ make_ike() { # VERSION
         add_libraries "$file"
     done
     for file in user/usr/lib/ipsec/charon user/usr/sbin/swanctl user/usr/bin/pki; do add_program "$file"; done
-    # DPDK loads the drivers from there, by full names; each may be in memory once, so the links to them stay links.
+    # DPDK loads the drivers from this directory by full names. Links stay links, because DPDK must not load a driver
+    # twice.
     cp -a user/usr/lib/x86_64-linux-gnu/dpdk/pmds-23.0/. "$tree/usr/lib/x86_64-linux-gnu/dpdk/pmds-23.0/"
     cp -a user/usr/lib/x86_64-linux-gnu/librte_*.so.* user/usr/lib/x86_64-linux-gnu/libIPSec_MB.so.* "$tree/usr/lib/x86_64-linux-gnu/"
     for file in user/usr/lib/x86_64-linux-gnu/librte_*.so.23; do add_libraries "$file"; done
@@ -201,7 +202,7 @@ make_ike() { # VERSION
     rm -rf "$tree"
 }
 
-# name_versions VERSION: what the table of results names.
+# name_versions VERSION: the versions that the table of results states.
 name_versions() {
     local package
     echo "kernel $1"

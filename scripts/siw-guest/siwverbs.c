@@ -1,32 +1,35 @@
 /*
- * A verbs program for the guest: what scripts/interop siw needs and the standard tools do not do.
+ * The guest's verbs program, for operations that scripts/interop siw needs and the standard tools lack.
  *
  *   siwverbs client ADDRESS PORT [KEY=N]... OP...     one connection, its operations in order
- *   siwverbs many ADDRESS PORT [KEY=N]... COUNT       COUNT connections at once; each writes and reads a slot
+ *   siwverbs many ADDRESS PORT [KEY=N]... COUNT       COUNT concurrent connections; each writes and reads a slot
  *   siwverbs cycle ADDRESS PORT [KEY=N]... COUNT      connects and disconnects COUNT times
- *   siwverbs encap PORT                               takes ESP in UDP at PORT, IPv4 and IPv6, until it is ended (RFC 3948)
+ *   siwverbs encap PORT                               enables ESP in UDP (RFC 3948) at PORT until SIGTERM
  *   siwverbs serve PORT [KEY=N]... [fill=FILE] [dump=FILE] [count=N] [echo=1] [reject=TEXT]
  *
- * Keys: ird, ord (of the connection), recv (receives posted), len (bytes of each).
+ * Keys: ird and ord of the connection, recv (number of posted receives), len (bytes of each receive).
  *
- * Operations of a client, which succeed or end the program with status 1:
- *   region:NAME      what follows is for this region of the advertisement (else the first one)
- *   write:FILE       the file's bytes to the region's start, in Writes of unequal lengths
- *   read:FILE        the region's first bytes, in Reads of unequal lengths, are those of the file
- *   echo:N           a Send of N bytes comes back byte by byte
- *   send:N, sendse:N
- *   trysend:N, trysendinv:N (invalidates the region's STag)   may fail
- *   recv:FILE        the next Send from the peer is the file
- *   put:N, get:N     one Write or Read of N bytes at the region's start
- *   gets:N           N Reads at once
- *   badput badget    unknown STag        pastput pastget    half behind the region
- *   ended:MS         the peer ends the connection within this time
- *   open:MS          the connection stands for this time
+ * Operations of a client. One that fails ends the program with status 1.
+ *   region:NAME       selects an advertised region for the next operations (default: the first)
+ *   write:FILE        writes the file to the region's start, in Writes of unequal lengths
+ *   read:FILE         reads the region's first bytes, in Reads of unequal lengths, and compares them with the file
+ *   echo:N            sends N bytes and compares the Send that comes back with them
+ *   send:N            one Send of N bytes
+ *   sendse:N          the same with a solicited event
+ *   trysend:N         as send, but may fail
+ *   trysendinv:N      the same, and invalidates the region's STag
+ *   recv:FILE         compares the peer's next Send with the file
+ *   put:N, get:N      one Write or Read of N bytes at the region's start; may fail
+ *   gets:N            N concurrent Reads; may fail
+ *   badput, badget    put and get with an unknown STag
+ *   pastput, pastget  put and get whose second half is past the region's end
+ *   ended:MS          waits until the peer ends the connection, at most MS milliseconds
+ *   open:MS           fails if the peer ends the connection within MS milliseconds
  *
- * The server advertises its buffer as region "inbox" in the layout of docs/protocol.md, fills it from a file
- * and writes it to one after each connection. With reject=TEXT it rejects each connection with TEXT as private data.
- * It ends after COUNT of them, or on SIGTERM between two. A client that is rejected prints the private data and ends
- * with status 1.
+ * The server advertises its buffer as region "inbox" in the layout of docs/protocol.md. It first fills the buffer with
+ * the bytes of fill=FILE, and after each connection writes it to dump=FILE. With reject=TEXT it rejects each connection
+ * with TEXT as private data. It ends after COUNT connections, or between two on SIGTERM. A client that is rejected
+ * prints the private data and ends with status 1.
  */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -56,8 +59,8 @@ struct region { char name[NAME + 1]; uint32_t stag; uint64_t base, len; };
 
 struct conn {
 	struct rdma_event_channel *channel;
-	struct rdma_cm_id *id, *asking[8];
-	int nasking;
+	struct rdma_cm_id *id, *requests[8];
+	int nrequests;
 	struct ibv_pd *pd;
 	struct ibv_cq *cq;
 	struct ibv_mr *mr, *recv_mr;
@@ -106,8 +109,8 @@ static enum rdma_cm_event_type next_event(struct conn *c, int ms, void *private,
 	if (poll(&p, 1, ms) < 1) return (enum rdma_cm_event_type)-1;
 	if (rdma_get_cm_event(c->channel, &e)) fail("rdma_get_cm_event");
 	type = e->event;
-	/* The next peer may ask while this one is being served. */
-	if (type == RDMA_CM_EVENT_CONNECT_REQUEST && c->nasking < 8) c->asking[c->nasking++] = e->id;
+	/* Another peer may request a connection while this one is served. */
+	if (type == RDMA_CM_EVENT_CONNECT_REQUEST && c->nrequests < 8) c->requests[c->nrequests++] = e->id;
 	if (private) {
 		*private_len = e->param.conn.private_data_len;
 		memcpy(private, e->param.conn.private_data, *private_len);
@@ -173,7 +176,10 @@ static void free_qp(struct conn *c)
 	rdma_destroy_id(c->id);
 }
 
-/* Takes completions until `outstanding' of ours are done; receives are noted. Returns the first bad status. */
+/*
+ * Polls until `outstanding' send requests and, since the start, `receives' receives are complete. Returns the first
+ * error status, or -1 after `ms'.
+ */
 static int drain(struct conn *c, int outstanding, int receives, int ms)
 {
 	long deadline = now_ms() + ms;
@@ -304,7 +310,7 @@ static size_t read_file(const char *path, char *into, size_t size)
 	return n;
 }
 
-/* Lengths that meet every alignment, the ends of segments, and long messages. */
+/* Lengths of every alignment, around the payload of a segment, and of long messages. */
 static size_t piece(size_t n)
 {
 	static const size_t lengths[] = { 1, 2, 3, 5, 1423, 1424, 1425, 1427, 1428, 1429, 8, 4095, 4096, 4097,
@@ -399,7 +405,7 @@ static void one_op(struct conn *c, char *op)
 		post(c, IBV_WR_SEND, 0, n, 0, 0, IS("sendse") ? IBV_SEND_SOLICITED : 0);
 		return done(c, 1, "Send");
 	}
-	/* Sends that the peer is to refuse may be complete before it does, or flushed. */
+	/* A Send that the peer must refuse completes before the refusal or is flushed. */
 	if (IS("trysend") || IS("trysendinv")) {
 		int inv = IS("trysendinv");
 
@@ -419,7 +425,7 @@ static void one_op(struct conn *c, char *op)
 		uint64_t to = past ? r->base + r->len - n / 2 : r->base;
 
 		post(c, get ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, 0, n, to, bad ? r->stag ^ 0x5a5a5a00 : r->stag, 0);
-		/* A Write is complete when TCP has it; a wrong Read is flushed when the peer ends the connection. */
+		/* A Write is complete once TCP has accepted it; an invalid Read is flushed when the peer ends the connection. */
 		drain(c, 1, 0, TIMEOUT);
 		return;
 	}
@@ -428,17 +434,17 @@ static void one_op(struct conn *c, char *op)
 	fail("no such operation");
 }
 
-/* A process has room for few connections: eight each, that wait for one another. */
+/* Resource limits of a process allow few connections, so each process has eight. */
 #define EACH 8
 
-static void eight(const char *host, int port, int first, int n, int *standing)
+static void some_connections(const char *host, int port, int first, int n, int *connected)
 {
 	struct conn conns[EACH];
 	unsigned char pattern;
 
 	for (int i = 0; i < n; i++) open_conn(&conns[i], host, port, 2 * SLOT);
-	__sync_fetch_and_add(standing, n);
-	while (__sync_fetch_and_add(standing, 0) < count) usleep(1000);
+	__sync_fetch_and_add(connected, n);
+	while (__sync_fetch_and_add(connected, 0) < count) usleep(1000);
 	for (int round = 0; round < 3; round++) {
 		for (int i = 0; i < n; i++) {
 			struct region *r = region_of(&conns[i]);
@@ -460,18 +466,18 @@ static void eight(const char *host, int port, int first, int n, int *standing)
 
 static void many(const char *host, int port)
 {
-	int *standing = mmap(NULL, sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	int *connected = mmap(NULL, sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	int status, bad = 0;
 
-	if (standing == MAP_FAILED) fail("mmap");
+	if (connected == MAP_FAILED) fail("mmap");
 	for (int first = 0; first < count; first += EACH)
 		if (fork() == 0) {
-			eight(host, port, first, count - first < EACH ? count - first : EACH, standing);
+			some_connections(host, port, first, count - first < EACH ? count - first : EACH, connected);
 			exit(0);
 		}
 	while (wait(&status) > 0) bad |= status;
-	if (bad) fail("a process with some of the connections");
-	printf("%d connections wrote and read their slots\n", *standing);
+	if (bad) fail("a process of the connections failed");
+	printf("%d connections wrote and read their slots\n", *connected);
 }
 
 static void cycle(const char *host, int port)
@@ -506,9 +512,9 @@ static int advertise(struct conn *c, unsigned char *p)
 }
 
 /*
- * Sends what is in the slot back. When the peer closes as soon as it has the answer, siw may call the Send failed
- * (local QP operation error) although TCP has had all of it: docs/interop.md. Whether it arrived is for the peer to
- * say; an error counts here only on a connection that stands. Returns whether siw calls the Send done.
+ * Sends the slot's message back. If the peer closes immediately after the answer, siw may complete the Send with a
+ * local QP operation error although TCP has sent all of it (docs/interop.md). The peer checks its arrival; here an
+ * error is a failure only if the connection continues. Returns whether siw completes the Send without an error.
  */
 static int echo_back(struct conn *c, int slot, uint32_t n)
 {
@@ -520,11 +526,11 @@ static int echo_back(struct conn *c, int slot, uint32_t n)
 	if (!status) return 1;
 	printf("echo: %s\n", status < 0 ? "no completion" : ibv_wc_status_str(status));
 	errno = 0;
-	if (!ends_within(c, TIMEOUT)) fail("echo, on a connection that stands");
+	if (!ends_within(c, TIMEOUT)) fail("echo, and the connection continues");
 	return 0;
 }
 
-/* Returns how many Sends siw calls failed. */
+/* Returns the number of Sends that siw completes with an error. */
 static int serve_one(struct conn *c)
 {
 	struct rdma_conn_param param = { .responder_resources = ird, .initiator_depth = ord };
@@ -587,12 +593,12 @@ static void serve(int port)
 	for (; count == 0 || served < count; served++) {
 		struct conn next;
 
-		while (c.nasking == 0 && !told_to_end) next_event(&c, 100, NULL, NULL);
-		if (c.nasking == 0) break;
-		c.id = c.asking[0];
+		while (c.nrequests == 0 && !told_to_end) next_event(&c, 100, NULL, NULL);
+		if (c.nrequests == 0) break;
+		c.id = c.requests[0];
 		failed += serve_one(&c);
-		next = (struct conn){ .channel = c.channel, .nasking = c.nasking - 1 };
-		memcpy(next.asking, c.asking + 1, next.nasking * sizeof(*c.asking));
+		next = (struct conn){ .channel = c.channel, .nrequests = c.nrequests - 1 };
+		memcpy(next.requests, c.requests + 1, next.nrequests * sizeof(*c.requests));
 		c = next;
 	}
 	printf("%d connections, %d Sends reported as failed by siw\n", served, failed);
@@ -613,7 +619,7 @@ static int key(char *word)
 	return 0;
 }
 
-/* The kernel opens ESP in UDP only where a socket has asked for it, as those of IKE daemons do. */
+/* The kernel decapsulates ESP in UDP only at ports of sockets with UDP_ENCAP, which IKE daemons set. */
 static int encap(int port)
 {
 	int kind = UDP_ENCAP_ESPINUDP, one = 1;

@@ -4,20 +4,20 @@
  * A program opens a session with an appliance, allocates memory that the appliance may access, connects queue pairs
  * (QPs) to peers, posts operations and polls completions.
  *
- * Functions of type int return 0 or a positive number, or a negative errno. ddpd_last_error() returns the message of the
- * calling thread's last error. For a handle that is NULL, the functions that return a number of an object return
+ * Functions of type int return 0 or a positive number, or a negative errno. ddpd_last_error() returns the message of
+ * the calling thread's last error. For a handle that is NULL, the functions that return a number of an object return
  * UINT32_MAX, and those that return an address, a length or an STag return 0. Addresses are texts: "10.0.0.2:4000",
  * "[2001:db8::2]:4000". Time-outs are milliseconds; a negative time-out means no limit.
  *
- * Several threads can call all functions, but only one thread at a time may use a CQ with ddpd_cq_next. A handle must not
- * be closed while another thread uses it. Handles can be closed in any order: an object is removed once its handle is
- * closed and no other object uses it. To close NULL has no effect.
+ * Several threads can call all functions, but only one thread at a time may use a CQ with ddpd_cq_next. A handle must
+ * not be closed while another thread uses it. Handles can be closed in any order: an object is removed once its handle
+ * is closed and no other object uses it. To close NULL has no effect.
  *
  * Errors of all calls: -ECONNRESET the session has ended, -EPROTO the appliance broke the protocol, -EPERM in a forked
- * child, -EINVAL an invalid argument, or a call that the state of the object does not allow, -ETIMEDOUT, -ENOMEM no room
- * in the arena, -EIO a queue is broken or the library has a defect. Refusals of the appliance: -EINVAL an invalid value,
- * -ENOENT no such object, -EBUSY in use, -EDQUOT a limit is reached, -ENOMEM no memory, -EACCES not allowed, -EHOSTUNREACH
- * no route, -ESHUTDOWN the appliance is draining, -EPROTONOSUPPORT no common version.
+ * child, -EINVAL an invalid argument, or a call that the state of the object does not allow, -ETIMEDOUT, -ENOMEM no
+ * room in the arena, -EIO a queue is broken or the library has a defect. Refusals of the appliance: -EINVAL an invalid
+ * value, -ENOENT no such object, -EBUSY in use, -EDQUOT a limit is reached, -ENOMEM no memory, -EACCES not allowed,
+ * -EHOSTUNREACH no route, -ESHUTDOWN the appliance is draining, -EPROTONOSUPPORT no common version.
  */
 #ifndef DDPD_H
 #define DDPD_H
@@ -57,8 +57,8 @@ struct ddpd_limits {
     uint16_t ord;
 };
 
-/* Opens a session at this socket. NULL: the path in DDPD_PROGRAMS_SOCKET, else /run/ddpd/programs.sock. Also -ENOENT and
- * -ECONNREFUSED: no appliance; -EACCES: no right to open the socket. */
+/* Opens a session at this socket. NULL: the path in DDPD_PROGRAMS_SOCKET, else /run/ddpd/programs.sock. Also -ENOENT
+ * and -ECONNREFUSED: no appliance; -EACCES: no right to open the socket. */
 int ddpd_open(const char *socket, ddpd_session **session);
 void ddpd_close(ddpd_session *session);
 int ddpd_get_limits(const ddpd_session *session, struct ddpd_limits *limits);
@@ -77,17 +77,18 @@ int ddpd_domain_create(const ddpd_session *session, ddpd_domain **domain);
 void ddpd_domain_destroy(ddpd_domain *domain);
 
 /*
- * Allocates and registers zeroed memory, valid until the region is destroyed. The address is the TO for peers. Peers and
- * workers may access the memory at any time: the bytes that an operation stores are valid once its completion was polled.
- * The source bytes of a post must not change before its completion, except those of a QP with copy_sources.
+ * Allocates and registers zeroed memory, valid until the region is destroyed. The address is the TO for peers. Peers
+ * and workers may access the memory at any time: the bytes that an operation stores are valid once its completion was
+ * polled. The source bytes of a post must not change before its completion, except those of a QP with copy_sources.
  */
 int ddpd_region_alloc(const ddpd_domain *domain, size_t length, uint32_t access, ddpd_region **region);
 /*
- * Registers memory that the program has allocated: heap, stack, static data, a private mapping. The library replaces its
- * pages by shared pages at the same addresses. The shared pages stay in place when the region is destroyed. A real-time
- * signal stops all other threads while pages are copied. No other thread may unmap the memory during the call. -EINVAL:
- * the memory is a shared mapping (MAP_SHARED); -EFAULT: it is not mapped or not readable, or not writable although
- * DDPD_LOCAL_WRITE is set; -EBUSY: it is registered with another session, or a thread cannot be stopped.
+ * Registers memory that the program has allocated: heap, stack, static data, a private mapping. The library replaces
+ * its pages by shared pages at the same addresses. The shared pages stay in place when the region is destroyed. A
+ * real-time signal stops all other threads while pages are copied. No other thread may unmap the memory during the
+ * call. -EINVAL: the memory is a shared mapping (MAP_SHARED); -EFAULT: it is not mapped or not readable, or not
+ * writable although DDPD_LOCAL_WRITE is set; -EBUSY: it is registered with another session, or a thread cannot be
+ * stopped.
  */
 int ddpd_register(const ddpd_domain *domain, void *address, size_t length, uint32_t access, ddpd_region **region);
 void ddpd_region_destroy(ddpd_region *region);
@@ -98,9 +99,10 @@ uint32_t ddpd_region_stag(const ddpd_region *region); /* lkey, and rkey for peer
 /*
  * A memory window: an STag by which peers get rights to a part of a region, from ddpd_post_bind until its invalidation.
  * The lower 8 bits of the STag are a key that the program chooses for each binding. Type 1: the peers of all QPs of the
- * domain may use the window until the next binding; a binding of length 0 only ends the previous one. Type 2: only the peer
- * of the QP that binds the window may use it, until DDPD_LOCAL_INVALIDATE, a Send with Invalidate of the peer, or the end
- * of the connection. A region with bound windows stays registered. The destruction of the window ends the binding.
+ * domain may use the window until the next binding; a binding of length 0 only ends the previous one. Type 2: only the
+ * peer of the QP that binds the window may use it, until DDPD_LOCAL_INVALIDATE, a Send with Invalidate of the peer, or
+ * the end of the connection. A region with bound windows stays registered. The destruction of the window ends the
+ * binding.
  */
 int ddpd_window_alloc(const ddpd_domain *domain, uint32_t type, ddpd_window **window);
 void ddpd_window_destroy(ddpd_window *window);
@@ -164,16 +166,18 @@ int ddpd_channel_fd(const ddpd_channel *channel);
 /* Waits for notifications and consumes them: 1, or 0 after the time-out. */
 int ddpd_channel_wait(const ddpd_channel *channel, int timeout_ms);
 
-/* A CQ has room for at least `entries` completions of each worker, 1 to `completions` of the limits. A CQ that overflows
- * fails with all of its QPs. To exclude this, `entries` must be at least the number of its QPs' incomplete posts, including
- * unsignalled ones, plus the number of unpolled completions. Without a channel (NULL) ddpd_cq_arm and ddpd_cq_next fail. */
+/* A CQ has room for at least `entries` completions of each worker, 1 to `completions` of the limits. A CQ that
+ * overflows fails with all of its QPs. To exclude this, `entries` must be at least the number of its QPs' incomplete
+ * posts, including unsignalled ones, plus the number of unpolled completions. Without a channel (NULL) ddpd_cq_arm and
+ * ddpd_cq_next fail. */
 int ddpd_cq_create(const ddpd_session *session, uint32_t entries, const ddpd_channel *channel, ddpd_cq **cq);
 void ddpd_cq_destroy(ddpd_cq *cq);
 uint32_t ddpd_cq_number(const ddpd_cq *cq);
-/* Takes at most `most` completions and returns their number. -EIO: the CQ is broken. -ECONNRESET: the CQ is empty and the
- * session has ended; the first polls after the end may still return 0. */
+/* Takes at most `most` completions and returns their number. -EIO: the CQ is broken. -ECONNRESET: the CQ is empty and
+ * the session has ended; the first polls after the end may still return 0. */
 int ddpd_cq_poll(const ddpd_cq *cq, struct ddpd_completion *completions, uint32_t most);
-/* Requests one notification, of the next completion or the next solicited one. Poll until the CQ is empty before you wait. */
+/* Requests one notification, of the next completion or the next solicited one. Poll until the CQ is empty before you
+ * wait. */
 int ddpd_cq_arm(const ddpd_cq *cq, int solicited);
 /* Polls, arms and waits: 1, or 0 after the time-out. The CQ must be the only one of its channel. */
 int ddpd_cq_next(const ddpd_cq *cq, int timeout_ms, struct ddpd_completion *completion);
@@ -227,32 +231,33 @@ struct ddpd_bind {
     uint64_t length;  /* 0: the end of the binding of a window of type 1 */
 };
 
-/* A QP has one connection. max_sends and max_receives: 1 to `posts` of the limits. copy_sources: 1 if the program changes
- * bytes of posts before their completion, so that the appliance keeps copies; else 0. The destruction resets an open
- * connection. */
+/* A QP has one connection. max_sends and max_receives: 1 to `posts` of the limits. copy_sources: 1 if the program
+ * changes bytes of posts before their completion, so that the appliance keeps copies; else 0. The destruction resets an
+ * open connection. */
 int ddpd_qp_create(const ddpd_domain *domain, const ddpd_cq *send_completions, const ddpd_cq *receive_completions,
                    uint32_t max_sends, uint32_t max_receives, int copy_sources, ddpd_qp **qp);
 /*
- * A shared receive queue (SRQ): receives for the messages of several QPs, in the order in which messages arrive. The memory
- * of the receives must belong to `domain`. A receive completes on the CQ of the message's QP. A message that finds no
- * receive ends its connection. max_receives of the QP limits the receives that the QP has taken, and the messages that may
- * arrive out of order.
+ * A shared receive queue (SRQ): receives for the messages of several QPs, in the order in which messages arrive. The
+ * memory of the receives must belong to `domain`. A receive completes on the CQ of the message's QP. A message that
+ * finds no receive ends its connection. max_receives of the QP limits the receives that the QP has taken, and the
+ * messages that may arrive out of order.
  */
 int ddpd_srq_create(const ddpd_domain *domain, uint32_t max_receives, ddpd_srq **srq);
 void ddpd_srq_destroy(ddpd_srq *srq);
 uint32_t ddpd_srq_number(const ddpd_srq *srq);
 /* -EAGAIN: the queue is full. */
 int ddpd_srq_post_receive(const ddpd_srq *srq, const struct ddpd_receive *receive);
-/* Requests one DDPD_SRQ_LOW when fewer than `limit` receives remain, possibly at once. A call replaces the earlier request;
- * a `limit` of 0 only ends it. */
+/* Requests one DDPD_SRQ_LOW when fewer than `limit` receives remain, possibly at once. A call replaces the earlier
+ * request; a `limit` of 0 only ends it. */
 int ddpd_srq_set_limit(const ddpd_srq *srq, uint32_t limit);
 /* As ddpd_qp_create, with the receives of an SRQ. ddpd_post_receive is then refused. */
 int ddpd_qp_create_shared(const ddpd_domain *domain, const ddpd_cq *send_completions, const ddpd_cq *receive_completions,
                           uint32_t max_sends, uint32_t max_receives, int copy_sources, const ddpd_srq *srq, ddpd_qp **qp);
 void ddpd_qp_destroy(ddpd_qp *qp);
 uint32_t ddpd_qp_number(const ddpd_qp *qp);
-/* -EAGAIN: the queue is full. -EPIPE: the connection has ended or could not be established, or the QP has failed. A post at
- * the time when the connection ends may be accepted and never complete: do not wait for it after the event of the end. */
+/* -EAGAIN: the queue is full. -EPIPE: the connection has ended or could not be established, or the QP has failed. A
+ * post at the time when the connection ends may be accepted and never complete: do not wait for it after the event of
+ * the end. */
 int ddpd_post_send(const ddpd_qp *qp, const struct ddpd_send *send);
 int ddpd_post_receive(const ddpd_qp *qp, const struct ddpd_receive *receive);
 /* Binds a window. If the window cannot be bound, the completion has the status DDPD_WINDOW_BIND, and the QP ends. */
@@ -271,9 +276,9 @@ enum ddpd_peer {
     DDPD_PEER_SMB_DIRECT = 4
 };
 
-/* Options of a connect or an accept. An accept ignores local_address, transport, peer and peer_to_peer. NULL: TCP, a standard
- * peer, depths of 16, ten seconds. The fields of a structure have no defaults: with `ord` 0 no Read or atomic can be
- * posted. */
+/* Options of a connect or an accept. An accept ignores local_address, transport, peer and peer_to_peer. NULL: TCP, a
+ * standard peer, depths of 16, ten seconds. The fields of a structure have no defaults: with `ord` 0 no Read or atomic
+ * can be posted. */
 struct ddpd_connect_options {
     const char *local_address; /* without a port; NULL: the appliance chooses */
     const void *private_data;
@@ -286,9 +291,9 @@ struct ddpd_connect_options {
     uint32_t peer_to_peer;     /* 1: the peer may send first, after a message that the appliance sends (RFC 6581 §9); else 0 */
 };
 
-/* Addresses, depths and private data of a connection. For a connection request: the peer's depths, 0 if it sent none, and
- * its private data. For an established connection: the depths in effect, and the private data of the peer's answer, which
- * is empty after an accept. */
+/* Addresses, depths and private data of a connection. For a connection request: the peer's depths, 0 if it sent none,
+ * and its private data. For an established connection: the depths in effect, and the private data of the peer's answer,
+ * which is empty after an accept. */
 struct ddpd_connection {
     char local[64];
     char remote[64];
@@ -300,14 +305,14 @@ struct ddpd_connection {
 };
 
 /* Connects and waits. -ECONNREFUSED: the peer's program has rejected the connection, or no listener has the address and
- * port; only the event after ddpd_start_connect has the private data of a rejection. -EHOSTUNREACH: the peer does not answer
- * or cannot be reached. -ECONNABORTED: the connect failed for another reason. `connection` may be NULL. */
+ * port; only the event after ddpd_start_connect has the private data of a rejection. -EHOSTUNREACH: the peer does not
+ * answer or cannot be reached. -ECONNABORTED: the connect failed for another reason. `connection` may be NULL. */
 int ddpd_connect(const ddpd_qp *qp, const char *remote, const struct ddpd_connect_options *options,
                  struct ddpd_connection *connection);
 /* Does not wait: an event follows. */
 int ddpd_start_connect(const ddpd_qp *qp, const char *remote, const struct ddpd_connect_options *options);
-/* Closes the connection gracefully and waits for its end. Incomplete posts may be flushed: wait for their completions before
- * this call. */
+/* Closes the connection gracefully and waits for its end. Incomplete posts may be flushed: wait for their completions
+ * before this call. */
 int ddpd_disconnect(const ddpd_qp *qp, int timeout_ms);
 int ddpd_start_disconnect(const ddpd_qp *qp);
 
@@ -354,7 +359,8 @@ struct ddpd_event {
 
 /* A descriptor that is readable while there are events, and after the session's end. It belongs to the session. */
 int ddpd_session_fd(const ddpd_session *session);
-/* Takes the next event of any object: 1, or 0 after the time-out. Does not return events that blocking calls wait for. */
+/* Takes the next event of any object: 1, or 0 after the time-out. Does not return events that blocking calls wait
+ * for. */
 int ddpd_next_event(const ddpd_session *session, int timeout_ms, struct ddpd_event *event);
 
 #ifdef __cplusplus

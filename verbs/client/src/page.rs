@@ -1,5 +1,5 @@
-//! Size of pages, from the C library. `rustix::param` reads the kernel's auxiliary vector and the vDSO that it names, which a
-//! program under valgrind does not have.
+//! Size of pages, from the C library. `rustix::param` reads the kernel's auxiliary vector and the vDSO that it names,
+//! which a program under valgrind does not have.
 #![allow(unsafe_code)]
 
 /// Returns the size of a page, bytes.

@@ -335,8 +335,8 @@ impl QueuePair {
     }
 
     /// Ends the QP: its posts complete as flushed, and it cannot be connected afterwards. An established connection is
-    /// closed gracefully, and [`PairEvent::Disconnected`] reports its end. A connect or an accept in progress fails, which
-    /// [`PairEvent::ConnectFailed`] reports. Has no effect if the QP has ended already.
+    /// closed gracefully, and [`PairEvent::Disconnected`] reports its end. A connect or an accept in progress fails,
+    /// which [`PairEvent::ConnectFailed`] reports. Has no effect if the QP has ended already.
     ///
     /// Returns false if no event reports the end, because neither a connect nor an accept was requested.
     ///

@@ -62,8 +62,8 @@ enum State {
     Ended {
         /// Error of later posts.
         error: Error,
-        /// Workers that may flush later posts: all of them if the connection was not established, and none after the end
-        /// of the session. A worker that does not serve the queue ignores its doorbell.
+        /// Workers that may flush later posts: all of them if the connection was not established, and none after the
+        /// end of the session. A worker that does not serve the queue ignores its doorbell.
         workers: Vec<Arc<WorkerBells>>,
     },
 }
@@ -169,8 +169,8 @@ impl PairQueues {
         }
     }
 
-    /// Ends both queues, because the QP was removed, or the session has ended. All later posts fail: with `error`, or with
-    /// the first error of queues that have ended already.
+    /// Ends both queues, because the QP was removed, or the session has ended. All later posts fail: with `error`, or
+    /// with the first error of queues that have ended already.
     pub(crate) fn close(&self, error: &Error) {
         for direction in [Direction::Receive, Direction::Send] {
             let mut queue = lock(self.queue(direction));

@@ -344,8 +344,8 @@ impl MemoryRegion {
         removed
     }
 
-    /// Deregisters the memory like [`deregister`](Self::deregister). If memory windows are bound to the region, it stays
-    /// registered, and can be deregistered later.
+    /// Deregisters the memory like [`deregister`](Self::deregister). If memory windows are bound to the region, it
+    /// stays registered, and can be deregistered later.
     ///
     /// # Errors
     /// [`Error::Refused`] of the kind [`RefusalKind::InUse`]: memory windows are bound to the region. Other errors of

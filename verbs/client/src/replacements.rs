@@ -59,7 +59,7 @@ impl Replacements {
         is_due
     }
 
-    /// Removes and returns the pages that are neither mapped by the program nor used by a region. The page behind each
+    /// Removes and returns the pages that are neither mapped by the program nor used by a region. The page after each
     /// mapped or used range stays allocated: see the module `registration`.
     pub(crate) fn reclaim(&mut self, mapped: Parts, page: u64) -> Vec<Range<u64>> {
         let used = self.used(mapped, page);
@@ -85,7 +85,7 @@ impl Replacements {
         free
     }
 
-    /// Returns the mapped ranges and those of live regions, each with the page behind it, sorted and merged.
+    /// Returns the mapped ranges and those of live regions, each extended by the page after it, sorted and merged.
     fn used(&self, mapped: Parts, page: u64) -> Parts {
         let mut parts = mapped;
         parts.extend(self.held.values().flatten());

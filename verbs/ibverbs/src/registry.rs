@@ -71,8 +71,8 @@ pub trait Object: Send + Sync + Sized + 'static {
         object
     }
 
-    /// Begins to destroy an object: from now on [`from_ptr`](Self::from_ptr) does not find it. [`unlist`](Self::unlist) or
-    /// [`restore`](Self::restore) must follow.
+    /// Begins to destroy an object: from now on [`from_ptr`](Self::from_ptr) does not find it. [`unlist`](Self::unlist)
+    /// or [`restore`](Self::restore) must follow.
     ///
     /// # Errors
     /// `EINVAL`: there is no such object. `EBUSY`: other objects use it.

@@ -1,9 +1,9 @@
-/* Symbols of libibverbs.so.1 with several versions: drivers of rdma-core bind to those of IBVERBS_PRIVATE_*, and programs
-   built before 2007 to those of IBVERBS_1.0. Nearly all of these functions fail with EOPNOTSUPP.
-
-   Some programs link the drivers libmlx5.so.1 and libefa.so.1 to call functions that only these drivers have. The
-   drivers register themselves when they are loaded. This registration has no effect, so no driver gets a device.
-   IBVERBS_PRIVATE_* has the number 34 in rdma-core 39 to 56, 59 in 60, and 64 in 64. */
+/* Symbols of libibverbs.so.1 with several versions: drivers of rdma-core bind to those of IBVERBS_PRIVATE_*, and
+ * programs built before 2007 to those of IBVERBS_1.0. Nearly all of these functions fail with EOPNOTSUPP.
+ *
+ * Some programs link the drivers libmlx5.so.1 and libefa.so.1 to call functions that only these drivers have. The
+ * drivers register themselves when they are loaded. This registration has no effect, so no driver gets a device.
+ * IBVERBS_PRIVATE_* has the number 34 in rdma-core 39 to 56, 59 in 60, and 64 in 64. */
 
 #include <errno.h>
 #include <stdbool.h>

@@ -204,8 +204,8 @@ pub enum Call {
     },
     /// Ends a QP that has no established connection, so that its posts are flushed; afterwards it cannot be connected.
     /// A connect or an accept in progress fails: [`Event::ConnectFailed`] follows. Closes an established connection as
-    /// [`Call::Disconnect`] does. Answered by [`Answer::Done`]. The program rings both doorbells of the QP at all workers
-    /// after it, and after later posts.
+    /// [`Call::Disconnect`] does. Answered by [`Answer::Done`]. The program rings both doorbells of the QP at all
+    /// workers after it, and after later posts.
     EndQueuePair {
         /// Number of the QP.
         pair: u32,

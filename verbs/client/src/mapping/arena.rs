@@ -183,9 +183,10 @@ pub(crate) fn write(to: &[AtomicU8], bytes: &[u8]) {
 /// Splits shared bytes into the bytes before the first aligned word, the aligned words, and the bytes after the last.
 /// Concurrent copies therefore access the same aligned words.
 fn split(bytes: &[AtomicU8]) -> (&[AtomicU8], &[AtomicU64], &[AtomicU8]) {
-    // SAFETY: the words are aligned and within `bytes`, and 8 bytes with any contents are a valid `AtomicU64`. Two racing
-    // copies with different ends can access a word both as bytes and as a whole. Rust's memory model does not define such
-    // a race. This relies on the target, where each access is atomic and the result is a mix of old and new bytes.
+    // SAFETY: the words are aligned and within `bytes`, and 8 bytes with any contents are a valid `AtomicU64`. Two
+    // racing copies with different ends can access a word both as bytes and as a whole. Rust's memory model does not
+    // define such a race, but on the supported processors each access is atomic and the result is a mix of old and new
+    // bytes.
     unsafe { bytes.align_to() }
 }
 

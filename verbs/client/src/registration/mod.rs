@@ -363,7 +363,7 @@ fn classify(
 }
 
 /// Returns true if `from` is the lowest address of the mapping that contains `here`, the stack in use. The kernel
-/// extends only the mapping of the stack, not one of the arena in its place.
+/// extends only a stack's own mapping at its low end, not a mapping of the arena that replaces it.
 fn is_end_of_stack(mapping: &Range<usize>, from: usize, here: usize) -> bool {
     mapping.contains(&here) && from == mapping.start
 }

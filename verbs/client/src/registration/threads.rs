@@ -115,8 +115,8 @@ pub(super) fn prepare() -> Result<c_int, Failure> {
     if chosen != 0 && handler_of(chosen) == Some(on_signal as *const () as usize) {
         return Ok(chosen);
     }
-    // From the highest number down, because programs choose from SIGRTMIN up. Signals that this thread blocks come last:
-    // the program may receive them by `signalfd` or `sigwait`.
+    // From the highest number down, because programs choose from SIGRTMIN up. Signals that this thread blocks come
+    // last: the program may receive them by `signalfd` or `sigwait`.
     let blocked = blocked();
     let is_blocked = |signal: c_int| blocked >> (signal - 1) & 1 == 1;
     let mut signals: Vec<c_int> = (libc::SIGRTMIN()..libc::SIGRTMAX()).rev().collect();

@@ -468,7 +468,7 @@ fn discarded_completions_leave_the_order_of_the_others_and_later_ones() {
     removed.iter().for_each(|number| client.completions.discard(*number));
     send(3);
     let mut of_pair = std::collections::HashMap::<u32, Vec<u64>>::new();
-    // The last poll takes completions before and behind the discarded ones.
+    // The last poll takes completions before and after the discarded ones.
     for (most, expected) in [(1, 1), (1, 1), (20, 8), (1, 0)] {
         let taken = client.completions.poll_each(most, |found| {
             of_pair.entry(found.qp_number).or_default().push(found.wr_id);

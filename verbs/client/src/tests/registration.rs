@@ -193,7 +193,7 @@ fn memory_that_is_unmapped_while_it_is_registered_stays_with_its_region() {
         let expected = bytes[..64].to_vec();
         let region = programs.register(bytes.as_ptr(), bytes.len(), ALL).unwrap();
         unmap(bytes);
-        // 50 MiB do not fit into the arena beside the region's 16 MiB.
+        // The arena has no room for 50 MiB in addition to the region's 16 MiB.
         programs.client.session.allocate(50 << 20).unwrap_err();
         assert_eq!(programs.sent(&region, 0, 64), expected);
         drop(region);

@@ -1,8 +1,8 @@
 //! The data path: posts and polls. No memory is allocated, and a system call is made only to wake a sleeping worker.
 //!
 //! An RDMA Write with Immediate is posted as an RDMA Write, then Immediate Data (RFC 7306 §6). Its 8 bytes are the 4
-//! bytes of the program, then the length of the Write in network byte order. A receiver with this library reports the bytes
-//! of the program, and the length of the Write that its appliance has placed.
+//! bytes of the program, then the length of the Write in network byte order. A receiver with this library reports the
+//! bytes of the program, and the length of the Write that its appliance has placed.
 
 use std::ffi::{c_int, c_uint};
 

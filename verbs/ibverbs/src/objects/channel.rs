@@ -137,8 +137,8 @@ impl CompletionChannel {
         lock(&self.queues).armed = queue;
     }
 
-    /// Counts an event at the next CQ that a worker has notified. A worker may send two notifications for one request: the
-    /// second one is reported for the CQ with the latest request. `None` if all CQs are being destroyed.
+    /// Counts an event at the next CQ that a worker has notified. A worker may send two notifications for one request:
+    /// the second one is reported for the CQ with the latest request. `None` if all CQs are being destroyed.
     fn notified(&self) -> Option<Notification> {
         if let Some(notification) = self.find(|queue| queue.take_notified()) {
             return Some(notification);

@@ -19,8 +19,8 @@ pub const MAX_SGES: u32 = 6;
 /// Largest number of bytes of inline data.
 pub const MAX_INLINE: u32 = 256;
 
-/// Zero bytes behind the C structure. Provider libraries of the system (libmlx5, libefa) look for their private fields
-/// there: zeros show them that the device is not theirs.
+/// Number of zero bytes after the C structure. Provider libraries of the system (libmlx5, libefa) look for their
+/// private fields there: zeros show them that the device is not theirs.
 const PRIVATE_BYTES: usize = 512;
 
 /// A device. Devices are never freed: programs may use a pointer after `ibv_free_device_list`.

@@ -223,8 +223,8 @@ impl QueuePair {
         // destroy the CQs, SRQ and PD, which the QP uses.
         let pair = sole(pair);
         context.events().remove(&source);
-        // The lock is held until the completions are removed: otherwise the dispatcher could pass an event of this QP to a
-        // new one with the same number, and completions of the new one could be removed.
+        // The lock is held until the completions are removed: otherwise the dispatcher could pass an event of this QP
+        // to a new one with the same number, and completions of the new one could be removed.
         let _objects = lock(&context.instance().objects);
         drop(pair);
         queues.iter().for_each(|queue| queue.native().discard(number));

@@ -90,7 +90,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new() -> World {
         let mut count = 0;
-        // SAFETY: the pointers are those of this library, and valid.
+        // SAFETY: this library created the pointers, and they are valid.
         unsafe {
             let list = ibv_get_device_list(&raw mut count);
             assert!(!list.is_null() && count > 0, "no device: is DDPD_PROGRAMS_SOCKET set?");

@@ -36,7 +36,7 @@ impl ConnectionEvents for Defect {
 fn panic_of_the_dispatcher_is_the_loss_of_the_device() {
     set_connection_events(&Defect);
     let mut count = 0;
-    // SAFETY: the pointers are those of this library, and valid.
+    // SAFETY: this library created the pointers, and they are valid.
     let context = unsafe {
         let list = ibv_get_device_list(&raw mut count);
         assert!(!list.is_null() && count > 0, "no device: is DDPD_PROGRAMS_SOCKET set?");

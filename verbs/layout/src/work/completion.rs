@@ -31,8 +31,8 @@ pub struct Completion {
     pub status: Status,
     /// Kind of the completed request.
     pub completed: Completed,
-    /// Bytes received, read, or returned by an atomic. For received Immediate Data, bytes of the RDMA Write before it; 0 if
-    /// a Send or Immediate Data is between them. Undefined if `status` is an error.
+    /// Bytes received, read, or returned by an atomic. For received Immediate Data, bytes of the RDMA Write before it;
+    /// 0 if a Send or Immediate Data is between them. Undefined if `status` is an error.
     pub byte_len: u32,
     /// Number of the queue pair (QP).
     pub qp_number: u32,

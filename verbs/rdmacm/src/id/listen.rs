@@ -18,8 +18,8 @@ use crate::id::event::NewEvent;
 use crate::id::{Id, Phase, State};
 use verbs_client::lock::lock;
 
-/// Maximum number of connection requests of a listener that the program has not answered. `rdma_listen` limits those
-/// that the program has not taken.
+/// Maximum number of connection requests of a listener that the program has not answered. The backlog of `rdma_listen`
+/// is another limit: on requests whose events the program has not taken.
 const MAX_BACKLOG: u32 = 1024;
 /// Attempts to find one port that is free on all addresses of an id, if the appliance chooses the port.
 const PORT_ATTEMPTS: usize = 16;

@@ -87,7 +87,7 @@ pub(crate) struct State {
     /// Native listeners: one, or one for each address. The id of a connection request shares those of the listening id
     /// until the request is answered.
     pub(crate) listeners: Vec<Listener>,
-    /// Maximum number of connection requests that the program has not taken.
+    /// Maximum number of connection requests whose events the program has not taken.
     pub(crate) backlog: usize,
     /// Connection requests that arrived before the id listens.
     pub(crate) early: Vec<ConnectionRequest>,
@@ -254,8 +254,8 @@ impl Id {
         &self.unacknowledged
     }
 
-    /// Moves the id, its events and the ids of its queued connection requests to another channel. Without a channel their
-    /// calls become synchronous. Waits until the program has acknowledged the events that it has taken.
+    /// Moves the id, its events and the ids of its queued connection requests to another channel. Without a channel
+    /// their calls become synchronous. Waits until the program has acknowledged the events that it has taken.
     ///
     /// # Errors
     /// The process has no free file descriptor. The id and the requests then remain at their channel.

@@ -48,7 +48,7 @@ fn failed(result: c_int) -> c_int {
 
 fn create(channel: *mut rdma_event_channel) -> *mut rdma_cm_id {
     let mut id = std::ptr::null_mut();
-    // SAFETY: `id` is valid, and the other pointers are NULL or those of the library.
+    // SAFETY: `id` is valid, and each other pointer is NULL or was created by the library.
     let result = unsafe { rdma_create_id(channel, &raw mut id, std::ptr::null_mut(), RDMA_PS_TCP) };
     assert_eq!(result, 0);
     id

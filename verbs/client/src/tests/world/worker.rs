@@ -345,8 +345,8 @@ struct Place {
 }
 
 impl Place {
-    /// Splits `len` bytes from the place on at the ends of parts, and calls `with` with the arena offset and the length
-    /// of each piece.
+    /// Splits the `len` bytes from this place on at the ends of parts. Calls `with` with the arena offset and the
+    /// length of each piece.
     fn for_each_part(self, len: usize, mut with: impl FnMut(usize, usize)) {
         let (mut skip, mut left) = (self.at, len as u64);
         for &(start, end) in self.parts {

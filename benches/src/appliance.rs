@@ -1,8 +1,8 @@
 //! Measurements of whole appliances, with control threads and API: start-up time, registration of a region, latency of
 //! a local program's requests and operations, cost of a scrape.
 //!
-//! Two appliances run in this process, joined by a ring, as `ddpd` runs them with two configuration files. Operations of
-//! local programs are measured with one appliance.
+//! Two appliances run in this process, joined by a ring, as `ddpd` runs them with two configuration files. Operations
+//! of local programs are measured with one appliance.
 
 mod operations;
 mod programs;

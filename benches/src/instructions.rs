@@ -1,12 +1,12 @@
 //! Instruction counts of the hot paths, compared with a committed baseline.
 //!
-//! Paths with full segments are counted natively ([`crate::single_step`]), once with each of the CRC engines `avx512` and
-//! `avx2` that this CPU supports, or else with `clmul`. Floods and operations of programs have short frames. They are
-//! counted under callgrind, which is faster but does not support AVX-512. Where the system does not permit ptrace,
+//! Paths with full segments are counted natively ([`crate::single_step`]), once with each of the CRC engines `avx512`
+//! and `avx2` that this CPU supports, or else with `clmul`. Floods and operations of programs have short frames. They
+//! are counted under callgrind, which is faster but does not support AVX-512. Where the system does not permit ptrace,
 //! callgrind counts all paths.
 //!
-//! Counts are comparable only for the same compiler, CRC crates, counter and CRC engine, so each combination has its own
-//! baseline.
+//! Counts are comparable only for the same compiler, CRC crates, counter and CRC engine, so each combination has its
+//! own baseline.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -4,7 +4,7 @@
 //! Checks:
 //! - The memory of other programs is neither changed nor read.
 //! - The good program makes progress, and its completions are in order.
-//! - A turn of the worker takes a bounded number of posts.
+//! - A turn of the worker processes a bounded number of posts.
 //! - A hostile QP ends with an event, and the removal of its program frees its memory.
 //!
 //! Input: records

@@ -6,10 +6,11 @@
  *
  * Keys: indication=N or none (1), streams=N (16), encapsulation=PORT (RFC 6951), from=ADDRESS and port=N (local address
  * and port of a client), size=N (length of the inbox, 4 MiB), segment=N (length of the largest message sent; a message
- * longer than a packet is fragmented), message=N (length of a tagged message, 20000), rdmap=1 (RDMAP, RFC 5040), echo=1,
- * fill=FILE (contents of the inbox), trust=1 (also accepts a peer without the indication);
+ * longer than a packet is fragmented), message=N (length of a tagged message, 20000), rdmap=1 (RDMAP, RFC 5040),
+ * echo=1, fill=FILE (contents of the inbox), trust=1 (also accepts a peer without the indication);
  * only for a server: count=N (number of associations, 1), dump=FILE (writes the inbox after each association),
- * reject=TEXT, text=TEXT (replaces the advertisement), after=N then=shutdown, abort or vanish (once N bytes are placed).
+ * reject=TEXT, text=TEXT (replaces the advertisement), after=N then=shutdown, abort or vanish (once N bytes are
+ * placed).
  *
  * Operations; a failed one ends the program with status 1. S is a stream:
  *   open:S[:TEXT]    opens a session                 refused:S:reject  refused:S:terminate  refused:S:end

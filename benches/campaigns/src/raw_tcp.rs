@@ -166,7 +166,7 @@ impl RawTcp {
     }
 }
 
-/// Turns a segment header into that of a SYN.
+/// Turns a segment header into a SYN header.
 pub(crate) fn make_syn(header: &mut TcpHeader) {
     header.syn = true;
     header.ack = false;

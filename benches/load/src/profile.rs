@@ -18,7 +18,7 @@ pub enum VictimOutcome {
 /// A load profile: frames, and their expected outcome.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
-    /// Kind of the frames. Its name is also that of the command file in `scripts/load.d`.
+    /// Kind of the frames. The command file in `scripts/load.d` has the same name.
     pub frames: F,
     /// Description, for display.
     pub description: &'static str,

@@ -1,4 +1,4 @@
-//! Operations that local programs post, compared with the load that a worker makes itself.
+//! Operations that local programs post, compared with the load that a worker generates itself.
 //!
 //! ```text
 //!  core B: both programs, one thread         core A: one worker, both ends of each stream

@@ -1,6 +1,6 @@
 //! The hot paths of single layers, each with a fixed amount of work, whose instructions are counted
-//! ([`benches::hot_path`]). `hot NAME` runs a path, `hot --list` lists the paths with their units of work. No path depends
-//! on time, randomness or addresses.
+//! ([`benches::hot_path`]). `hot NAME` runs a path, `hot --list` lists the paths with their units of work. No path
+//! depends on time, randomness or addresses.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)]
 

@@ -75,7 +75,7 @@ fn send_data_beyond_window(context: &mut AttackContext<'_>) -> Result<()> {
     let first = association.tsn;
     for n in 0..300u32 {
         context.attempts += 1;
-        // Offsets from `first + n`: far beyond the window, 65,536 behind, 3 ahead (twice), and 100,000 ahead.
+        // Offsets from `first + n`: far beyond the window, 65,536 before, 3 after (twice), and 100,000 after.
         association.tsn = first
             .wrapping_add([0x7000_0000, 0xffff_0000, 3, 3, 100_000][n as usize % 5])
             .wrapping_add(n);

@@ -1,5 +1,5 @@
-//! A worker that processes floods, without a device or a second core, so that its instructions can be counted. The worker
-//! has the appliance's configuration.
+//! A worker that processes floods, without a device or a second core, so that its instructions can be counted. The
+//! worker has the appliance's configuration.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Two workers with streams between them, on in-memory queues and in virtual time. The initiator writes to the responder
-//! without a pause. Either end's turns can be counted; the other end's are not.
+//! Two workers with streams between them, on in-memory queues and in virtual time. The initiator writes to the
+//! responder without a pause. Either end's turns can be counted; the other end's are not.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -201,8 +201,8 @@ impl StreamPair {
         }
     }
 
-    /// Runs a turn of the initiator, a microsecond later, in which the responder's answers arrive. Returns the number of
-    /// full frames that it sent.
+    /// Runs a turn of the initiator, a microsecond later, in which the responder's answers arrive. Returns the number
+    /// of full frames that it sent.
     pub(crate) fn run_initiator(&mut self, runner: Runner<'_>) -> usize {
         self.now += Duration::from_micros(1);
         let answers = self.answers.split_off(0);

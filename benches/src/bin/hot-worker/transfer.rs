@@ -1,5 +1,5 @@
-//! Cost of a bulk transfer for a whole worker: the instructions of one end's iterations of the worker loop per full frame.
-//! For the initiator this includes receiving acknowledgements, for the responder sending them.
+//! Cost of a bulk transfer for a whole worker: the instructions of one end's iterations of the worker loop per full
+//! frame. For the initiator this includes receiving acknowledgements, for the responder sending them.
 
 use anyhow::bail;
 use benches::hot_path::{Runner, uncounted};
@@ -57,8 +57,8 @@ const fn path(name: &'static str, end: End, adapt: fn(&mut RigConfig)) -> Transf
 }
 
 impl Transfer {
-    /// Runs the path: a warm-up, then rounds with at least [`FRAMES`] full frames, each under `counted`. Returns the number
-    /// of counted full frames.
+    /// Runs the path: a warm-up, then rounds with at least [`FRAMES`] full frames, each under `counted`. Returns the
+    /// number of counted full frames.
     pub(crate) fn run(&self, counted: Runner<'_>) -> anyhow::Result<usize> {
         let mut rig = RigConfig::default();
         (self.adapt)(&mut rig);
@@ -74,8 +74,8 @@ impl Transfer {
         Ok(frames)
     }
 
-    /// Runs a turn of the sender, or passes a burst to the receiver, and lets the other end catch up. Returns the number
-    /// of full frames.
+    /// Runs a turn of the sender, or passes a burst to the receiver, and lets the other end catch up. Returns the
+    /// number of full frames.
     fn run_round(&self, pair: &mut StreamPair, counted: Runner<'_>) -> anyhow::Result<usize> {
         let full = match self.end {
             End::Sender => {

@@ -5,10 +5,10 @@ use super::{Group, of_group};
 const BEGINNING: &str = "\
 # Drop reasons, notes and events
 
-Meaning, usual cause and remedy of each drop reason, refusal, note and event of `ddpd`. `ddpctl explain NAME` prints the same text
-and needs no appliance. It accepts a name in each form in which it is printed: `ip_checksum`, `net_ip_checksum`,
-`reason=\"net_ip_checksum\"`. To find the name for a symptom, see [operations.md](operations.md). This file is generated from the
-program's declarations.
+This page has the meaning, usual cause and remedy of each drop reason, refusal, note and event of `ddpd`.
+`ddpctl explain NAME` prints the same text and needs no appliance. It accepts a name in each form in which it is printed:
+`ip_checksum`, `net_ip_checksum`, `reason=\"net_ip_checksum\"`. To find the name for a symptom, see
+[operations.md](operations.md). This page is generated from the program's declarations.
 ";
 
 /// Returns the text of `docs/reasons.md`, in Markdown.

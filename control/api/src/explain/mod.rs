@@ -74,7 +74,7 @@ impl Group {
                  all. `/v1/status` has the sentences in `notes`, and their kinds in `note_kinds`. A note expires \
                  when its cause ends."
             }
-            Group::Event => "Names in the member `event` of `ddpctl events` and `/v1/events`.",
+            Group::Event => "`ddpctl events` and `/v1/events` have these names in `event`.",
         }
     }
 

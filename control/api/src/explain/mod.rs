@@ -70,9 +70,9 @@ impl Group {
                  `handshake_failed` and the reject to the peer also have the reason, with a sentence."
             }
             Group::Note => {
-                "`ddpctl status` shows the notes. `ddpctl top` shows their number and the first one, and with the key `n` \
-                 all. `/v1/status` has the sentences in `notes`, and their kinds in `note_kinds`. A note expires \
-                 when its cause ends."
+                "`ddpctl status` shows the notes. `ddpctl top` shows their number and the first note; the key `n` shows \
+                 all notes. `/v1/status` has the sentences in `notes`, and their kinds in `note_kinds`. A note \
+                 expires when its cause ends."
             }
             Group::Event => "`ddpctl events` and `/v1/events` have these names in `event`.",
         }

@@ -16,7 +16,7 @@
 //! ```
 //!
 //! A peer without buffers is refused only if too few bytes are left. Messages that begin beyond a gap cannot be
-//! delivered before the message that closes the gap, and must not exclude that message. Messages beyond a gap
+//! delivered before the message that closes the gap, and must not use up the bytes that it needs. Messages beyond a gap
 //! therefore share half of the bytes by the same rule, accounted separately from messages in order.
 
 use std::collections::HashMap;
@@ -31,8 +31,8 @@ const MAX_LONG_BYTES: usize = 4 << 20;
 /// the copy of its bytes.
 const LONG: usize = 64 * 1024;
 
-/// The peer of an LLP connection. Streams with the same `PeerId` share the limits of one peer: on streams, half-open
-/// streams, buffers, fragments and answers.
+/// The peer of an LLP connection. Streams with the same `PeerId` share one peer's limits on streams, half-open streams,
+/// buffers, fragments and answers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PeerId(u64);
 
@@ -317,7 +317,7 @@ mod tests {
         let mut streams: Vec<Account> = (0..1000).map(|_| account(1)).collect();
         assert_eq!(fill(&mut pool, &mut streams[0]), 40, "one stream: a third");
         let rest: usize = streams[1..].iter_mut().map(|s| fill(&mut pool, s)).sum();
-        assert_eq!(rest, 20, "one peer, whatever its streams: half");
+        assert_eq!(rest, 20, "one peer with several streams gets half");
         assert_eq!(pool.in_use_by(PeerId(1)), 600);
         assert!(pool.refused_share() >= 1000 && pool.refused_full() == 0);
         let mut another: Vec<Account> = (0..1000).map(|_| account(2)).collect();
@@ -352,8 +352,8 @@ mod tests {
                 let sum: u64 = taken.iter().map(|(_, size, _)| u64::from(*size)).sum();
                 prop_assert_eq!(pool.in_use(), sum);
                 prop_assert!(sum <= CAPACITY && pool.used.out_of_order <= CAPACITY / 2);
-                // Messages beyond gaps have at most half of the bytes. Four peers leave at least a fifth of the other
-                // half, minus up to 40 bytes of a first buffer, which no share limits.
+                // Messages beyond gaps have at most half of the bytes. Four peers leave a new peer at least a fifth of
+                // the other half, minus at most 40 bytes by which a peer's first buffer may exceed its share.
                 let share = CAPACITY / 2 / 5 - 40;
                 let mut newcomer = account(99);
                 prop_assert!(pool.reserve(&mut newcomer, share as u32, true));

@@ -80,7 +80,7 @@ pub struct StreamConfig {
     /// [`rdmap::Config::hold_confirmations`](crate::rdmap::Config::hold_confirmations).
     pub hold_confirmations: bool,
     /// True if the LLP keeps copies of sent bytes even if their memory is declared [stable](crate::RegionMemory): the
-    /// owner of the memory may change the bytes nevertheless.
+    /// memory's owner may break that promise.
     pub copy_sources: bool,
 }
 

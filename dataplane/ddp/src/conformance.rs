@@ -194,7 +194,7 @@ pub fn segments_survive_a_change_of_mulpdu<P: Pair>() {
     run.post(write(run.pair.stag(), 0, &data, 1));
     run.pair.start();
     let (before, _) = run.segments();
-    assert!(before > 0, "some segments are with the LLP");
+    assert!(before > 0, "the LLP has accepted some segments");
     run.pair.limit_mulpdu(Side::A, 600);
     run.pair.run();
     run.region_begins_with(&data);
@@ -342,9 +342,9 @@ pub fn failed_stream_carries_no_more_data<P: Pair>() {
     let of_b = |event: &Event| matches!(event, Event::Sent { .. } | Event::Failed(_));
     assert!(events[2..].iter().all(of_b), "{events:?}");
     assert_eq!(run.pair.post(Side::B, send(b"x", 4)), Err(PostError::Closed));
-    // No data that A sends now is placed, whether A has been notified or not.
+    // No data that A sends now is placed, whether A has been notified of the error or not.
     let stag = run.pair.stag();
-    let _told = run.pair.post(Side::A, write(stag, 4, b"late", 5));
+    let _posted = run.pair.post(Side::A, write(stag, 4, b"late", 5));
     run.pair.run();
     run.region_begins_with(b"good\0\0\0\0\0");
 }

@@ -15,7 +15,7 @@ pub enum Poster {
     /// The user of the stream, with the user's number.
     User(u64),
     /// The stack, for bare DDP's last message and for the ready-to-receive message of a start-up. Also a load generator
-    /// that waits for the peer's answer and not for the completion. The completion is not reported.
+    /// that waits for the peer's answer and not for the completion. Completions are not reported.
     Stack,
     /// A load generator that shares the stream with the user.
     Load,

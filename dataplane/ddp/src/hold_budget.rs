@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn held_bytes_leave_room_for_peers_and_in_order_data() {
         let mut budget = HoldBudget::new(4000);
-        assert_eq!(fill(&mut budget, 1, false), 1000, "half of the half");
+        assert_eq!(fill(&mut budget, 1, false), 1000, "half of the share for bytes beyond a gap");
         assert_eq!(fill(&mut budget, 1, true), budget.guaranteed_bytes());
         assert_eq!(fill(&mut budget, 2, true), 1000, "half of the bytes left");
         assert_eq!((budget.limit(), budget.remaining()), (4000, 1000));

@@ -59,7 +59,7 @@ pub enum LastMessageError {
     #[error("last message: version {0} is unknown")]
     Version(u8),
     /// The header length field is above the length of the longest DDP header.
-    #[error("last message: a DDP header has no {0} bytes")]
+    #[error("last message: a DDP header of {0} bytes is too long")]
     HeaderLength(u8),
 }
 

@@ -30,7 +30,7 @@ pub struct Ulpdu<'a> {
 }
 
 impl<'a> Ulpdu<'a> {
-    /// Returns the ULPDU whose bytes are those of `pieces`, one after the other.
+    /// Returns the ULPDU that consists of `pieces`, in this order.
     pub fn new(pieces: &'a [&'a [u8]]) -> Self {
         Ulpdu { pieces, len: pieces.iter().map(|p| p.len()).sum() }
     }
@@ -204,8 +204,8 @@ impl Outgoing {
 
 /// Send half of the interface, called by the LLP.
 pub trait UlpduSource {
-    /// Returns the length of the ULPDU that [`next`](Self::next) would return for `mulpdu`, or `None` when
-    /// there is nothing to send. The LLP uses it to decide whether another ULPDU fits into a segment.
+    /// Returns the length of the ULPDU that [`next`](Self::next) would return for `mulpdu`, or `None` when there is
+    /// nothing to send. The LLP uses the length to decide whether another ULPDU fits into a segment.
     fn next_len(&self, mulpdu: usize) -> Option<usize>;
 
     /// Returns true if the ULPDU that [`next`](Self::next) would return is [stable](Outgoing::stable), or if there

@@ -252,7 +252,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
             for queue in &mut self.queues {
                 queue.release(buffers, &mut unfinished.account);
             }
-            // What remains in the account was reserved for ranges of the ULP's messages.
+            // The bytes that remain in the account were reserved for ranges of the ULP's messages.
             buffers.release_all(&mut unfinished.account);
         }
     }

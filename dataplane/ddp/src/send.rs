@@ -466,7 +466,7 @@ impl<M: RegionMemory> Sender<M> {
         self.run_of(number).is_some_and(|run| run.stable)
     }
 
-    // Inlined into the LLP, so the result is not first assembled in memory.
+    // Inlined into the LLP, so that the result is not first stored in memory.
     #[inline(always)]
     pub(crate) fn next(
         &mut self,

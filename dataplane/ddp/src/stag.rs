@@ -343,7 +343,7 @@ mod tests {
         assert!(table.get(Stag(7)).is_some());
         assert!(table.invalidate(Stag(7), PdId(1), own));
         assert!(table.get(Stag(7)).is_none());
-        assert!(!table.invalidate(Stag(7), PdId(1), own), "it has ended already");
+        assert!(!table.invalidate(Stag(7), PdId(1), own), "already invalidated");
         assert_eq!(table.insert(entry(7, 0, 1)), Err(StagError::InUse(Stag(7))));
         assert!(table.remove(Stag(7)).is_some());
         assert_eq!(table.insert(entry(7, 0, 1)), Ok(()));
@@ -363,13 +363,13 @@ mod tests {
         assert!(matches!(table.insert(overflow), Err(StagError::OutOfMemory { .. })));
     }
 
-    // Growth moves the entries of a part, which are a small share of all.
+    // Growth moves only the entries of one part, a small share of all entries.
     #[test]
     fn one_insertion_moves_few_entries() {
         let mut table = StagTable::new();
         let mut worst = 0;
         for number in 0..100_000u32 {
-            // A fixed sequence with the distribution of random STags: the multiplier is odd.
+            // A fixed sequence of distinct STags that is distributed like random STags: the multiplier is odd.
             let stag = number.wrapping_mul(0x9e37_79b1);
             let before = table.part(Stag(stag)).capacity();
             let moved = table.part(Stag(stag)).len();

@@ -135,7 +135,7 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
     }
 
     /// Sets the peer. Must precede the stream's first segment. Streams of one peer share that peer's part of the
-    /// worker's buffers; streams without a peer share one part as well.
+    /// worker's buffers; streams without a peer share one more part.
     pub fn set_peer(&mut self, peer: PeerId) {
         self.receiver.set_peer(peer);
     }

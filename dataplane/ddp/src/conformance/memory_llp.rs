@@ -431,7 +431,8 @@ fn as_rdmap(message: Message<VecMemory>) -> WorkRequest<VecMemory> {
     }
 }
 
-/// Translates RDMAP's events to the DDP events that the suite checks. For a received Terminate there is no such event.
+/// Translates RDMAP's events to the DDP events that the suite checks. Returns `None` for a Terminate and for a flushed
+/// receive, which have no counterpart in DDP.
 fn as_ddp(event: rdmap::Event) -> Option<Event> {
     Some(match event {
         rdmap::Event::Received { data, .. } => delivered(data),
@@ -444,7 +445,7 @@ fn as_ddp(event: rdmap::Event) -> Option<Event> {
         rdmap::Event::Failed(why) => Event::Failed(why),
         rdmap::Event::Error(rdmap::Error::Ddp(error)) => Event::Error(error),
         rdmap::Event::Terminated { .. } | rdmap::Event::ReceiveFlushed { .. } => return None,
-        other => panic!("the suite brings about no {other:?}"),
+        other => panic!("event that the suite does not cause: {other:?}"),
     })
 }
 

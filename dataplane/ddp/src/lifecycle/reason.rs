@@ -14,7 +14,7 @@ use crate::ulp::{Origin, Ulp};
 
 /// Reasons that an LLP adds. `Display` writes a sentence for operators.
 pub trait LowerReason: Clone + PartialEq + Debug + Display {
-    /// Word for the LLP's connection in messages, as in "X refused by the peer".
+    /// Noun for the LLP's connection in messages, such as "association" in "association refused by the peer".
     const CARRIER: &'static str;
     /// Sentence for operators about this end's reaction to a peer that did not close in time.
     const LINGER_TEXT: &'static str;
@@ -74,7 +74,7 @@ pub enum CloseReason<L> {
         /// Bytes of the Terminate.
         len: usize,
     },
-    /// The peer sent a Terminate, for an error of this end that it found, or for a failure of its own (RFC 5040 §7).
+    /// The peer sent a Terminate that reports an error of this end or a failure of the peer itself (RFC 5040 §7).
     Terminated(Box<rdmap::Terminate>),
     /// DDP ended the stream for a reason that is not an error of RFC 5041 §7.2.
     DdpFailed(Failure),
@@ -184,7 +184,7 @@ impl<L: LowerReason> Display for CloseReason<L> {
             CloseReason::Idle => f.write_str("closed by this end: the peer was silent too long"),
             CloseReason::PeerLingers => f.write_str(L::LINGER_TEXT),
             CloseReason::NotProtected => {
-                f.write_str("aborted by this end: IPsec no longer protects it as it requires")
+                f.write_str("aborted by this end: IPsec no longer protects the stream as required")
             }
             CloseReason::UlpTimeout => {
                 f.write_str("aborted by this end: its service did not finish in time")

@@ -390,8 +390,8 @@ fn last_message_is_next_and_flushes_the_rest() {
     assert_eq!(events(&mut stream), expected);
 }
 
-// RFC 5041 §4.1: version 0 streams send DV 0. A stream that adopts the peer's version sends nothing before it knows
-// this version.
+// RFC 5041 §4.1: version 0 streams send DV 0. A stream that adopts the peer's version sends nothing before that
+// version is determined.
 #[test]
 fn segments_have_the_policys_version() {
     for (version, expected) in [

@@ -202,7 +202,7 @@ fn unsolicited_atomic_response_is_an_error() {
     a.sent_segments();
     a.input(&response(1, 1, 0));
     assert_eq!(a.terminate_numbers(), (0, 2, 7));
-    assert_eq!(a.events(), [], "all that follows the Terminate was flushed before");
+    assert_eq!(a.events(), [], "the later atomic was flushed before the Terminate");
     let mut a = End::new();
     a.post(atomic(ADD, 0, 1));
     a.sent_segments();
@@ -221,7 +221,7 @@ fn read_and_atomic_responses_share_one_order() {
     let read = |last| (Opcode::ReadResponse, last);
     let atomic = (Opcode::AtomicResponse, true);
     assert_eq!(shape(&segments), [read(false), read(true), atomic, read(true)]);
-    assert_eq!(segments[3][14..], 1u64.to_ne_bytes(), "the Read behind the atomic sees it");
+    assert_eq!(segments[3][14..], 1u64.to_ne_bytes(), "the Read returns the atomic's result");
 }
 
 // The test's region has the default `fetch_update_u64`, which refuses every atomic.

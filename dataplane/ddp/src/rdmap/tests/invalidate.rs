@@ -76,7 +76,7 @@ fn invalidating_shared_or_foreign_stag_is_0_1_09() {
         assert_eq!((terminate.layer, terminate.error_type, terminate.code), (0, 1, 9));
         assert_eq!(terminate.ddp_header.as_slice(), &segment[..18]);
         assert_eq!((terminate.segment_len, terminate.read_request), (Some(22), None));
-        assert!(b.stags.get(STAG).is_some(), "it lives on");
+        assert!(b.stags.get(STAG).is_some(), "the STag stays valid");
         assert_eq!(b.stream.counters().sends_received, 0, "the Send is not delivered");
     }
     let (mut b, _) = end_with_bound_stag();

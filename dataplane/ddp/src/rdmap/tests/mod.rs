@@ -129,7 +129,7 @@ impl End {
         let at = at.unwrap_or_else(|| panic!("no error in {events:?}"));
         match &events[at + 1] {
             Event::Terminated { by_peer: false, terminate } => terminate.clone(),
-            other => panic!("{other:?} behind the error"),
+            other => panic!("{other:?} follows the error"),
         }
     }
 

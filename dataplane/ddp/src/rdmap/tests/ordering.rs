@@ -70,10 +70,10 @@ fn operation_pairs_follow_the_ordering_tables() {
             a.post(request(second, 2));
             let segments: Vec<_> =
                 core::iter::from_fn(|| a.next_segment(128).map(|(s, ..)| s)).collect();
-            for turned in [false, true] {
+            for reversed in [false, true] {
                 let mut b = End::new();
                 let mut order: Vec<usize> = (0..segments.len()).collect();
-                if turned {
+                if reversed {
                     order.reverse();
                 }
                 let mut seen = Vec::new();
@@ -91,7 +91,7 @@ fn operation_pairs_follow_the_ordering_tables() {
                 // With the segments reversed, the last call of `input_at` delivers both messages, and responses follow
                 // all deliveries of that call (§5.5 (18)). With the segments in order, effects are in order, too.
                 let mut expected = vec![effect(first), effect(second)];
-                if turned {
+                if reversed {
                     expected.sort_by_key(|effect| effect.ends_with("response"));
                 }
                 assert_eq!(seen, expected, "{first:?} {second:?}");
@@ -100,7 +100,8 @@ fn operation_pairs_follow_the_ordering_tables() {
     }
 }
 
-// RFC 5040 §5.5 (12), note: a Read that follows a Write returns the Write's data. RFC 7306 §7: so does an atomic.
+// RFC 5040 §5.5 (12), note: a Read that follows a Write returns the Write's data. RFC 7306 §7: an atomic operates on
+// the written data.
 #[test]
 fn requests_observe_earlier_sends_and_writes() {
     let mut b = End::new();

@@ -278,7 +278,7 @@ fn graceful_close_sends_posted_operations_first() {
     a.stream.close();
     assert!(a.stream.is_closed());
     assert_eq!(a.sent_segments().len(), 1);
-    assert!(a.stream.has_unsent() && a.next_segment(1500).is_none(), "it waits for ORD");
+    assert!(a.stream.has_unsent() && a.next_segment(1500).is_none(), "the second Read waits for ORD");
     a.input(&tagged(Opcode::ReadResponse, SINK, 0, true, b"1234"));
     assert_eq!(a.sent_segments().len(), 1);
     assert!(!a.stream.has_unsent());

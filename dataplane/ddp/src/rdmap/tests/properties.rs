@@ -59,7 +59,7 @@ impl OneWayPath {
         self.arrived.resize(self.next_key as usize, false);
         for (rank, i) in order {
             let (key, segment, .., acked) = &mut self.in_flight[i];
-            // A quarter is lost. ULPDUs that have arrived are not handed over again (RFC 5041 §3 (11)).
+            // A quarter of the ULPDUs is lost. ULPDUs that have arrived are not handed over again (RFC 5041 §3 (11)).
             if *acked || rank % 4 == 0 {
                 continue;
             }
@@ -198,8 +198,8 @@ proptest! {
         }
     }
 
-    // For any segments of a peer, no region changes that the peer may not write, and all pool bytes are released at the
-    // end.
+    // For any segments of a peer, regions that the peer may not write do not change, and all pool bytes are released at
+    // the end.
     #[test]
     fn arbitrary_segments_write_only_writable_regions(
         segments in proptest::collection::vec(

@@ -10,7 +10,7 @@ fn response(at: u64, last: bool, data: &[u8]) -> Vec<u8> {
     tagged(Opcode::ReadResponse, SINK, at, last, data)
 }
 
-/// Returns a requester with Reads of these lengths outstanding, one after the other into its sink from `BASE` on.
+/// Returns a requester with Reads of these lengths outstanding, whose sink buffers are consecutive from `BASE` on.
 fn reader(lens: &[u32]) -> End {
     let mut a = End::new();
     let mut at = 0;
@@ -343,9 +343,9 @@ fn revoked_region_terminates_an_active_read() {
     assert_eq!(
         shape(&b.sent_segments()),
         [(Opcode::Terminate, true)],
-        "no byte more of the region"
+        "no further byte of the region is read"
     );
-    // A Read without bytes left to read does not end the stream.
+    // Revocation does not end the stream if the Read has no unsent bytes.
     let mut b = End::new();
     b.input(&request(1, &read_request(STAG, 0, 100)));
     b.next_segment(1500).unwrap();

@@ -10,7 +10,7 @@ use crate::{MAX_SPANS, Span, SpanList};
 
 /// Bytes of each of the two regions.
 const REGION: usize = 16 * 1024;
-/// Untouched bytes between two spans.
+/// Number of bytes between two spans, which no message may change.
 const GUARD: usize = 3;
 
 struct Rng(u64);
@@ -142,11 +142,11 @@ fn play(seed: u64, too_long: Option<usize>, steps: usize) -> Result<(), TestCase
         if rng.below(3) == 0 {
             post(&mut b, &mut posts);
         }
-        // Mostly a segment at the gap or shortly behind it, possibly one that has arrived already.
+        // Selects the segment at the gap, or one shortly after it that may have arrived already.
         let key = (order + rng.below(12) as usize).min(parts.len() - 1);
         let key = if rng.below(3) == 0 { order } else { key };
         let part = &parts[key];
-        // A missing receive is an error only for a segment in order, which a unit test covers.
+        // Posts the receive of a segment in order, because its absence is an error, which a unit test covers.
         while key == order && posts <= part.index {
             prop_assert!(post(&mut b, &mut posts));
         }

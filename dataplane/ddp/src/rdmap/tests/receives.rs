@@ -56,7 +56,7 @@ fn flushes(events: &[Event]) -> Vec<u64> {
         _ => None,
     };
     let first = events.iter().position(|event| cookie(event).is_some()).unwrap_or(events.len());
-    events[first..].iter().map(|event| cookie(event).expect("a flush behind a flush")).collect()
+    events[first..].iter().map(|event| cookie(event).expect("only flushes after the first flush")).collect()
 }
 
 // RFC 5041 §5.1.2: a message fills the buffer that has its MSN.
@@ -117,8 +117,8 @@ fn message_is_checked_with_the_length_of_its_receive() {
             let segment = part(msn, mo, false, &vec![7; len]);
             let disposition = b.input_at(key + u64::from(beyond), &segment);
             match expected {
-                // A segment that is next in the LLP's order may leave a hole before it in the message, until the last
-                // segment.
+                // A segment in the LLP's order may leave a hole before it in the message. Only the last segment must
+                // not.
                 None => assert_eq!(disposition, Placed(len), "{case}"),
                 Some(numbers) => {
                     assert_eq!(disposition, Ignored, "{case}");
@@ -283,7 +283,7 @@ fn ready_to_receive_message_uses_up_no_receive() {
         b.input(&untagged(Opcode::Send, 0, 2, b""));
         assert_eq!(b.events(), [into(if lens.is_empty() { 7 } else { 0 }, 0)]);
     }
-    // Another message signals readiness: the first Send is an ordinary message.
+    // Any other first message signals readiness and is delivered as an ordinary message.
     for first in [untagged(Opcode::Send, 0, 1, b"x"), untagged(Opcode::SendSolicited, 0, 1, b"x")] {
         let mut b = end_of(rtr(), &[8]);
         b.input(&first);
@@ -316,7 +316,7 @@ fn undecided_first_message_refuses_messages_behind_it() {
     // before.
     for peer_ready in [false, true] {
         let mut b = end_of(rtr.clone(), &[]);
-        assert_eq!(b.input_at(1, &first), Refused, "it may need a receive");
+        assert_eq!(b.input_at(1, &first), Refused, "the message may need a receive");
         b.receive(0, 8).unwrap();
         assert_eq!(b.input_at(1, &first), Placed(0));
         if peer_ready {

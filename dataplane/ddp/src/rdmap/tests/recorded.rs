@@ -4,8 +4,8 @@
 use super::pair::received;
 use super::*;
 
-/// The messages of one rping round: the client's source buffer, the server's Read, its response, "go ahead", the
-/// client's sink buffer, the server's Write, "go ahead".
+/// The messages of one rping round. The client advertises its source buffer; the server reads it and sends "go
+/// ahead". The client advertises its sink buffer; the server writes it and sends "go ahead".
 const RPING: [(Side, &str); 7] = [
     (Side::Client, "4143000000000000000000000001000000000000559d579763707eb8290000000040"),
     (

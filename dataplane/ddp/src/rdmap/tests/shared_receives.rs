@@ -67,7 +67,7 @@ fn messages_take_receives_in_the_order_of_their_first_segments() {
     assert_eq!(b.input_at(4, &part(3, 0, false, b"th")), Placed(2));
     assert_eq!(b.input_at(3, &part(2, 2, true, b"o")), Placed(1));
     assert_eq!(b.input_at(0, &part(1, 0, false, b"fi")), Placed(2));
-    assert_eq!(source.len(), 1, "one for each message");
+    assert_eq!(source.len(), 1, "each message has taken one receive");
     assert_eq!(b.input_at(2, &part(2, 0, false, b"tw")), Placed(2));
     assert_eq!(b.input_at(5, &part(3, 2, true, b"ird")), Placed(3));
     assert_eq!(b.input_at(1, &part(1, 2, true, b"rst")), Placed(3));

@@ -28,7 +28,7 @@ fn order_complete_delivers_messages_below_the_key() {
     let _ = rig.input(100, &tagged(0, true, b"a"));
     let _ = rig.input(340, &tagged(1, true, b"b"));
     rig.complete_order(100);
-    assert_eq!(rig.events(), [tagged_delivered(0, 1)], "all below 100 is there, and 100 itself");
+    assert_eq!(rig.events(), [tagged_delivered(0, 1)], "all segments up to key 100 have arrived");
     rig.complete_order(339);
     assert_eq!(rig.events(), []);
     rig.complete_order(341);
@@ -174,7 +174,7 @@ fn out_of_order_records_are_bounded() {
     assert_eq!(rig.input(2, &tagged(2, true, b"2")), Placed(1));
     assert_eq!(rig.input(3, &tagged(3, true, b"3")), Refused);
     assert_eq!(rig.region(0, 4), b"\x0012\0", "a refused segment is not placed");
-    assert_eq!(rig.input(0, &tagged(0, true, b"0")), Placed(1), "in order needs no record");
+    assert_eq!(rig.input(0, &tagged(0, true, b"0")), Placed(1), "a segment in order needs no record");
     assert_eq!(rig.input(3, &tagged(3, true, b"3")), Placed(1));
     assert_eq!(rig.events().len(), 4);
 }

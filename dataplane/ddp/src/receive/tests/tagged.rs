@@ -13,7 +13,7 @@ fn assert_refused_with(rig: &mut Rig, segment: &[u8], code: ErrorCode, mismatch:
     // RFC 5041 §7.1: the error report has the segment's header and length.
     assert_eq!(error.header.as_slice(), &segment[..segment.len().min(error.header.len())]);
     assert_eq!(error.segment_len as usize, segment.len());
-    assert_eq!(rig.memory.to_vec(), before, "RFC 5041 §7.1: nothing of it is placed");
+    assert_eq!(rig.memory.to_vec(), before, "RFC 5041 §7.1: no byte of the segment is placed");
     assert_eq!(rig.stream.counters().errors[code.index()], 1);
 }
 

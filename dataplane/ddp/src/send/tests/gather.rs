@@ -122,7 +122,7 @@ fn gathered_sources_have_handles_of_their_own() {
     assert_eq!(stream.run_count(), 1);
     stream.post(message(gather(vec![span(), span()]), true, 2)).unwrap();
     stream.post_borrowed(from_region(&memory)).unwrap();
-    assert_eq!(stream.run_count(), 1, "spans have handles of their own");
+    assert_eq!(stream.run_count(), 1, "each span has its own handle");
     assert_eq!(next_all(&mut stream, 1500).iter().map(|s| s.payload_len).sum::<usize>(), 40);
 }
 

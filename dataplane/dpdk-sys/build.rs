@@ -122,12 +122,12 @@ fn rerun_paths(dpdk: &pkg_config::Library) -> Vec<PathBuf> {
         .and_then(|dir| PathBuf::from(dir).join("librte_eal.so").canonicalize().ok());
     paths.extend(eal);
     if paths.is_empty() {
-        fail("libdpdk has no header directory that pkg-config tells: its libdpdk-dev is broken");
+        fail("pkg-config names no header directory of libdpdk: the package libdpdk-dev is broken");
     }
     paths
 }
 
-/// Returns the compiler flags of libdpdk as pkg-config prints them. The `pkg_config` crate's parsed form leaves out
+/// Returns the compiler flags of libdpdk as pkg-config prints them. The `pkg_config` crate's parsed form omits
 /// `-march`, which the headers need.
 fn cflags() -> Vec<String> {
     let program = env::var("PKG_CONFIG").unwrap_or_else(|_| "pkg-config".into());

@@ -1,5 +1,5 @@
 //! Tests an AF_XDP port. Frames pass to and from a kernel socket, the port's descriptor wakes a worker, and an MTU
-//! above AF_XDP's limit is refused, also for the interface.
+//! above AF_XDP's limit is refused, for the port and for the interface.
 
 mod port_common;
 

@@ -204,8 +204,8 @@ fn unnegotiated_gso_sends_segments(test: &mut Fixture, socket: &Path, features: 
     test.disconnect(raw);
 }
 
-/// Frames that a frontend did not take are sent to the next frontend in the form that the next frontend negotiated: as
-/// large packets or as segments. Without a next frontend they are dropped and counted.
+/// Frames that a frontend did not accept are sent to the next frontend in the form that the next frontend negotiated:
+/// as large packets or as segments. Without a next frontend they are dropped and counted.
 fn pending_frames_follow_frontend(test: &mut Fixture, socket: &Path) {
     let frames = segments(false, false, 100, EMSS);
     let free = test.port.free_buffers();

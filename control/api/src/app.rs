@@ -93,7 +93,7 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
         let body = tokio::time::timeout(BODY_TIMEOUT, to_bytes(request.into_body(), limit)).await;
         let body = body.map_err(|_| {
             ApiError::bad_request(format!(
-                "the body has not come within {} s",
+                "the body has not arrived within {} s",
                 BODY_TIMEOUT.as_secs()
             ))
         })?;

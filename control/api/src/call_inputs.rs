@@ -20,7 +20,7 @@ pub(crate) struct CallInputs {
     pub(crate) path: Option<SchemaFn>,
     /// Schema of an object with the parameters of the query.
     pub(crate) query: Option<SchemaFn>,
-    /// Schema of the JSON body; `None` if the call takes no JSON.
+    /// Schema of the JSON body; `None` if the call accepts no JSON.
     pub(crate) body: Option<SchemaFn>,
     /// True if the body is raw bytes.
     pub(crate) bytes: bool,

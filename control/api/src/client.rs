@@ -262,7 +262,7 @@ impl Client {
                     buffer = rest;
                 }
                 if buffer.len() > MAX_LINE {
-                    return Err(ClientError::Protocol("a line does not end".into()));
+                    return Err(ClientError::Protocol("a line of the answer is longer than 64 MiB".into()));
                 }
             }
             Ok(())

@@ -101,11 +101,11 @@ pub(super) async fn input(
 async fn copy_body(mut body: Body, mut feed: InputWriter, id: u64) -> Result<(), ApiError> {
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| {
-            ApiError::bad_request(format!("the input of job {id} broke off: {error}"))
+            ApiError::bad_request(format!("the input of job {id} is incomplete: {error}"))
         })?;
         let Ok(bytes) = frame.into_data() else { continue };
         feed.write(&bytes).await.map_err(|_| {
-            let message = format!("job {id} reads no more: GET /v1/jobs/{id} tells why");
+            let message = format!("job {id} reads no more input: GET /v1/jobs/{id} tells why");
             ApiError::new(ErrorKind::Conflict, message)
         })?;
     }

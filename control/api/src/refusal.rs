@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn encoded_refusal_fits_shortest_reject() {
         let long = Refusal::new(RefusalKind::NoMemory, "ä".repeat(300)).encode();
-        assert_eq!(long.len(), MAX_LEN - 1, "no half character");
+        assert_eq!(long.len(), MAX_LEN - 1, "cut at a character boundary");
         assert!(std::str::from_utf8(&long).is_ok());
     }
 

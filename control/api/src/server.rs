@@ -67,7 +67,7 @@ pub enum ServerError {
         source: io::Error,
     },
     /// The socket cannot be created.
-    #[error("{}: the management socket cannot be made: {source}; {}", path.display(), socket_remedy(path, source))]
+    #[error("{}: the management socket cannot be created: {source}; {}", path.display(), socket_remedy(path, source))]
     Io {
         /// Path of the socket.
         path: PathBuf,
@@ -258,7 +258,7 @@ fn open_to_group(path: &Path, group: Option<u32>) -> io::Result<()> {
     let stat = rustix::fs::fstat(&name)?;
     let ours = stat.st_uid == rustix::process::geteuid().as_raw();
     if FileType::from_raw_mode(stat.st_mode) != FileType::Socket || !ours {
-        return Err(io::Error::other("something else has taken its place"));
+        return Err(io::Error::other("another file has replaced the socket"));
     }
     if let Some(group) = group {
         rustix::fs::chownat(&name, "", None, Some(Gid::from_raw(group)), AtFlags::EMPTY_PATH)?;

@@ -115,7 +115,7 @@ fn live_socket_is_refused_and_stale_socket_is_replaced() {
     );
     let error = again.map(|_| ()).unwrap_err();
     assert!(matches!(error, ServerError::InUse(_)), "{error}");
-    assert_eq!(json_request(&fake, "GET", "/v1/status", "").0, 200, "the first one still answers");
+    assert_eq!(json_request(&fake, "GET", "/v1/status", "").0, 200, "the first server still answers");
 
     let dir = tempfile::tempdir().unwrap();
     let stale = dir.path().join("s");
@@ -239,7 +239,7 @@ fn malformed_bodies_get_400_with_message() {
         assert_eq!(answer.0, 400, "{path} {body}: {answer:?}");
         assert!(message(&answer).starts_with(sentence), "{path} {body}: {}", message(&answer));
     }
-    assert_eq!(fake.request_count(), 0, "nothing of it reached the control thread");
+    assert_eq!(fake.request_count(), 0, "no request reached the control thread");
 }
 
 #[test]
@@ -313,7 +313,7 @@ fn client_retries_while_listen_queue_is_full() {
         drop(accept(&listener).unwrap());
         let mut fds = [PollFd::new(&listener, PollFlags::IN)];
         let second = poll(&mut fds, Some(&Timespec { tv_sec: 20, tv_nsec: 0 }));
-        assert_eq!(second, Ok(1), "the client gave up");
+        assert_eq!(second, Ok(1), "the client connects again");
         drop(accept(&listener).unwrap());
         let error = client.join().unwrap().unwrap_err();
         assert!(matches!(error, ClientError::Protocol(_)), "{error}");

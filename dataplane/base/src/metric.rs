@@ -1,5 +1,5 @@
 //! Descriptors of counters: name, kind, unit and help. The API, `ddpctl` and the metrics are derived from the
-//! descriptors. So a new counter is one line in the declaration of its group.
+//! descriptors. A new counter is therefore one line in the declaration of its group.
 
 /// Description of one counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,10 +1,10 @@
 //! Captures for the test of the Wireshark dissector (`configs/wireshark/iwarp.lua`).
 //!
-//! [`generate`] builds captures by the reference encoder: start-ups of all revisions, markers at all positions, all
-//! segmentations, Terminates, atomics, SCTP sessions. [`listing`] prints the messages of any capture by the reference
-//! decoder, in the form to which `scripts/check-dissector` converts the output of tshark.
+//! [`generate`] builds captures with the reference encoder: start-ups of all revisions, markers at all positions, all
+//! segmentations, Terminates, atomics, SCTP sessions. [`listing`] prints the messages of any capture with the
+//! reference decoder, in the form to which `scripts/check-dissector` converts the output of tshark.
 //!
-//! The listing leaves out: streams without captured start-up, IPv6, and IP fragments.
+//! The listing omits: streams without captured start-up, IPv6, and IP fragments.
 #![forbid(unsafe_code)]
 
 pub mod errors;

@@ -1,5 +1,5 @@
-//! Lists the iWARP messages of captured frames by the reference codec. A message belongs to the frame that completes it
-//! in stream order. Streams whose start-up is not captured are omitted.
+//! Lists the iWARP messages of captured frames with the reference codec. A message belongs to the frame that completes
+//! it in stream order. Streams whose start-up is not captured are omitted.
 
 use std::collections::{BTreeMap, HashMap};
 

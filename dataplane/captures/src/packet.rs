@@ -1,5 +1,5 @@
-//! Builds Ethernet frames with IPv4 and TCP or SCTP for generated captures, and parses them for the listing. Ethernet and
-//! IPv4 are those of `smoltcp`, TCP that of `dialogue`. DATA chunks follow RFC 9260 §3.3.1.
+//! Builds Ethernet frames with IPv4 and TCP or SCTP for generated captures, and parses them for the listing. `smoltcp`
+//! encodes Ethernet and IPv4, `dialogue` encodes TCP. DATA chunks follow RFC 9260 §3.3.1.
 
 use dialogue::segment::{Flags, Segment};
 use smoltcp::phy::ChecksumCapabilities;

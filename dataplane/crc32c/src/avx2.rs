@@ -44,7 +44,7 @@ impl Pass for Avx2 {
         let lanes = len.div_ceil(LANE);
         // Number of zeros before the message in lane 0, 0 to 15.
         let lead = lanes * LANE - len;
-        // Lane 0 may begin in front of the message: these pointers access the other lanes only.
+        // Lane 0 may begin before the message: these pointers access the other lanes only.
         let (from, to) = (src.wrapping_sub(lead), dst.wrapping_sub(lead));
         let state = !crc;
         let mut sums = Sums::new();

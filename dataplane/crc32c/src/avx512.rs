@@ -2,8 +2,8 @@
 //! Generic Polynomials Using PCLMULQDQ Instruction" (Intel, 2009). Optionally with the copy and the sum of the
 //! same bytes.
 //!
-//! Zeros in front of a message do not change its CRC, as long as the initial value is not added yet. The partial vector
-//! is therefore the first one, and a mask loads zeros for its missing bytes. The last vector ends with the message.
+//! Zeros before a message do not change its CRC, as long as the initial value is not added yet. The partial vector is
+//! therefore the first one, and a mask loads zeros for its missing bytes. The last vector ends with the message.
 //!
 //! ```text
 //!   |0 0 0 h h h h h|vector 1|vector 2| ... |vector k-1|     64 bytes each
@@ -63,7 +63,7 @@ impl Pass for Avx512 {
         // Number of zeros before the message in the first vector, 0 to 63.
         let lead = vectors * VECTOR - len;
         let mask = !0u64 << lead;
-        // Both pointers may point in front of the message. For the head, the mask limits accesses to the message.
+        // Both pointers may point before the message. For the head, the mask limits accesses to the message.
         let (src, dst) = (src.wrapping_sub(lead), dst.wrapping_sub(lead));
         let state = !crc;
         let mut sums = Sums::new();

@@ -57,7 +57,7 @@ mod field {
     const _: () = assert!(STAG.end == ACCESS && RESERVED.end == BASE_TO.start);
 }
 
-/// Length of the header in front of the first region, bytes.
+/// Length of the header before the first region, bytes.
 pub const HEADER_LEN: usize = field::COUNT.end;
 /// Length of a region's entry without the name, bytes.
 pub const ENTRY_LEN: usize = field::LEN.end;

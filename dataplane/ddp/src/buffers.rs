@@ -5,9 +5,9 @@
 //! Bytes of one message never appear in another: a buffer is empty when it is allocated, and skipped bytes are
 //! zeroed.
 //!
-//! Peers share the bytes so that none can exhaust them (RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1). A peer gets one more
-//! buffer only if the bytes left afterwards are at least its new total. The streams of a peer divide its share by the
-//! same rule.
+//! Peers share the bytes so that none can exhaust them (RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1). A peer is granted one
+//! more buffer only if the bytes left afterwards are at least its new total. The streams of a peer divide its share by
+//! the same rule.
 //!
 //! ```text
 //!   one greedy peer       |#################|                 |   leaves half
@@ -69,9 +69,9 @@ impl Usage {
     }
 }
 
-/// Returns the maximum grant, in bytes, from a budget with `remaining` bytes left. `used`: bytes that the peer holds;
-/// for the share of one stream, the sum of the peer's and the stream's bytes. After the grant, at least `used` plus the
-/// grant remains. All budgets shared between peers use this rule.
+/// Returns the maximum grant, in bytes, from a budget with `remaining` bytes left. After the grant, at least `used`
+/// plus the grant remains. `used`: bytes that the peer has reserved; for the share of one stream, the sum of the peer's
+/// and the stream's reserved bytes. All budgets shared between peers use this rule.
 #[inline]
 pub const fn grant_limit(remaining: u64, used: u64) -> u64 {
     remaining.saturating_sub(used) / 2
@@ -322,15 +322,15 @@ mod tests {
         assert!(pool.refused_share() >= 1000 && pool.refused_full() == 0);
         let mut another: Vec<Account> = (0..1000).map(|_| account(2)).collect();
         assert_eq!(another.iter_mut().map(|s| fill(&mut pool, s)).sum::<usize>(), 30);
-        // A peer without buffers still gets a large buffer.
+        // A peer without buffers is still granted a large buffer.
         assert!(pool.reserve(&mut account(3), 300, true));
         assert!(!pool.reserve(&mut account(4), 1, true));
         assert_eq!(pool.refused_full(), 1);
     }
 
     proptest! {
-        /// For any reservations and releases by any streams and peers, a peer without buffers gets its share,
-        /// and all bytes are released.
+        /// For any reservations and releases by any streams and peers, a peer without buffers is granted its share, and
+        /// all bytes are released.
         #[test]
         fn peer_without_buffers_gets_its_share(
             steps in proptest::collection::vec((0u64..4, 0usize..3, 1u32..40, any::<bool>(), 0u8..4), 0..300),

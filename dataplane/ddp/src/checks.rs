@@ -1,6 +1,5 @@
-//! The interface between the data sink and its ULP: the ULP's checks of a segment besides DDP's own, and
-//! notifications of the segments that passed. [`BareDdp`] checks nothing; RDMAP's checks are in
-//! `rdmap::checks`.
+//! The interface between the data sink and its ULP: the ULP's checks of a segment in addition to DDP's own, and
+//! notifications of the segments that passed. [`BareDdp`] checks nothing; RDMAP's checks are in `rdmap::checks`.
 //!
 //! ```text
 //!   segment arrives:                             DDP's checks -> access_needed, admit
@@ -108,7 +107,7 @@ pub trait UlpChecks: Debug {
         receive: Option<FilledReceive>,
     );
 
-    /// Returns whether the untagged message of this segment uses up a posted receive, and where the payload goes.
+    /// Returns whether the untagged message of this segment uses up a posted receive, and where the payload is placed.
     /// `len`: payload bytes of the segment. Called at arrival, and again before the message is delivered.
     fn receive_use(&self, header: &UntaggedRepr, len: u32) -> ReceiveUse;
 

@@ -20,7 +20,7 @@ pub use wire::mpa::{ENHANCED_LEN, EnhancedRepr, MAX_DEPTH, NO_LIMIT, RtrSet};
 #[cfg(test)]
 mod tests;
 
-/// Configured choices for the negotiation, besides the depths.
+/// Configured choices for the negotiation, other than IRD and ORD.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Enhanced {
     /// True to request the peer-to-peer model as initiator. The responder may then send first.

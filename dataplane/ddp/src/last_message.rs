@@ -11,7 +11,7 @@
 //!  8  the wrong segment's DDP header as received, H bytes
 //! ```
 //!
-//! Bytes behind the header are ignored. Layer, type and code are those of an RDMAP Terminate (RFC 5040 §4.8).
+//! Bytes after the header are ignored. Layer, type and code are those of an RDMAP Terminate (RFC 5040 §4.8).
 
 use arrayvec::ArrayVec;
 
@@ -97,7 +97,7 @@ impl LastMessage {
         bytes
     }
 
-    /// Parses the bytes of a last message. Bytes behind the header are ignored.
+    /// Parses the bytes of a last message. Bytes after the header are ignored.
     pub fn parse(bytes: &[u8]) -> Result<LastMessage, LastMessageError> {
         let truncated = LastMessageError::Truncated(bytes.len());
         let fixed = bytes.first_chunk::<{ field::HEADER }>().ok_or(truncated)?;

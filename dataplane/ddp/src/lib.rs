@@ -1,10 +1,10 @@
 //! Direct Data Placement (RFC 5041): segmentation, placement, delivery, STags, untagged queues and
 //! errors, above any reliable lower layer ([`llp`]); and RDMAP above it ([`rdmap`]).
 //!
-//! The crate does no I/O: callers pass received bytes and the time to it, and take events and bytes to send from it.
-//! The crate works over every LLP that implements the interface.
+//! The crate does no I/O: callers pass received bytes and the time, and poll for events and for bytes to send. The
+//! crate works over every LLP that implements the interface.
 //!
-//! A [`Stream`] is one DDP stream. Its LLP passes received ULPDUs to [`Stream::sink`], and takes ULPDUs for
+//! A [`Stream`] is one DDP stream. Its LLP passes received ULPDUs to [`Stream::sink`], and requests ULPDUs for
 //! transmission from the stream, which is a [`llp::UlpduSource`]. The stream's ULP posts messages and polls events.
 //! After every call from the LLP, [`Stream::poll_event`] must be called until it returns `None`.
 #![forbid(unsafe_code)]

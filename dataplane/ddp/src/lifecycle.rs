@@ -139,7 +139,7 @@ impl FinalError {
 pub struct PendingActions {
     /// Process the peer's close, which had to wait until DDP accepted the data before it.
     pub peer_close: bool,
-    /// Close this direction, once posted messages may be sent.
+    /// Close this direction later: messages may not be sent yet, or a Read is not answered.
     pub close: bool,
     /// Report the end of the stream.
     pub report: bool,
@@ -276,7 +276,7 @@ impl<L: LowerReason> Lifecycle<L> {
         }
     }
 
-    /// Records that the ULP of `stream` is about to close. The close confirms all data whose events the ULP has taken.
+    /// Records that the ULP of `stream` is about to close. The close confirms all data whose events the ULP has polled.
     /// The time-out of a half-closed stream is cancelled: from now on the ULP limits the time until the close.
     pub fn begin_confirmation<M: RegionMemory>(&mut self, stream: &Ulp<M>) {
         if self.state == State::Established {

@@ -332,9 +332,9 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         }
         let mut bytes = [0; MAX_DDP_HEADER];
         let seen = ulpdu.copy_prefix(&mut bytes);
-        // `segment` is passed by reference. Its fields were just stored one by one, and a copy would load several of
+        // `segment` is passed by reference. Its fields were just stored individually, and a copy would load several of
         // them at once. The CPU cannot forward such loads from its store buffer: they would wait for all earlier
-        // stores, also for those of the previous payload.
+        // stores, including those of the previous payload.
         let taken = match parse(&bytes[..seen], ulpdu.len()) {
             Ok(header) => {
                 let len = (ulpdu.len() - header.len()) as u32;

@@ -236,8 +236,8 @@ impl<M: RegionMemory> Sender<M> {
         Ok(())
     }
 
-    /// Flushes messages that have not begun, posts `message` and closes. A begun message is cut if more than `finish`
-    /// of its bytes are unsent.
+    /// Flushes messages that have not begun, posts `message` and closes. A partly sent message is truncated if more
+    /// than `finish` of its bytes are unsent.
     pub(crate) fn post_last(
         &mut self,
         message: Message<M>,
@@ -354,8 +354,9 @@ impl<M: RegionMemory> Sender<M> {
         self.release_runs();
     }
 
-    /// Flushes messages that have not begun. A begun message is completed if at most `finish` of its bytes are unsent.
-    /// Otherwise the message is flushed when its sent bytes are acknowledged, and its source is kept until then.
+    /// Flushes messages that have not begun. A partly sent message is completed if at most `finish` of its bytes are
+    /// unsent. Otherwise the message is flushed when its sent bytes are acknowledged, and its source is kept until
+    /// then.
     fn flush_unbegun(
         &mut self,
         finish: u32,
@@ -389,7 +390,7 @@ impl<M: RegionMemory> Sender<M> {
         }
     }
 
-    /// Flushes messages that have not begun, cuts a begun message, and closes.
+    /// Flushes messages that have not begun, truncates a partly sent message, and closes.
     pub(crate) fn close_now(&mut self, events: &mut LazyDeque<Event>, counters: &mut Counters) {
         self.flush_unbegun(0, events, counters);
         self.closed = true;

@@ -176,8 +176,8 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
     }
 
     /// Posts the last message (RFC 5041 §7.1), which is not subject to the bound on posts. Messages that have not begun
-    /// are flushed. A begun message is cut after its last sent segment. No message can be posted after the last
-    /// message.
+    /// are flushed. A partly sent message is truncated after its last sent segment. No message can be posted after the
+    /// last message.
     ///
     /// # Errors
     /// The errors of [`post`](Self::post) except [`PostError::Full`].
@@ -185,8 +185,8 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         self.post_last_after(message, 0)
     }
 
-    /// Posts the last message as [`post_last`](Self::post_last) does, but completes a begun message if at most `finish`
-    /// of its bytes are unsent.
+    /// Posts the last message as [`post_last`](Self::post_last) does, but completes a partly sent message if at most
+    /// `finish` of its bytes are unsent.
     pub(crate) fn post_last_after(
         &mut self,
         message: Message<M>,
@@ -285,8 +285,8 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
     }
 
     /// Closes as [`close`](Self::close) does, but the LLP receives no more ULPDUs. Messages that have not begun are
-    /// flushed. A begun message is cut after its last sent segment. Sent segments can be framed again until they are
-    /// acknowledged, or until [`fail`](Self::fail).
+    /// flushed. A partly sent message is truncated after its last sent segment. Sent segments can be framed again until
+    /// they are acknowledged, or until [`fail`](Self::fail).
     pub fn close_now(&mut self) {
         self.sender.close_now(&mut self.events, &mut self.counters);
     }

@@ -85,7 +85,7 @@ impl<M: RegionMemory> Ulp<M> {
         if let (Ulp::Rdmap(stream), Some(Readiness::SendsRtr(rtr))) =
             (&mut ulp, agreed.map(|agreed| agreed.readiness))
         {
-            // The post is refused only if the stream accepts no operation at all.
+            // The post is refused only if the stream accepts no operation.
             let _posted = stream.post_ready(rtr, rtr_stag);
         }
         ulp

@@ -1,6 +1,6 @@
 //! The budget of one worker for growth of receive windows beyond their configured size.
 //!
-//! The growth itself takes no memory of the worker: data placed at arrival takes none, and data that must be held has
+//! The growth itself uses no memory of the worker: data placed at arrival needs none, and data that must be held has
 //! its own budget ([`HoldBudget`](crate::HoldBudget)). This budget bounds the additional bytes that all peers together
 //! may have in flight.
 

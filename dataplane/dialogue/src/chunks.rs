@@ -2,7 +2,7 @@
 //! specifications byte by byte, and deliberately shares no code with the stack under test.
 //!
 //! TSNs are relative to the initial TSN of the sender of the DATA chunks. Verification tags are correct unless a line
-//! gives others.
+//! sets others.
 
 use std::fmt::Write as _;
 
@@ -222,7 +222,7 @@ impl Conversation {
     }
 
     fn build_data(&self, args: &Args) -> Result<Vec<u8>, String> {
-        let message = user_message(args)?.ok_or("what is in it?")?;
+        let message = user_message(args)?.ok_or("the DATA chunk has no content")?;
         let tsn = self.peer_tsn.wrapping_add(parse_relative(args.get("tsn").ok_or("tsn=")?)?);
         let mut value = tsn.to_be_bytes().to_vec();
         value.extend((args.number("sid", 0)? as u16).to_be_bytes());
@@ -419,7 +419,7 @@ impl Conversation {
         }
         let (gaps, dups) = (be16(&head[8..]), be16(&head[10..]));
         if rest.len() != 4 * usize::from(gaps) + 4 * usize::from(dups) {
-            return Err("its length is not that of its lists".into());
+            return Err("its length does not match its two lists".into());
         }
         let mut seen_gaps = Vec::new();
         for _ in 0..gaps {

@@ -143,7 +143,7 @@ impl Exchange {
         let differs = |what: &str, got: &dyn std::fmt::Debug, expected: &dyn std::fmt::Debug| {
             Err(format!("{what} is {got:?}, expected {expected:?}"))
         };
-        // PSH is only a hint to the receiver, so it is compared only if the line gives it.
+        // PSH is only a hint to the receiver, so it is compared only if the line sets it.
         let mask = |f: Flags| if line.flags.has(Flags::PSH) { f } else { f.without(Flags::PSH) };
         if mask(got.flags) != mask(line.flags) {
             return differs("flags", &got.flags, &line.flags);

@@ -45,7 +45,7 @@ pub(crate) fn ppid(args: &Args) -> u64 {
 }
 
 /// Encodes the user message of a line (RFC 5043 §5.2): the DDP-SSN, then the content. Without a message kind, `hex=` or
-/// `len=` gives the whole user data, without a DDP-SSN. `None` if the line gives no content.
+/// `len=` describes the whole user data, without a DDP-SSN. `None` if the line has no content.
 pub(crate) fn user_message(args: &Args) -> Result<Option<Vec<u8>>, String> {
     args.check_known_keys(&[
         "tsn",

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A large packet consists of a header buffer, followed by the payloads of the frames. Frames are merged when they are
-//! offered to the device. If the device does not accept the packet, it is split into the frames again. So frames that
-//! wait for a device are never merged.
+//! offered to the device. If the device does not accept the packet, it is split into the frames again. Frames that wait
+//! for a device are therefore never merged.
 
 use arrayvec::ArrayVec;
 use dpdk_sys as sys;
@@ -142,7 +142,7 @@ impl Coalescer {
         let offer = Offer { frames: packet.frames, headers: packet.headers.len() as u16 };
         let whole = (frames.get(..usize::from(offer.frames)))
             .is_some_and(|all| all.iter().all(|frame| is_mergeable(frame, &packet)));
-        debug_assert!(whole, "a plan for more than there is");
+        debug_assert!(whole, "the plan has more frames than were offered");
         if !whole {
             return plain;
         }

@@ -293,7 +293,7 @@ pub struct StartedDevice {
 }
 
 impl StartedDevice {
-    /// Returns the pool from which the driver allocates buffers. Sent frames may come from it too.
+    /// Returns the pool from which the driver allocates buffers. Sent frames may also be allocated from it.
     pub fn pool(&self) -> &Mempool {
         &self.pool
     }

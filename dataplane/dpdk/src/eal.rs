@@ -146,8 +146,8 @@ impl Eal {
         &self.0.statement
     }
 
-    /// Registers the calling thread with DPDK, so that pools give it a cache of buffers. Pin the thread first. At most
-    /// 127 threads can be registered at a time.
+    /// Registers the calling thread with DPDK, so that each pool has a buffer cache for the thread. Pin the thread
+    /// first. At most 127 threads can be registered at a time.
     pub fn register_thread(&self) -> Result<ThreadRegistration, Error> {
         log::clear_recent();
         // The thread is counted as registered before it can fill a cache, and until it can no longer fill one. `sweep`

@@ -10,7 +10,7 @@ use crate::log;
 pub struct Error {
     /// The failure in words, or the name of the failed function.
     pub what: String,
-    /// A positive `errno`, or 0 if DPDK gave none.
+    /// A positive `errno`, or 0 if DPDK reported none.
     pub errno: i32,
     /// Up to eight lines of DPDK's log at warning level or worse, the latest last.
     pub logged: Vec<String>,

@@ -2,7 +2,7 @@
 //! unmapping of the memory shared with its peer, and the recreation of an `af_packet` device. Each poll of such a queue
 //! passes a [`Gate`].
 //!
-//! A memif client reconnects by a restart. Other devices are not restarted. The client gets [5 s](MAX_LINK_DOWN_CHECKS)
+//! A memif client reconnects by a restart. Other devices are not restarted. The client has [5 s](MAX_LINK_DOWN_CHECKS)
 //! to establish a connection, because the server may be starting. An earlier restart could close the connection before
 //! the server has sent its greeting, and the server's driver would then abort the server's process (`rte_panic`).
 

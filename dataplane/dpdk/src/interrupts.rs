@@ -42,7 +42,7 @@ pub(crate) fn run<T: Send, F: FnOnce() -> T + Send>(work: F) -> T {
         // SAFETY: the alarm was not set, so the job is still ours.
         unsafe { run_job::<F, T>(job.cast()) };
     }
-    result.recv().expect("the job sends before it drops its end")
+    result.recv().expect("the job sends its result")
 }
 
 unsafe extern "C" fn on_alarm<F: FnOnce() -> T, T>(job: *mut c_void) {

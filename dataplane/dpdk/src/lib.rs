@@ -2,7 +2,8 @@
 //!
 //! Each value owns its resource and releases it on drop. C return codes become typed errors ([`Error`]). Queues are
 //! `Send` and not `Sync`, because DPDK allows only one thread at a time to use a queue. The caller creates the threads.
-//! Threads that often use packet buffers should register ([`Eal::register_thread`]), so that pools give them a cache.
+//! Threads that often use packet buffers should register ([`Eal::register_thread`]), so that each pool has a buffer
+//! cache for them.
 //!
 //! Not included: ports of the appliance and their configuration (`dataplane::port`); DPDK's own threads, multi-process
 //! support, timers, and flow rules except for SCTP.

@@ -106,7 +106,7 @@ impl Mbuf {
         unsafe { std::slice::from_raw_parts_mut(self.start(), self.data_len() as usize) }
     }
 
-    /// Returns the number of free bytes in front of the data.
+    /// Returns the number of free bytes before the data.
     pub fn headroom(&self) -> usize {
         self.data_off() as usize
     }

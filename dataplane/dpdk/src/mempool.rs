@@ -1,8 +1,8 @@
 //! Pools of packet buffers.
 //!
-//! A pool must outlive its buffers, including buffers that have left the port for which the pool was created. A
-//! buffer sent through a ring belongs to the receiver, perhaps long after the sending port has closed. So a dropped
-//! pool is retired. [`Eal::sweep`] frees it when all its buffers have returned.
+//! A pool must outlive its buffers, including buffers that have left the port for which the pool was created. A buffer
+//! sent through a ring belongs to the receiver, perhaps long after the sending port has closed. A dropped pool is
+//! therefore retired. [`Eal::sweep`] frees it when all its buffers have returned.
 
 use std::ffi::CString;
 use std::fmt;

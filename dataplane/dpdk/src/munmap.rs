@@ -5,7 +5,7 @@
 //! before it unmaps the memory, so later bursts do not access it. Waiting for the bursts in progress is therefore
 //! enough.
 //!
-//! The driver calls `munmap` and offers no other hook for the wait. So this program defines `munmap` itself, and
+//! The driver calls `munmap` and offers no other hook for the wait. This program therefore defines `munmap` itself, and
 //! waits there. This definition takes precedence over the C library's for all loaded libraries.
 
 use std::cell::Cell;
@@ -128,7 +128,7 @@ mod tests {
                         }
                         order.fetch_add(1, Ordering::SeqCst)
                     });
-                    assert_eq!(left, Some(0), "the burst ended before the memory was gone");
+                    assert_eq!(left, Some(0), "the burst ended before the memory was unmapped");
                 });
                 scope.spawn(|| {
                     interrupts::assume_interrupt_thread();

@@ -2,9 +2,9 @@
 //! another network namespace and back.
 //!
 //! The kernel unbinds the sockets of such an interface permanently, and a member of a fanout group cannot be bound a
-//! second time. So DPDK's device is removed and recreated with the same arguments and the same pool, behind a closed
-//! [`Gate`](crate::gate::Gate). Its queues stay valid, because they read the device's port number from the handle in
-//! each burst. An idle worker polls a duplicate of the socket, which is redirected to the new socket.
+//! second time. DPDK's device is therefore removed and recreated with the same arguments and the same pool, behind a
+//! closed [`Gate`](crate::gate::Gate). Its queues stay valid, because they read the device's port number from the
+//! handle in each burst. An idle worker polls a duplicate of the socket, which is redirected to the new socket.
 
 use std::os::fd::AsFd;
 

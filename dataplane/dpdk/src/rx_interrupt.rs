@@ -1,9 +1,9 @@
 //! The receive interrupt of a queue: an epoll descriptor that contains the interrupt, and the flag whether the
 //! interrupt is enabled.
 //!
-//! Kinds of interrupts (VFIO, UIO, verbs, virtual devices) differ in their acknowledgement, which DPDK implements. So
-//! this code never reads the interrupt's descriptor. Instead, `rte_epoll_wait` with a time-out of zero acknowledges
-//! pending interrupts.
+//! Kinds of interrupts (VFIO, UIO, verbs, virtual devices) differ in their acknowledgement, which DPDK implements.
+//! This code therefore never reads the interrupt's descriptor. Instead, `rte_epoll_wait` with a time-out of zero
+//! acknowledges pending interrupts.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

@@ -1,19 +1,19 @@
 //! Workers' access to the frontend of a vhost-user port, and notifications from the frontend to idle workers.
 //!
 //! A frontend provides a descriptor per queue. After sending, it writes to the descriptor ("kicks") if notifications
-//! are enabled. The descriptors are closed when the frontend disconnects, and may be replaced at any time. So each
-//! queue keeps a separate epoll descriptor while the device is open, which contains a duplicate of the frontend's
+//! are enabled. The descriptors are closed when the frontend disconnects, and may be replaced at any time. Each queue
+//! therefore keeps a separate epoll descriptor while the device is open, which contains a duplicate of the frontend's
 //! descriptor. The duplicate is never read, because the frontend chooses the kind of file, and a read may block. A
 //! kicked descriptor therefore stays readable, and is watched edge-triggered.
 //!
 //! DPDK frees a frontend in its vhost thread, even if another thread is requesting notifications:
 //! `rte_eth_dev_rx_intr_enable` would then access freed memory. In addition, `net_vhost` of DPDK 22.11 waits for
 //! bursts with a store and a load that the processor may reorder. A burst may then access unmapped memory (seen once
-//! in some thousand frontend connections). So a worker uses its queue under a lock, which the vhost thread takes when
-//! a frontend connects or disconnects. A worker does not wait for the lock: if the lock is taken, the worker treats
-//! the queue as one without a frontend.
+//! in some thousand frontend connections). A worker therefore uses its queue under a lock, which the vhost thread
+//! takes when a frontend connects or disconnects. A worker does not wait for the lock: if the lock is taken, the
+//! worker treats the queue as one without a frontend.
 //!
-//! The features that the frontend has negotiated are read under the same lock. So packets are merged only for a
+//! The features that the frontend has negotiated are read under the same lock. Packets are therefore merged only for a
 //! frontend that supports large packets, and no merged packet is kept for the next frontend.
 
 use std::ffi::{c_int, c_void};

@@ -52,9 +52,9 @@ fn frames_pass_between_joined_devices() {
     // A received frame, and frames in the ring, outlive the pool's last owner.
     let kept = common::receive(&mut right_rx[0]);
     drop((left, left_rx, left_tx, pool));
-    assert_eq!(eal.retired_pools(), 1, "its frames are in the ring and in hand");
+    assert_eq!(eal.retired_pools(), 1, "the ring and this test have buffers of the pool");
     drop((right, right_rx, right_tx));
-    assert_eq!(eal.retired_pools(), 1, "one frame is still in hand");
+    assert_eq!(eal.retired_pools(), 1, "this test has a buffer of the pool");
     assert_eq!(kept.data(), [30]);
     drop(kept);
     eal.sweep();

@@ -1,8 +1,8 @@
 //! Flow rules for SCTP packets: the requests to a device, and the reaction to a refusal. No virtual device of DPDK
-//! 22.11 accepts such rules. So this file defines its own `rte_flow_*` functions, which act as a hardware driver; the
-//! test in `rss.rs` uses the library's functions.
+//! 22.11 accepts such rules. This file therefore defines its own `rte_flow_*` functions, which act as a hardware
+//! driver; the test in `rss.rs` uses the library's functions.
 
-#![allow(unsafe_code, reason = "it reads what a driver is given")]
+#![allow(unsafe_code, reason = "the functions read a driver's arguments")]
 
 mod common;
 
@@ -92,7 +92,7 @@ unsafe fn read(attr: *const u32, pattern: *const Item, actions: *const Action) -
     };
     assert_eq!(attr, [0, 0, 1], "received packets");
     let all = |item: &Item| [item.spec, item.last, item.mask] == [null(); 3];
-    assert!(items.iter().all(all), "whatever is in the headers");
+    assert!(items.iter().all(all), "the pattern matches all header values");
     let kinds: Vec<u32> = items.iter().map(|item| item.kind).collect();
     let ipv6 = kinds[1] == sys::DDPD_ITEM_IPV6;
     let ip = if ipv6 { sys::DDPD_ITEM_IPV6 } else { sys::DDPD_ITEM_IPV4 };
@@ -183,7 +183,7 @@ fn sctp_rules_are_requested_and_may_be_refused() {
         let rss = Rss { key: key.clone(), table: table.clone(), sctp_rules: asks };
         let config = DeviceConfig { rss: Some(rss), ..common::device_config(2) };
         let started = device.start(&config, common::pool_config(2047, 2048));
-        let (started, mut rx, tx) = started.expect("whatever it answers");
+        let (started, mut rx, tx) = started.expect("the device starts whatever the driver answers");
         let rules = started.sctp_rules();
         let created = DRIVER.lock().unwrap().created.clone();
         assert_eq!(DRIVER.lock().unwrap().flushed, 0);

@@ -35,10 +35,10 @@ fn rx_interrupt_wakes_armed_queue() {
         common::wait_until("the ring has room", || vhost_tx[0].burst(&mut out) == 1);
     };
     for round in 0..5 {
-        assert!(rx.fd().is_none(), "off while the queue is polled");
+        assert!(rx.fd().is_none(), "the interrupt is off while the queue is polled");
         rx.arm();
         let fd = rx.fd().expect("on");
-        assert!(!readable(fd, 0), "nothing has come in round {round}");
+        assert!(!readable(fd, 0), "no frame has arrived in round {round}");
         send(round);
         assert!(readable(fd, 10), "woken in round {round}");
         rx.disarm();

@@ -1,4 +1,4 @@
-//! ESP encapsulation (RFC 4303). Packets are sealed and opened in place, in a buffer with free space before and behind
+//! ESP encapsulation (RFC 4303). Packets are sealed and opened in place, in a buffer with free space before and after
 //! them. No memory is allocated. Not included: the choice of the SA, and the check of an opened packet against the
 //! policies ([`guard`](crate::guard)).
 
@@ -23,7 +23,7 @@ pub enum Refusal {
     Malformed,
     /// An IP fragment (§3.3.4, §3.4.1).
     Fragment,
-    /// The buffer has too little free space before or behind the packet.
+    /// The buffer has too little free space before or after the packet.
     NoRoom,
     /// Longer than the largest IP packet.
     TooLong,
@@ -279,7 +279,7 @@ impl Outbound {
         let done = self.sa.transform.seal(buffer, esp, end, self.sequence, self.sa.esn);
         done.map_err(|_| Refusal::Integrity)?;
         if protocol == ip::UDP && buffer[start] >> 4 == 6 {
-            // RFC 3948 §2.1: ESP in UDP has no UDP checksum. But IPv6 requires one.
+            // RFC 3948 §2.1: over IPv4, ESP in UDP has no UDP checksum. IPv6 requires one.
             ip::write_udp_checksum(&mut buffer[start..start + total], esp - UDP_HEADER - start);
         }
         let ends = self.is_nearly_exhausted();
@@ -293,7 +293,7 @@ impl Inbound {
     /// not count towards the SA's lifetime. Only a packet with a correct ICV advances the anti-replay window.
     ///
     /// # Errors
-    /// The reason why the packet is not opened. The packet's bytes behind the headers are undefined.
+    /// The reason why the packet is not opened. The packet's bytes after the headers are undefined.
     pub fn open(
         &mut self,
         buffer: &mut [u8],

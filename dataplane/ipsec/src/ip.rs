@@ -191,7 +191,7 @@ pub struct UpperLayer {
     pub visibility: Visibility,
 }
 
-/// Returns the upper-layer part of a packet, behind all extension headers. `None` if `packet` is not an IP packet.
+/// Returns the upper-layer part of a packet, after all extension headers. `None` if `packet` is not an IP packet.
 #[inline]
 pub fn upper_layer(packet: &[u8]) -> Option<UpperLayer> {
     if packet.first()? >> 4 == 6 {

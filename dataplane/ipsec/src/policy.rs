@@ -43,7 +43,7 @@ pub struct Selector {
     pub remote: IpNet,
     /// The protocol above IP; `None` matches any.
     pub protocol: Option<u8>,
-    /// Our ports, for protocols that have ports. The full range matches packets without ports, too.
+    /// Our ports, for protocols that have ports. The full range also matches packets without ports.
     pub local_ports: RangeInclusive<u16>,
     /// The peer's ports.
     pub remote_ports: RangeInclusive<u16>,
@@ -191,9 +191,10 @@ pub enum Denial {
     Discarded,
     /// No policy matches the packet.
     NoPolicy,
-    /// The packet came in clear, and a policy protects it (RFC 4301 §5.2).
+    /// The packet arrived in clear, and a policy protects it (RFC 4301 §5.2).
     Unprotected,
-    /// The packet came with an SA of another protection than its policy requires, or its policy requires no protection.
+    /// The packet arrived with an SA of another protection than its policy requires, or its policy requires no
+    /// protection.
     WrongProtection,
 }
 
@@ -219,15 +220,15 @@ pub enum PolicyError {
     #[error("policy {0}: its networks are of two address families")]
     Families(usize),
     /// A range of ports is empty.
-    #[error("policy {0}: a range of ports has its last before its first")]
+    #[error("policy {0}: a range of ports ends before it begins")]
     Ports(usize),
     /// The policy has ports, but its protocol has none.
     #[error(
-        "policy {0}: it has ports, but not the protocol of TCP (6), UDP (17), SCTP (132) or DCCP (33)"
+        "policy {0}: it has ports, but its protocol is not TCP (6), UDP (17), SCTP (132) or DCCP (33)"
     )]
     PortsWithoutProtocol(usize),
     /// The policy matches no packet: an earlier one matches all of its packets.
-    #[error("policy {later}: policy {earlier} before it takes all of its packets")]
+    #[error("policy {later}: the earlier policy {earlier} matches all of its packets")]
     Shadowed {
         /// Number of the policy that matches the packets.
         earlier: usize,

@@ -47,9 +47,9 @@ pub enum Fragments {
 /// Part of a packet that ESP protects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The part behind the IP header.
+    /// The part after the IP header.
     Transport,
-    /// A whole packet, behind an outer header.
+    /// A whole packet, after an outer header.
     Tunnel(Tunnel),
 }
 

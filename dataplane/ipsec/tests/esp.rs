@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 const NOW: Instant = Instant::from_millis(1000);
 const SPI: u32 = 0x1122_3344;
-/// Free space before and behind a packet, bytes.
+/// Free space before and after a packet, bytes.
 const HEADROOM: usize = 128;
 
 fn tunnel(v6: bool) -> Tunnel {
@@ -211,7 +211,7 @@ proptest! {
             find_esp(&bytes, Some(4500));
             prop_assert!(open(&mut inbound, &bytes).is_err());
             let (mut buffer, at) = with_headroom(&bytes);
-            // Random bytes may form an IP packet. In that case the sealed packet is an IP packet, too.
+            // Random bytes may form an IP packet. In that case the sealed packet is also an IP packet.
             if let Ok(done) = out.seal(&mut buffer, at, NOW) {
                 prop_assert!(ip::Header::read(&buffer[done.packet]).is_ok());
             }
@@ -335,7 +335,7 @@ fn tunnel_header_has_configured_dscp_and_df() {
         let (mut out, _) = pair(&parameters(Algorithm::AesGcm128, mode));
         let wire = sealed(&mut out, &packet(false, 0, 1, b"x"));
         assert_eq!((wire[1], wire[6], wire[8]), (46 << 2, flags, 7));
-        assert_eq!(wire[4..6] == [0, 0], flags != 0, "what may be cut has a name");
+        assert_eq!(wire[4..6] == [0, 0], flags != 0, "packets that may be fragmented have an identification");
     }
 }
 
@@ -368,7 +368,7 @@ fn fragment_dummy_and_unknown_next_header_are_refused() {
         ip::write_checksum(&mut clear[..20]);
         let wire = sealed(&mut out, &clear);
         assert_eq!(open(&mut inbound, &wire), Err(refused), "{mode:?} {protocol}");
-        assert_eq!(inbound.top(), 1, "it was authentic");
+        assert_eq!(inbound.top(), 1, "the last packet was authentic");
     }
 }
 

@@ -167,7 +167,7 @@ fn one_direction_policy_ignores_other_direction() {
     assert_eq!(
         outbound(&spd, &strange),
         Err(Denial::NoPolicy),
-        "what was left out may ask for more"
+        "an omitted policy might require protection"
     );
 }
 

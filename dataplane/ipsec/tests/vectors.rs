@@ -12,7 +12,7 @@ use ipsec::ip::{self, Header};
 use ipsec::sa::{Encapsulation, Fragments, Inbound, Lifetime, Mode, Outbound, Parameters, Tunnel};
 
 const NOW: Instant = Instant::from_millis(1000);
-/// Free space before and behind a packet, bytes.
+/// Free space before and after a packet, bytes.
 const HEADROOM: usize = 128;
 
 fn unhex(text: &str) -> Vec<u8> {
@@ -168,7 +168,7 @@ fn second_implementation_seals_same_packets() {
     assert_eq!(packets, 66);
 }
 
-/// Returns the ICV of `data`, whose first eight bytes take the place of SPI and sequence number.
+/// Returns the ICV of `data`, whose first eight bytes replace SPI and sequence number.
 fn icv(algorithm: Algorithm, key: &str, data: &[u8], seq: u64, esn: bool) -> Vec<u8> {
     let sa = Transform::new(algorithm, &Keys::new(Vec::new(), unhex(key))).unwrap();
     let mut buffer = [&[0; 4], data, &[0; 16]].concat();

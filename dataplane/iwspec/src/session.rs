@@ -246,8 +246,8 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Ends the case. A device that waits for the ready-to-receive message receives it first: siw reaches a
-    /// `BUG` of the kernel (iwcm.c) if a connection ends without this message.
+    /// Ends the case. A device that waits for the ready-to-receive message receives it first: siw triggers a kernel
+    /// `BUG` (iwcm.c) if a connection ends without this message.
     pub fn end(&mut self) {
         if self.owes_ready {
             let offered = |name: &str| self.variables.get(name) == Some(&1);

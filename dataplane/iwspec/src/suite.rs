@@ -159,7 +159,7 @@ fn timed(case: &Case, setup: &Setup, clock: &Clock) -> Outcome {
         Action::Expect(alternatives) => alternatives.iter().any(|e| e.kind == Kind::Quiet),
         _ => false,
     });
-    // A repetition waits longer, so that it permits a longer delay.
+    // A repetition has longer time limits, and therefore permits a longer delay.
     let scale = setup.timing.scale;
     let late = match &outcome.verdict {
         Verdict::Fail(failure) if failure.timed_out => lateness > MAX_LATENESS * scale,

@@ -100,7 +100,7 @@ pub struct Reorder {
     pub delay: Duration,
 }
 
-/// A slow link with a queue in front of it.
+/// A slow link and the queue before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rate {
     /// Bits per second.

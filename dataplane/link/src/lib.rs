@@ -197,7 +197,7 @@ impl<F: Frame> FaultyLink<F> {
         self.in_order.len() + self.reordered.len()
     }
 
-    /// Returns the number of bytes that wait in front of the slow link at `now`, the frame in transmission included.
+    /// Returns the number of bytes that wait for the slow link at `now`, including the frame in transmission.
     pub fn queued_bytes(&self, now: Instant) -> u64 {
         self.config.rate.map_or(0, |rate| rate.bytes_in(self.busy_until.saturating_since(now)))
     }

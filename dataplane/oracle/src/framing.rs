@@ -3,7 +3,7 @@
 
 use crate::{MARKER_SPACING, StartFrame, crc32c};
 
-/// A marker inside or in front of an FPDU (RFC 5044 §4.2).
+/// A marker inside or before an FPDU (RFC 5044 §4.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Marker {
     /// The 16 reserved bits.
@@ -17,7 +17,7 @@ pub struct Marker {
 /// An FPDU as received, with the CRC that it should have.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fpdu {
-    /// All bytes of the FPDU, a marker in front of it included.
+    /// All bytes of the FPDU, including a marker before it.
     pub raw: Vec<u8>,
     /// The ULPDU, without markers.
     pub ulpdu: Vec<u8>,
@@ -91,7 +91,7 @@ impl Walk<'_> {
         let here = self.position + self.at;
         if self.markers && here.is_multiple_of(MARKER_SPACING) {
             let m = self.bytes.get(self.at..self.at + 4)?;
-            // RFC 5044 §4.3: bytes from the length field to the marker; 0 in front of the FPDU.
+            // RFC 5044 §4.3: bytes from the length field to the marker; 0 before the FPDU.
             let expected = self.start.map_or(0, |start| self.at - start) as u16;
             self.found.push(Marker {
                 reserved: u16::from_be_bytes([m[0], m[1]]),

@@ -20,7 +20,7 @@ pub const MAX_MTU: u16 = 65_280;
 /// Largest MTU in bytes of the kinds of port with a device, a Linux interface or a file. It is the lowest limit among
 /// DPDK's drivers for these kinds.
 const DEVICE_MAX_MTU: u16 = 9000;
-/// Bytes of a frame besides its IP packet: Ethernet header and VLAN tag.
+/// Bytes of a frame in addition to its IP packet: Ethernet header and VLAN tag.
 pub const FRAME_OVERHEAD: usize = 18;
 /// Largest room of a packet buffer in bytes, a multiple of a cache line. DPDK stores the sum of the room and 128 bytes
 /// of headroom in 16 bits.
@@ -97,7 +97,7 @@ pub enum PortKind {
     /// Capture files (DPDK's `net_pcap`): received frames are read from one and sent frames are written to the
     /// other. One queue.
     Pcap {
-        /// File that received frames are read from, as fast as the worker takes them.
+        /// File that received frames are read from, as fast as the worker receives them.
         rx_file: PathBuf,
         /// File that sent frames are written to; `None` discards them.
         tx_file: Option<PathBuf>,

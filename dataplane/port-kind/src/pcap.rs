@@ -39,7 +39,7 @@ fn check_header(header: &[u8]) -> Result<(), String> {
     let word = |at: usize| header.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
     let (Some(magic), Some(link_type)) = (word(0), word(HEADER - 4)) else {
         return Err(format!(
-            "it is no capture but {} bytes: write one with tcpdump -w",
+            "its {} bytes are too few for a capture: write one with tcpdump -w",
             header.len()
         ));
     };
@@ -71,7 +71,7 @@ pub fn check_output(path: &Path) -> Result<(), String> {
             let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
             match fs::metadata(parent.unwrap_or(Path::new("."))) {
                 Ok(meta) if meta.is_dir() => Ok(()),
-                Ok(_) => Err("its directory is none".to_owned()),
+                Ok(_) => Err("its parent is not a directory".to_owned()),
                 Err(error) => Err(format!("its directory cannot be used: {error}")),
             }
         }

@@ -27,7 +27,7 @@ mod tests {
     use ::crc32c::{Engine, Path};
 
     fn clmul_crc(crc: u32, bytes: &[u8]) -> u32 {
-        Engine::with_path(Path::Clmul).expect("every CPU has it").update(crc, bytes)
+        Engine::with_path(Path::Clmul).expect("every CPU supports this path").update(crc, bytes)
     }
 
     proptest! {

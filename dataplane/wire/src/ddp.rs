@@ -430,7 +430,7 @@ impl HeaderRepr {
 }
 
 /// A header in wire format, stored as integers in the layout shown in the module `field`. The default is no header. A
-/// byte array would be slower: a word load from bytes that were just stored one by one waits until these stores, and
+/// byte array would be slower: a word load from bytes that were just stored individually waits until these stores, and
 /// all earlier stores, have reached the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PackedHeader {

@@ -217,8 +217,8 @@ fn write_all(mut output: AuditOutput, lines: &Receiver<String>) {
 /// the end.
 fn write_within_quota(mut output: AuditOutput, lines: &Receiver<String>, quota: &Mutex<LineQuota>) {
     loop {
-        // `None`: no bucket is in use, so no report is pending. The next call without effect then gets a line, which
-        // ends the wait.
+        // `None`: no bucket is in use, so no report is pending. The line about the next call without effect ends the
+        // wait.
         let due = lock_quota(quota).report_due();
         let received = match due {
             None => lines.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -236,7 +236,7 @@ fn write_within_quota(mut output: AuditOutput, lines: &Receiver<String>, quota: 
     output.report(left_out);
 }
 
-/// A file of the audit. The log gets one line when writing begins to fail, and one when writing succeeds again.
+/// A file of the audit. One log line reports that writing has begun to fail, and one that it succeeds again.
 #[derive(Debug)]
 struct AuditOutput {
     file: AuditFile,

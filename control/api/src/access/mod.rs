@@ -95,7 +95,7 @@ pub enum AccessError {
     },
     /// The audit file cannot be written.
     #[error(
-        "management.audit.file: {} cannot be opened: {source}; its directory must exist and be ddpd's to write",
+        "management.audit.file: {} cannot be opened: {source}; its directory must exist and be writable by ddpd",
         file.display()
     )]
     Audit {

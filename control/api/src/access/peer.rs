@@ -77,7 +77,7 @@ impl connections::Acceptor for ApiAcceptor {
             match self.credentials(&stream) {
                 Ok(credentials) => return Ok((stream, self.access.caller(credentials))),
                 Err(error) => {
-                    tracing::warn!("API: a connection is closed, its peer is not known: {error}");
+                    tracing::warn!("API: a connection is closed because its peer is unknown: {error}");
                 }
             }
         }

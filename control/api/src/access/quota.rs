@@ -54,8 +54,8 @@ impl LineQuota {
         LineQuota { buckets: HashMap::new(), last_report: now }
     }
 
-    /// Takes a token from the user's bucket. Returns true if the call gets a line; otherwise the call is counted as
-    /// omitted. The first call of a user with their own bucket always gets a line.
+    /// Takes a token from the user's bucket. Returns true if a line records the call; otherwise the call is counted as
+    /// omitted. The first call of a user with their own bucket is always recorded.
     pub(super) fn admit(&mut self, uid: u32, now: Instant) -> bool {
         if self.buckets.is_empty() {
             self.last_report = now;

@@ -12,7 +12,7 @@ pub(super) struct Roles {
     pub(super) own_uid: u32,
     pub(super) overflow: OverflowIds,
     pub(super) ids: AccessIds,
-    /// True if the configuration gives roles to other users than root and the process's own user.
+    /// True if the configuration assigns roles to users other than root and the process's own user.
     pub(super) configured: bool,
 }
 

@@ -231,7 +231,7 @@ fn role_follows_from_user_or_any_group() {
     assert_eq!(role(1, 100, &[]), Some(Role::View));
     assert_eq!(role(5, 11, &[]), Some(Role::View));
     assert_eq!(role(5, 100, &[7, 12]), Some(Role::Operate));
-    assert_eq!(role(1, 100, &[12, 13]), Some(Role::Admin), "the highest one");
+    assert_eq!(role(1, 100, &[12, 13]), Some(Role::Admin), "the highest role");
     assert_eq!(role(5, 100, &[7]), None);
     assert_eq!(role(0, 100, &[]), Some(Role::Admin));
     assert_eq!(role(OWN_UID, 100, &[]), Some(Role::Admin));

@@ -131,7 +131,7 @@ impl LogState {
     }
 
     /// Returns the listener of the event's stream, if it is known and the event itself does not name it. Records the
-    /// listener of a new stream, and forgets the listener of an ended stream.
+    /// listener of a new stream, and removes the listener of an ended stream.
     fn event_listener(&mut self, kind: &EventKind) -> Option<Arc<str>> {
         match kind {
             EventKind::StreamEstablished { stream, listener: Some(listener), .. } => {

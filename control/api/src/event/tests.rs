@@ -120,7 +120,7 @@ fn lost_events_are_counted_once_over_all_pages() {
     assert_eq!((read, lost), (8, 4));
 }
 
-// Of two events that are appended at the same time, a waiting reader must see the newer.
+// Of two events that are appended at the same time, a waiting reader must receive the newer.
 #[test]
 fn concurrent_pushes_wake_readers_of_the_newest_event() {
     const ROUNDS: u32 = 5000;

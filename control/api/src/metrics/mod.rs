@@ -372,7 +372,7 @@ mod tests {
         let all = types.len();
         types.sort_unstable();
         types.dedup();
-        assert_eq!(types.len(), all, "a metric is there twice");
+        assert_eq!(types.len(), all, "a metric occurs twice");
     }
 
     #[test]

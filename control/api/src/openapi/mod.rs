@@ -78,7 +78,7 @@ fn describe_operation(
     error: &Schema,
 ) -> Value {
     let Some(words) = words else {
-        panic!("{} {} has no words in api/openapi/calls.rs", call.method, call.path);
+        panic!("{} {} has no description in api/openapi/calls.rs", call.method, call.path);
     };
     let mut operation = json!({
         "operationId": words.id,

@@ -40,11 +40,11 @@ fn openapi_describes_exactly_the_routes() {
     assert_eq!(
         calls::call_descriptions().len(),
         called.len(),
-        "words for a call that is not there"
+        "description of a call that does not exist"
     );
     let ids: BTreeSet<String> =
         operations().iter().map(|(_, _, operation)| operation["operationId"].to_string()).collect();
-    assert_eq!(ids.len(), called.len(), "an operationId is there twice");
+    assert_eq!(ids.len(), called.len(), "an operationId occurs twice");
     for (method, path, operation) in operations() {
         let parameters = operation["parameters"].as_array().cloned().unwrap_or_default();
         let in_path = parameters.iter().filter(|parameter| parameter["in"] == "path").count();

@@ -88,7 +88,7 @@ pub(super) fn sessions() -> Vec<Vec<u8>> {
     }
     a.send(1, 0, whole, &[control(101, 4, b"")]);
 
-    // A second session on another stream is bare DDP by its advertisement.
+    // A second session, on another stream, advertises bare DDP.
     a.send(0, 1, whole, &[control(0, 1, &messages::advertisement(1))]);
     a.send(1, 1, whole, &[control(0, 2, &messages::advertisement(1))]);
     let bare = oracle::untagged(1, true, [0x43, 1, 2, 3, 4], 0, 1, 0, b"message");

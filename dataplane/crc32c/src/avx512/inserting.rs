@@ -1,7 +1,7 @@
 //! One pass that copies, inserts words between the bytes of the source, and computes CRC and sum of the copy.
 //!
-//! All lengths and offsets are multiples of four bytes, one word. The first step has four vectors, too. Its words in
-//! front of the message are zero, and are neither loaded nor stored.
+//! All lengths and offsets are multiples of four bytes, one word. The first step also has four vectors. Its words
+//! before the message are zero, and are neither loaded nor stored.
 //!
 //! ```text
 //!   |0 0 0 0|0 0 0 h|vector|vector|   |4 vectors| ... |4 vectors|
@@ -39,7 +39,7 @@ pub(crate) unsafe fn pass<const SUM: bool>(
     len: usize,
     inserts: Inserts,
 ) -> (u32, u16) {
-    // Bytes of the first step that are in front of the message.
+    // Bytes of the first step before the message.
     let lead = len.next_multiple_of(STEP_LEN) - len;
     let place = inserts.first_offset().saturating_add(lead) % STEP_LEN;
     // SAFETY: `pass_at` has the same requirements as this function, whose caller meets them.

@@ -238,7 +238,7 @@ impl End {
         }
     }
 
-    /// Acts as the ULP: takes events, reposts buffers, and posts the last message after an error. Shuts the end down
+    /// Acts as the ULP: polls events, reposts buffers, and posts the last message after an error. Shuts the end down
     /// when both directions are closed.
     fn run_ulp(&mut self) {
         while let Some(event) = self.stream.poll_event() {

@@ -282,10 +282,10 @@ impl UlpChecks for Checks {
         self.delivered.push_back(DeliveredSegment { header, control, len, receive, is_ready });
     }
 
-    /// Returns whether the message uses up a receive, and where its payload goes. Immediate Data uses up a receive, but
-    /// is not placed into it (RFC 7306 §6.3). While the stream awaits the ready-to-receive message, the receives of all
-    /// messages after the first are undecided: the first message may be the ready-to-receive message, which uses up no
-    /// receive.
+    /// Returns whether the message uses up a receive, and where its payload is placed. Immediate Data uses up a
+    /// receive, but is not placed into it (RFC 7306 §6.3). While the stream awaits the ready-to-receive message, the
+    /// receives of all messages after the first are undecided: the first message may be the ready-to-receive message,
+    /// which uses up no receive.
     fn receive_use(&self, header: &UntaggedRepr, len: u32) -> ReceiveUse {
         if self.is_ready_message(header, len) {
             return ReceiveUse::Ready;

@@ -1,4 +1,4 @@
-//! One RDMAP stream: the calls of its ULP and its LLP, and the sending of operations and responses. DDP gets one
+//! One RDMAP stream: the calls of its ULP and its LLP, and the sending of operations and responses. DDP receives one
 //! message at a time, so that operations and responses can alternate. [`inbound`] processes received messages.
 
 use std::sync::Arc;
@@ -31,8 +31,9 @@ use crate::stream::Context;
 mod inbound;
 mod receives;
 
-/// A begun message is completed before a Terminate if at most this many of its bytes are unsent. Otherwise the message
-/// is cut: the Terminate begins before the message's last segment was sent, although peers do not expect this.
+/// A partly sent message is completed before a Terminate if at most this many of its bytes are unsent. Otherwise the
+/// message is truncated: the Terminate begins before the message's last segment was sent, although peers do not expect
+/// this.
 const MAX_FINISH_BYTES: u32 = 256 * 1024;
 
 /// One RDMAP stream (RFC 5040 §6). See the [module](crate::rdmap).
@@ -233,7 +234,7 @@ impl<M: RegionMemory> Stream<M> {
     }
 
     /// Closes as [`close`](Self::close) does, but the LLP receives no more ULPDUs. Messages that have not begun are
-    /// flushed. A begun message is cut after its last sent segment.
+    /// flushed. A partly sent message is truncated after its last sent segment.
     pub fn close_now(&mut self) {
         self.closed = true;
         self.abandon_all();
@@ -402,8 +403,8 @@ impl<M: RegionMemory> Stream<M> {
     }
 
     /// Reports the error to the peer (RFC 5040 §5.4, §6.2.1). Operations and responses not yet handed to DDP are
-    /// flushed, and no message follows the Terminate. A begun message is completed first if at most `finish` of its
-    /// bytes are unsent.
+    /// flushed, and no message follows the Terminate. A partly sent message is completed first if at most `finish` of
+    /// its bytes are unsent.
     fn terminate(&mut self, error: Error, finish: u32, buffers: Option<&mut BufferPool>) {
         // RFC 5040 §7.1 (4): only the first error is reported.
         if self.ended {
@@ -451,8 +452,8 @@ impl<M: RegionMemory> Stream<M> {
         }
     }
 
-    /// Posts the next message to DDP if DDP has none to send. DDP gets one message at a time, so that operations and
-    /// responses alternate.
+    /// Posts the next message to DDP if DDP has none to send. DDP receives one message at a time, so that operations
+    /// and responses alternate.
     fn post_next(&mut self) {
         let Some(version) = self.version() else { return };
         if self.ended || self.ddp.has_unsent() || self.ddp.outstanding() >= self.max_posts as usize

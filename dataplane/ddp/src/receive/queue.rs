@@ -191,7 +191,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Checks the MSN (RFC 5041 §7.1 (2), (5)), also of zero-length segments.
+    /// Checks the MSN (RFC 5041 §7.1 (2), (5)), including that of a zero-length segment.
     fn check_msn<E>(&self, msn: Msn, in_order: bool) -> Result<(), Reject<E>> {
         let distance = msn.distance_from(self.next);
         if in_order {

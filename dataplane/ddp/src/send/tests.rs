@@ -376,7 +376,8 @@ fn last_message_is_next_and_flushes_the_rest() {
     let last = stream.next(200).unwrap();
     assert!(matches!(header(&last), HeaderRepr::Untagged(h) if h.qn == Qn(2) && h.msn == Msn(1)));
     assert!(stream.next(200).is_none());
-    // The cut message can be framed again as it was sent. The message is flushed when its sent part is acknowledged.
+    // The sent segments of the truncated message can be framed again unchanged. The message is flushed when its sent
+    // part is acknowledged.
     assert_eq!(stream.reframe(sent[1].token, sent[1].payload_len).header, sent[1].header);
     assert!(!is_last(&sent[1]));
     stream.on_acknowledged(sent[0].token, 100);

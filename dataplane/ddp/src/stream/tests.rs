@@ -323,7 +323,7 @@ fn ulp_may_send_after_an_error() {
     assert_eq!(rig.events(), [Event::Flushed { cookie: Cookie::user(3) }]);
     let out = rig.stream.next(1500).unwrap();
     let segment = segment_bytes(&rig.stream, &out);
-    // docs/protocol.md: the last message goes to the error queue, which has a buffer for it.
+    // docs/protocol.md: the last message is sent to the error queue, which has a buffer for it.
     let mut peer = Rig::new();
     assert_eq!(peer.input(0, &segment), Placed(8 + 14));
     let events = peer.events();

@@ -143,8 +143,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-        /// Both libraries seal every packet identically. Each opens packets sealed by the other, unless a bit
-        /// differs.
+        /// Both libraries seal every packet identically. Each opens packets sealed by the other, and refuses them
+        /// if a bit differs.
         #[test]
         fn both_gcm_libraries_agree(
             long in any::<bool>(),
@@ -180,7 +180,7 @@ mod tests {
             let mut bad = one.clone();
             *bad.last_mut().unwrap() ^= 1;
             prop_assert_eq!(fast.open(iv, &aad, &mut bad), Err(CryptoFailure));
-            prop_assert!(bad[..data.len()].iter().all(|&byte| byte == 0), "what is not authentic stays");
+            prop_assert!(bad[..data.len()].iter().all(|&byte| byte == 0), "plaintext of a packet that is not authentic remains");
         }
     }
 }

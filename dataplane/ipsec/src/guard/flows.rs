@@ -231,13 +231,13 @@ mod tests {
                         first => first >> 4 == 6 && packet[6] == flow.protocol,
                     };
                     let taken = [TCP, SCTP].contains(&flow.protocol) && flow.ports.is_some();
-                    prop_assert!(!(direct && taken), "the short way leaves {:?} out", flow);
+                    prop_assert!(!(direct && taken), "the fast path omits {:?}", flow);
                 }
             }
         }
     }
 
-    /// Flows that differ in any field have different keys, also if a field is zero in one and absent in the other.
+    /// Flows that differ in any field have different keys, even if a field is zero in one and absent in the other.
     #[test]
     fn different_flows_have_different_keys() {
         let v4 = Flow {

@@ -227,7 +227,7 @@ fn sa_without_esn_is_renewed_before_exhaustion() {
     assert_eq!(a.take_notice(), None, "once");
 }
 
-// The kernel, too, may seal with an SA that this data plane uses: both senders would use the same sequence numbers.
+// The kernel may also seal with an SA that this data plane uses: both senders would use the same sequence numbers.
 #[test]
 fn packet_sealed_by_host_with_our_sa_is_dropped() {
     let (mut a, mut other) = pair(transport);

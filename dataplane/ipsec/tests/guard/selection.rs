@@ -50,7 +50,7 @@ fn sa_carries_only_packets_its_policy_selects() {
         let out = a.seal(STRONG, &mut buffer, HEADROOM..HEADROOM + clear.len(), NOW).unwrap();
         assert_eq!(receive(&mut b, &buffer[out], NOW), Err(why.into()));
         let Some(Notice::Audit { spi, sequence, .. }) = b.take_notice() else { panic!("a notice") };
-        assert_eq!((spi, sequence), (Some(1001), Some(number)), "those of the ESP packet");
+        assert_eq!((spi, sequence), (Some(1001), Some(number)), "SPI and sequence number of the ESP packet");
     }
 }
 

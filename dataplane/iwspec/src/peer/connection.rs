@@ -453,7 +453,7 @@ impl<'a> Connection<'a> {
 }
 
 /// Returns the flags of a Reply (RFC 6581 §9.2): the flags of the Request, or all flags if the Request sets A alone; 0
-/// if the Request does not set A. `ab` and `cd` contain two flags of the Request each.
+/// if the Request does not set A. `ab` and `cd` each contain two flags of the Request.
 fn reply_flags(ab: u16, cd: u16) -> u16 {
     match (ab << 2 | cd) & 0xf {
         flags if flags & 8 == 0 => 0,

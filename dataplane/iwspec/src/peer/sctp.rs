@@ -39,8 +39,8 @@ pub fn serve(config: Config, address: SocketAddr) -> std::io::Result<Peer> {
     Ok(start(address, move |stopped| run(&config, &socket, address, &stopped)))
 }
 
-/// Starts an initiator of SCTP in UDP that opens associations to the SCTP port `port` behind the UDP address `address`
-/// repeatedly, each with a session on stream 0.
+/// Starts an initiator of SCTP in UDP that repeatedly opens associations to the SCTP port `port` at the UDP address
+/// `address`, each with a session on stream 0.
 pub fn initiate(config: Config, address: SocketAddr, port: u16) -> Peer {
     start(address, move |stopped| {
         let memory = Mutex::new(initial_memory());

@@ -157,7 +157,7 @@ fn is_loss(error: &std::io::Error) -> bool {
         || error.raw_os_error() == Some(Errno::ENOBUFS as i32)
 }
 
-/// A link in memory: each frame goes to all other ports.
+/// A link in memory: each frame is delivered to all other ports.
 #[derive(Clone, Debug, Default)]
 pub struct Hub(Arc<Mutex<Ports>>);
 

@@ -60,8 +60,8 @@ impl RawStream {
         RawStream::new(host, tcp, addresses).established(deadline)
     }
 
-    /// Waits until `deadline` for the device to connect to `port`, and accepts this connection. If the device gives a
-    /// connection up during the handshake, waits for the next one.
+    /// Waits until `deadline` for the device to connect to `port`, and accepts this connection. If the device
+    /// abandons a connection during the handshake, waits for the next one.
     ///
     /// # Errors
     /// The reason why there is no connection.

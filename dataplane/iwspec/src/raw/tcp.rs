@@ -6,8 +6,8 @@
 //!  received bytes   0 ..... next ..... next + WINDOW
 //! ```
 //!
-//! The owner sends segments in any order, also with holes between them. They wait until they fit into the peer's
-//! window. Received segments beyond a hole wait until the hole is filled.
+//! The owner sends segments in any order, possibly with holes between them. Segments wait until they fit into the
+//! peer's window. Received segments beyond a hole wait until the hole is filled.
 //!
 //! After each call of [`Tcp::input`], [`Tcp::send`] and [`Tcp::handle_timeout`] the owner drains
 //! [`Tcp::poll_transmit`] and [`Tcp::poll_arrival`].
@@ -38,7 +38,7 @@ const MAX_SEGMENTS: usize = 4096;
 pub struct Settings {
     /// MSS to announce, bytes.
     pub mss: u16,
-    /// True to use timestamps if the peer does, too (RFC 7323).
+    /// True to use timestamps if the peer also does (RFC 7323).
     pub timestamps: bool,
     /// Flaw: takes each segment's payload as the next bytes of the stream, even if earlier bytes are missing.
     pub ignores_holes: bool,
@@ -485,7 +485,7 @@ impl Received {
         let Some(new) = payload.get(old..).filter(|new| !new.is_empty()) else { return };
         let position = (position + old as i64) as u64;
         let fits = position + new.len() as u64 <= self.next + u64::from(WINDOW);
-        // The sum is limited, too, because stored segments may overlap.
+        // The sum is also limited, because stored segments may overlap.
         let kept: usize = self.behind_hole.values().map(Vec::len).sum();
         if fits && kept + new.len() <= usize::from(WINDOW) {
             let stored = self.behind_hole.entry(position).or_default();

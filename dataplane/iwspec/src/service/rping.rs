@@ -34,7 +34,7 @@ fn server(session: &mut Session<'_>) -> Result<(), Stop> {
     let (sink, to) = (request.field("sink").unwrap_or(0), request.field("sink-to").unwrap_or(0));
     let length = request.field("size").unwrap_or(0);
     set_memory(session, "asks", sink, to, length);
-    // An rping server registers the sink of its Reads for remote access, too.
+    // An rping server also registers the sink of its Reads for remote access.
     set_permitted(session, sink, to, length);
     Ok(())
 }

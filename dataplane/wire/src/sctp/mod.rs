@@ -10,7 +10,7 @@
 //!
 //! [`Packet`] iterates over the chunks of a received packet, [`Chunk`] is the parsed content of one chunk, and
 //! [`PacketBuilder`] writes packets. The association decides whether a chunk is legal in its state. Parsing accepts any
-//! bytes and yields chunks or an error; no read goes beyond the length that a length field states.
+//! bytes and yields chunks or an error; no read extends beyond the length that a length field states.
 
 mod builder;
 mod cause;

@@ -23,9 +23,10 @@ impl<M: RegionMemory> Stream<M> {
         self.ddp.post_receive(receive)
     }
 
-    /// Sets the source of receives that the stream shares with others. Each Send or Immediate Data of the peer takes
-    /// one receive when its first segment arrives. Messages that arrive before this call are refused, and the peer
-    /// sends them again. A message for which the source has no receive ends the stream, once it is in order.
+    /// Sets the source of receives that the stream shares with others. Each Send or Immediate Data of the peer uses one
+    /// receive, which the stream takes when its first segment arrives. Messages that arrive before this call are
+    /// refused, and the peer sends them again. A message for which the source has no receive ends the stream, once it
+    /// is in order.
     ///
     /// # Errors
     /// [`PostError::OtherReceiveMode`] on a stream without [`ReceiveMode::Shared`].

@@ -88,7 +88,7 @@ fn header_error_on_half_open_stream_closes_in_order() {
     assert_eq!(b.events(), [Event::Failed(Failure::LlpLost)]);
 }
 
-/// Requests whose responses are unsent or unacknowledged take bounded memory, however many the peer sends.
+/// Requests whose responses are unsent or unacknowledged occupy bounded memory, however many the peer sends.
 #[test]
 fn requests_without_acknowledgement_are_bounded() {
     let mut b = End::with_config(Config { ird: 3, max_responses: 5, ..config() });

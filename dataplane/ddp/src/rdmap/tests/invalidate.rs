@@ -121,7 +121,7 @@ fn invalidation_terminates_reads_of_the_stag() {
     assert_eq!(shape(&b.sent_segments()), [(Opcode::Terminate, true)]);
 }
 
-// The Terminate carries the header of the message's last segment, also if the Send has several segments.
+// The Terminate carries the header of the message's last segment, even if the Send has several segments.
 #[test]
 fn invalidation_error_reports_the_last_segment() {
     let (mut b, _) = end_with_bound_stag();

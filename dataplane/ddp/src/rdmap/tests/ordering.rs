@@ -89,7 +89,7 @@ fn operation_pairs_follow_the_ordering_tables() {
                     }
                 }
                 // With the segments reversed, the last call of `input_at` delivers both messages, and responses follow
-                // all deliveries of that call (§5.5 (18)). With the segments in order, effects are in order, too.
+                // all deliveries of that call (§5.5 (18)). With the segments in order, the effects are also in order.
                 let mut expected = vec![effect(first), effect(second)];
                 if reversed {
                     expected.sort_by_key(|effect| effect.ends_with("response"));

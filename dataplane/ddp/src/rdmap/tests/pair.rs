@@ -140,7 +140,7 @@ fn ready_to_receive_send_is_not_delivered_to_the_ulp() {
     assert_eq!(pair.b.events(), [received(b"x"), received(b"")]);
 }
 
-// RFC 6581 §9.2: a first message with data shows readiness, also if it is Immediate Data. A later empty Send is
+// RFC 6581 §9.2: a first message with data shows readiness, even if it is Immediate Data. A later empty Send is
 // delivered to the ULP.
 #[test]
 fn empty_send_behind_immediate_data_is_delivered() {

@@ -20,7 +20,7 @@ fn plan() -> impl Strategy<Value = Plan> {
     let data = (0usize..900, any::<u8>()).prop_map(|(len, seed)| pattern(seed, len));
     prop_oneof![
         data.clone().prop_map(Plan::Send),
-        // Writes go to the upper half of the region and Reads come from the lower half, so that they do not overlap.
+        // Writes use the upper half of the region and Reads the lower half, so that they do not overlap.
         (0u64..3000, data).prop_map(|(at, data)| Plan::Write(4096 + at, data)),
         (0u64..2000, 0u32..2000).prop_map(|(at, len)| Plan::Read(at, len)),
         any::<u64>().prop_map(Plan::Add),
@@ -101,7 +101,7 @@ fn post_all(a: &mut End, plans: &mut VecDeque<(u64, Plan)>) {
     }
 }
 
-/// Returns the Send and Immediate Data events that the receiver's ULP must get, in order.
+/// Returns the Send and Immediate Data events that the receiver's ULP must receive, in order.
 fn deliveries(plans: &[Plan]) -> Vec<Event> {
     plans
         .iter()

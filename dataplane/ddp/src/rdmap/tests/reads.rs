@@ -354,7 +354,7 @@ fn revoked_region_terminates_an_active_read() {
     assert!(!b.stream.on_stag_revoked(STAG));
 }
 
-// With a Terminate queued behind the response, neither the rest of the response nor the Terminate is sent.
+// If a Terminate is queued after the response, neither the rest of the response nor the Terminate is sent.
 #[test]
 fn region_revoked_during_last_response_is_not_read() {
     let mut b = End::new();
@@ -366,7 +366,7 @@ fn region_revoked_during_last_response_is_not_read() {
     assert!(b.next_segment(128).is_none() && !b.stream.has_unsent());
 }
 
-// A sent response counts as served although the response behind it is flushed.
+// A sent response counts as served although the response after it is flushed.
 #[test]
 fn flushed_response_is_not_counted_as_acknowledged() {
     let mut b = End::new();

@@ -1,4 +1,5 @@
-//! Posted receives: each takes one message, which is placed at arrival. Receives are flushed in the order of posting.
+//! Posted receives: each is filled by one message, which is placed at arrival. Receives are flushed in the order of
+//! posting.
 
 use super::*;
 use crate::llp::Disposition::{Ignored, Placed, Refused};
@@ -174,7 +175,7 @@ fn message_in_many_ranges_reserves_range_memory() {
     let span = Span { memory: b.memory.clone(), offset: 100, len };
     b.stream.post_receive(Receive { cookie: 0, spans: span.into() }).unwrap();
     let bytes = pattern(1, len as usize);
-    // The segments with an even MO come first. The last segment has the highest MO.
+    // The segments with an even MO arrive first. The last segment has the highest MO.
     let order = (0..len).step_by(2).chain((1..len).step_by(2));
     for mo in order {
         let segment = part(1, mo, mo + 1 == len, &bytes[mo as usize..=mo as usize]);

@@ -108,7 +108,7 @@ fn every_llp_error_has_its_terminate() {
     assert_eq!(Error::InvalidTerminate { len: 3 }.terminate(), None);
 }
 
-// A segment without a whole header is reported by its length only. A segment without bytes is not reported at all.
+// A segment without a whole header is reported by its length only. A segment without bytes is not reported.
 #[test]
 fn truncated_header_is_left_out_of_terminate() {
     let whole = untagged_header();
@@ -166,8 +166,8 @@ fn a_terminate_is_the_last_message() {
     );
 }
 
-// RFC 5040 §7.1 (2): the Terminate is the next message. A begun message is completed first, unless too many of its
-// bytes are unsent.
+// RFC 5040 §7.1 (2): the Terminate is the next message. A partly sent message is completed first, unless too many of
+// its bytes are unsent.
 #[test]
 fn short_unfinished_message_precedes_the_terminate() {
     for (len, finished) in [(3000, true), (400_000, false)] {
@@ -195,7 +195,7 @@ fn short_unfinished_message_precedes_the_terminate() {
     }
 }
 
-// RFC 5040 §7.1 (4): only the first error is reported. No data behind it is placed or delivered.
+// RFC 5040 §7.1 (4): only the first error is reported. No data after the segment in error is placed or delivered.
 #[test]
 fn only_the_first_error_is_reported() {
     let mut b = End::new();
@@ -271,7 +271,7 @@ fn a_terminate_of_the_peer_ends_the_stream() {
     assert_eq!(pair.a.events(), [completed(1, Outcome::Written), flushed]);
     assert!(pair.a.stream.is_terminated() && pair.a.stream.is_closed());
     assert!(pair.a.next_segment(1500).is_none());
-    // No segment is accepted behind the Terminate.
+    // No segment is accepted after the Terminate.
     pair.a.input(&tagged(Opcode::Write, STAG, 0, true, b"never"));
     assert_eq!(pair.a.memory.to_vec()[..5], [0; 5]);
     assert_eq!(pair.a.pool.in_use(), 0);

@@ -116,7 +116,7 @@ fn out_of_order_error_waits_for_order() {
     assert!(matches!(&events[1], Event::Error(e) if e.code == ErrorCode::BaseOrBounds));
     assert_eq!(events.len(), 2);
     assert!(rig.stream.error().is_some());
-    // RFC 5041 §7.1: segments behind the reported error are dropped silently.
+    // RFC 5041 §7.1: segments after the reported error are dropped silently.
     assert_eq!(rig.input(6, &tagged(6, true, b"6")), Ignored);
     rig.complete_order(7);
     assert_eq!(rig.events(), []);

@@ -1,4 +1,4 @@
-//! Messages gathered from spans have the same segments as messages from one region, also at retransmission.
+//! Messages gathered from spans have the same segments as messages from one region, including at retransmission.
 
 use wire::crc32c::{Digest, Target};
 

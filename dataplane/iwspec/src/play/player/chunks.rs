@@ -2,7 +2,8 @@
 //!
 //! Values adopted from the host: its tag, initial TSN and cookie, and the private data of an Accept (RFC 5043 §5.2.3)
 //! if the script leaves them open. If the private data are an advertisement (`docs/protocol.md`, section 2), segments
-//! to STag 16 are redirected to the first advertised region: they get its STag, and its base TO is added to their TO.
+//! to STag 16 are redirected to the first advertised region: its STag replaces theirs, and its base TO is added to
+//! their TO.
 //!
 //! Permitted deviations from the script:
 //! - acknowledgements that the script does not list;

@@ -3,7 +3,7 @@
 //! Values adopted from the host: its initial sequence number from its SYN, and the private data of an MPA Reply if the
 //! script leaves them open. The length of the private data shifts all later positions in the stream. If the private
 //! data are an advertisement (`docs/protocol.md`, section 2), segments to STag 16 are redirected to the first
-//! advertised region: they get its STag, and its base TO is added to their TO.
+//! advertised region: its STag replaces theirs, and its base TO is added to their TO.
 //!
 //! Permitted deviations from the script:
 //! - acknowledgements and window updates that the script does not list;

@@ -172,7 +172,7 @@ fn frames_pass_after_link_down(netns: &Netns, ports: &PortFactory) {
     port_common::run(&["ip", "link", "set", "afdown", "up"]);
     port_common::wait_until("the link is up", || port.link().up);
     let exchange = Exchange::new("afdownk", kernel, own, port.info().mac);
-    port_common::wait_until("the device takes frames again", || {
+    port_common::wait_until("the device accepts frames again", || {
         queue.flush();
         queue.pending() == 0
     });

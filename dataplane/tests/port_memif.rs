@@ -73,7 +73,7 @@ fn second_peer_is_served(
     argument: &str,
     mtu: u16,
 ) {
-    assert!(!port.link().up, "nobody is there yet");
+    assert!(!port.link().up, "no peer is connected yet");
     for _ in 0..2 {
         let peer = wait_connected(port, queue, role, argument);
         exchange(queue, mtu);
@@ -83,7 +83,7 @@ fn second_peer_is_served(
         }
         port_common::assert_no_leak(port, free);
         drop(peer);
-        port_common::wait_until("the loss is noticed", || !port.link().up);
+        port_common::wait_until("the disconnect is detected", || !port.link().up);
         // Frames sent without a peer fill the queue, and are then dropped and counted.
         for _ in 0..1000 {
             port_common::send(queue, &[0; 60]);
@@ -102,7 +102,7 @@ fn killed_peers_do_no_harm(port: &mut Port, queue: &mut PortQueue, role: &str, a
         let peer = wait_connected(port, queue, role, argument);
         exchange(queue, 1000);
         let killer = std::thread::spawn(move || drop(peer));
-        port_common::wait_until("the loss is noticed", || {
+        port_common::wait_until("the disconnect is detected", || {
             for _ in 0..1000 {
                 port_common::send(queue, &bytes);
                 queue.rx_burst(port_common::now(), &mut RxBatch::new());

@@ -31,7 +31,7 @@ fn joined_ring_ports_exchange_frames() {
     let eal = ports.eal().clone();
     drop(ports);
     eal.sweep();
-    assert_eq!(eal.retired_pools(), 0, "every buffer is back");
+    assert_eq!(eal.retired_pools(), 0, "all buffers have returned");
 }
 
 fn frames_reach_other_end(ports: &PortFactory) {

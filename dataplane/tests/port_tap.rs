@@ -47,7 +47,7 @@ fn tap_frames_reach_kernel_socket() {
     port_common::receive(&mut queue, |bytes| bytes.ends_with(b"wake"));
     assert!(!port_common::readable(&queue, Duration::ZERO));
     drop((queue, port));
-    assert_eq!(dpdk::interface(name), None, "the interface goes with the port");
+    assert_eq!(dpdk::interface(name), None, "the interface is removed with the port");
 
     // Jumbo frames: the port refuses an MTU that the driver would refuse. Drivers of later DPDK releases support this
     // MTU.

@@ -36,7 +36,7 @@ fn ring_and_memif_need_no_privileges() {
 }
 
 fn drop_privileges() {
-    assert!(!dpdk::has_capability(dpdk::CAP_NET_RAW), "capabilities are gone");
+    assert!(!dpdk::has_capability(dpdk::CAP_NET_RAW), "capabilities are dropped");
     let ports = port_common::ports();
     let ring = |name: &str| PortConfig::new(name, PortKind::Ring { link: "r".to_owned() });
     let mut a = ports.open(&ring("a")).unwrap();

@@ -78,13 +78,13 @@ fn exchange(queue: &mut PortQueue, mtu: u16) {
 
 /// Two frontends in succession are killed; the port detects each.
 fn second_frontend_is_served(port: &mut Port, queues: &mut [PortQueue], mtu: u16, argument: &str) {
-    assert!(!port.link().up, "nobody is there yet");
+    assert!(!port.link().up, "no frontend is connected yet");
     for _ in 0..2 {
         let mut peer = Peer::start(TEST, "frontend", argument);
         peer.wait_for("open");
         port_common::wait_until("the frontend is there", || port.link().up);
         for queue in &mut *queues {
-            port_common::wait_until("the queue takes frames", || {
+            port_common::wait_until("the queue accepts frames", || {
                 port_common::send(queue, &[0; 60]);
                 queue.counters().tx_frames > 0 && queue.pending() == 0
             });
@@ -97,7 +97,7 @@ fn second_frontend_is_served(port: &mut Port, queues: &mut [PortQueue], mtu: u16
         port_common::assert_no_leak(port, free);
         queues.iter_mut().for_each(kick_wakes_idle_worker);
         drop(peer);
-        port_common::wait_until("the loss is noticed", || !port.link().up);
+        port_common::wait_until("the disconnect is detected", || !port.link().up);
         for queue in &mut *queues {
             // Frames sent without a frontend are dropped and counted.
             let before = queue.counters().tx_dropped;
@@ -121,7 +121,7 @@ fn kick_wakes_idle_worker(queue: &mut PortQueue) {
     let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
     let wait = rustix::event::Timespec { tv_sec: 10, tv_nsec: 0 };
     assert_eq!(rustix::event::poll(&mut fds, Some(&wait)), Ok(1), "the frontend kicks");
-    assert!(queue.fd().is_none(), "a frame waits: there is nothing to wait for");
+    assert!(queue.fd().is_none(), "no descriptor while a frame waits");
     queue.disarm();
     let _: Mbuf = port_common::receive(queue, |_| true);
 }
@@ -145,7 +145,7 @@ fn vhost_user_port_survives_frontend_changes() {
         assert_eq!(meta.permissions().mode() & 0o777, 0o600);
         second_frontend_is_served(&mut port, &mut queues, mtu, &argument);
         drop((port, queues));
-        assert!(std::fs::symlink_metadata(&socket).is_err(), "the socket goes with the port");
+        assert!(std::fs::symlink_metadata(&socket).is_err(), "the socket is removed with the port");
     }
     // The umask of the process is unchanged.
     let file = directory.join("file");

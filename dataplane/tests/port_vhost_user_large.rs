@@ -109,8 +109,8 @@ fn assert_large_packet(header: &[u8], packet: &[u8], frames: &[Vec<u8>]) {
     if !v6 {
         assert_eq!(checksum::sum(&packet[l2..l4]), 0xffff, "IPv4's checksum");
     }
-    // Virtio 1.2 §5.1.6.2: the checksum field has the sum of the pseudo-header. The sum from csum_start on then results
-    // in the correct checksum. A kernel that forwards the packet relies on it.
+    // Virtio 1.2 §5.1.6.2: the checksum field has the sum of the pseudo-header. The sum of the bytes from csum_start on
+    // is then the correct checksum, on which a kernel that forwards the packet relies.
     let (at, frame) = (l4 + 16, &frames[0]);
     let sum = !checksum::sum(&packet[l4..]);
     let mut filled = packet.to_vec();
@@ -153,7 +153,7 @@ impl Fixture {
 
     fn disconnect(&self, raw: Raw) {
         drop(raw);
-        port_common::wait_until("it is gone", || !self.port.link().up);
+        port_common::wait_until("the frontend is disconnected", || !self.port.link().up);
     }
 }
 
@@ -231,7 +231,7 @@ fn pending_frames_follow_frontend(test: &mut Fixture, socket: &Path) {
         drop(raw);
         let mut raw = test.connect(socket, next);
         raw.offer(255);
-        port_common::wait_until("the queue takes frames", || {
+        port_common::wait_until("the queue accepts frames", || {
             test.queue.flush();
             test.queue.pending() == 0
         });

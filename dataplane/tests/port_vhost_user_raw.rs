@@ -127,7 +127,7 @@ fn assert_serves(port: &Port, queue: &mut PortQueue, socket: &Path) {
         assert_eq!(got.segments(), 1);
         let before = raw.used(TO_FRONTEND);
         port_common::send(queue, &bytes);
-        port_common::wait_until("it is sent", || raw.used(TO_FRONTEND) != before);
+        port_common::wait_until("the frame is sent", || raw.used(TO_FRONTEND) != before);
         let at = BUFFERS + 0x40_0000 + u64::from(before) * 0x1000 + HEADER as u64;
         let mut sent = vec![0; len];
         raw.memory.read_exact_at(&mut sent, at).unwrap();
@@ -138,7 +138,7 @@ fn assert_serves(port: &Port, queue: &mut PortQueue, socket: &Path) {
 
 fn disconnect(port: &Port, raw: Raw) {
     drop(raw);
-    port_common::wait_until("it is gone", || !port.link().up);
+    port_common::wait_until("the frontend is disconnected", || !port.link().up);
 }
 
 /// Polls often enough to process all descriptors.
@@ -266,7 +266,7 @@ fn reconnect_randomly(port: &Port, queue: &mut PortQueue, socket: &Path, times: 
         }
     });
     assert!(seen.into_inner() > 0);
-    port_common::wait_until("the last one is gone", || !port.link().up);
+    port_common::wait_until("the last frontend is disconnected", || !port.link().up);
     queue.flush();
     assert!(port.free_buffers() + 1024 >= free, "{} of {free}", port.free_buffers());
 }

@@ -138,7 +138,7 @@ impl Endpoint {
                 }
             }
             if let Some(at) = self.events.iter().position(|e| pick(e).is_some()) {
-                return pick(&self.events.remove(at)).expect("it was picked before");
+                return pick(&self.events.remove(at)).expect("the event was selected above");
             }
             assert!(
                 begin.elapsed() < TIMEOUT,

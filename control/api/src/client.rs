@@ -130,8 +130,8 @@ impl Client {
         Ok(Self { socket: socket.to_owned(), runtime, timeout: None, deadline: None })
     }
 
-    /// Sets the time-out for an answer. Each time that `timeout` passes without an answer, the client sends a probe.
-    /// The request continues if the appliance answers the probe within `timeout`, otherwise it fails.
+    /// Sets the time-out for an answer. Each time that `timeout` passes without an answer, the client sends a probe. If
+    /// the appliance answers the probe within `timeout`, the request continues. Otherwise the request fails.
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout: Some(timeout), ..self }
     }
@@ -262,7 +262,7 @@ impl Client {
                     buffer = rest;
                 }
                 if buffer.len() > MAX_LINE {
-                    return Err(ClientError::Protocol("a line of the answer is longer than 64 MiB".into()));
+                    return Err(ClientError::Protocol("a line of the answer is too long".into()));
                 }
             }
             Ok(())

@@ -115,7 +115,11 @@ fn live_socket_is_refused_and_stale_socket_is_replaced() {
     );
     let error = again.map(|_| ()).unwrap_err();
     assert!(matches!(error, ServerError::InUse(_)), "{error}");
-    assert_eq!(json_request(&fake, "GET", "/v1/status", "").0, 200, "the first server still answers");
+    assert_eq!(
+        json_request(&fake, "GET", "/v1/status", "").0,
+        200,
+        "the first server still answers"
+    );
 
     let dir = tempfile::tempdir().unwrap();
     let stale = dir.path().join("s");

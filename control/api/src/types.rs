@@ -36,8 +36,8 @@ pub enum Request {
         /// Destination of the capture file.
         sink: CaptureSink,
     },
-    /// Ends a capture; answered by [`Reply::Done`] when no worker captures. The sink still receives the frames captured
-    /// before.
+    /// Ends a capture; answered by [`Reply::Done`] when no worker captures. Frames captured earlier are still sent to
+    /// the sink.
     EndCapture {
         /// Name of the port.
         port: String,
@@ -164,7 +164,7 @@ pub enum Request {
     SetLog(String),
 }
 
-/// An answer of the control thread. It serialises as its content, without the variant.
+/// An answer of the control thread. Serialises as the content of the variant, without the variant's name.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Reply {

@@ -50,8 +50,8 @@ impl Doorbell {
         fence(Ordering::SeqCst);
         let armed = self.armed.load(Ordering::Relaxed);
         if armed {
-            // The store may undo an `arm` that followed the load. The caller then wakes the consumer, and so ends the
-            // sleep after that `arm`, too.
+            // The store may undo an `arm` that followed the load. The caller then wakes the consumer, and thereby also
+            // ends the sleep after that `arm`.
             self.armed.store(false, Ordering::Relaxed);
         }
         armed

@@ -198,7 +198,7 @@ fn copy_with_inserts_matches_reference_on_every_path() {
                     let room = &mut room[..len + 2 * ALIGNMENTS];
                     room.fill(0xee);
                     let copy = &mut room[ALIGNMENTS..ALIGNMENTS + len];
-                    // SAFETY: the source has at least the bytes that the copy takes, and does not overlap it.
+                    // SAFETY: the source has at least the bytes that the copy reads, and does not overlap it.
                     let (c, sum) = unsafe {
                         let from = source.as_ptr();
                         match summed {

@@ -21,10 +21,11 @@
 //! +---------------------------------------------------------------+
 //! ```
 //!
-//! `flags` bit 0: the sender's stream is bare DDP, bit 1: it is RDMAP; neither or both: the protocol is not stated.
-//! Other bits, and `reserved`, are sent as zero and ignored on receipt. `access` bit 0: the peer may write, bit 1: the
-//! peer may read, bit 2: the peer may do atomics. Bit 3: another stream uses the region exclusively; then there are no
-//! rights, and the STag is 0. Other bits of `access` are ignored. A receiver refuses versions other than 1.
+//! `flags` bit 0: the sender's stream is bare DDP; bit 1: the sender's stream is RDMAP; neither or both: the protocol
+//! is not stated. Other bits, and `reserved`, are sent as zero and ignored on receipt. `access` bit 0: the peer may
+//! write, bit 1: the peer may read, bit 2: the peer may do atomics. Bit 3: another stream uses the region exclusively;
+//! then there are no rights, and the STag is 0. Other bits of `access` are ignored. A receiver refuses versions other
+//! than 1.
 
 use core::ops::Range;
 

@@ -16,8 +16,8 @@
 //! ```
 //!
 //! A peer without buffers is refused only if too few bytes are left. Messages that begin beyond a gap cannot be
-//! delivered before the message that closes the gap, and must not use up the bytes that it needs. Messages beyond a gap
-//! therefore share half of the bytes by the same rule, accounted separately from messages in order.
+//! delivered before the message that closes the gap, and must not use up the bytes that this message needs. Messages
+//! beyond a gap therefore share half of the bytes by the same rule, accounted separately from messages in order.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -56,7 +56,8 @@ impl PeerId {
     }
 }
 
-/// Bytes of unfinished messages, separately for messages that began in order and beyond a gap.
+/// Bytes reserved for unfinished messages, counted separately for messages that began in order and messages that began
+/// beyond a gap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Usage {
     in_order: u64,
@@ -143,7 +144,8 @@ pub struct BufferPool {
 
 impl BufferPool {
     /// Returns a pool for at most `capacity` bytes of unfinished messages. `capacity` should be several times the
-    /// longest buffer of any queue. If it is smaller than such a buffer, no message of several segments completes.
+    /// longest buffer of any queue. If `capacity` is smaller than that buffer, no message of several segments
+    /// completes.
     pub fn new(capacity: u64) -> Self {
         BufferPool {
             capacity,
@@ -236,7 +238,7 @@ impl BufferPool {
         true
     }
 
-    /// Releases `size` bytes of earlier [`reserve`](Self::reserve) calls, at most those that the account still has.
+    /// Releases `size` bytes of earlier [`reserve`](Self::reserve) calls, at most the bytes that the account still has.
     pub(crate) fn release(&mut self, account: &mut Account, size: u64, in_order: bool) {
         let size = size.min(*account.used.bytes_mut(in_order));
         let give = |used: &mut Usage| {

@@ -74,9 +74,9 @@ pub struct StreamConfig {
     /// True to report deliveries of tagged messages as [`Event::TaggedDelivered`](crate::Event). Deliveries are
     /// counted in any case. A ULP that ignores these events runs faster without them.
     pub tagged_events: bool,
-    /// True if the ULP stores received data and confirms it by its close. The LLP then never closes by itself. An idle
-    /// time-out is reported instead of closing the stream. Data that arrives after this end's close ends the stream
-    /// with a local error. For RDMAP's zero-length Reads see
+    /// True if the ULP stores received data and confirms the data by closing. The LLP then never closes by itself. An
+    /// idle time-out is reported instead of closing the stream. Data that arrives after this end's close ends the
+    /// stream with a local error. For RDMAP's zero-length Reads see
     /// [`rdmap::Config::hold_confirmations`](crate::rdmap::Config::hold_confirmations).
     pub hold_confirmations: bool,
     /// True if the LLP keeps copies of sent bytes even if their memory is declared [stable](crate::RegionMemory): the

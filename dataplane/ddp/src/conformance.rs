@@ -1,4 +1,5 @@
-//! Tests of the eleven requirements of RFC 5041 §3 on a lower layer, one function each, to be run over every LLP.
+//! Tests of the eleven requirements of RFC 5041 §3 on a lower layer: one function per requirement, called for
+//! every LLP.
 //!
 //! An LLP's crate implements [`Pair`] over a simulated faulty path in virtual time, and calls each function from a
 //! test. The functions examine only state that DDP exposes: events, counters, regions.

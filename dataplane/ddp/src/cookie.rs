@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// Identifier of a posted message or operation; its completion carries it.
+/// Identifier of a posted message or operation. The completion carries the identifier.
 ///
 /// A cookie has only 64 bits, because each record of a posted message contains one. The highest 16 values are reserved
 /// for posters other than the user; [`poster`](Self::poster) translates them.

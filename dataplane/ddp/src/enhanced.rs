@@ -178,7 +178,7 @@ pub fn build_reply(
         // RFC 6581 §9.2: without a common message the responder lists the messages that it accepts.
         let accepted = if both.is_empty() { ours } else { both };
         if accepted.read && reply_ird == 0 {
-            // RFC 6581 §9.1: one slot for the ready-to-receive message itself.
+            // RFC 6581 §9.1: the ready-to-receive message itself needs one slot.
             (ird, reply_ird) = (1, 1);
         }
         rtr = Some(accepted);
@@ -216,7 +216,7 @@ pub fn accept_reply(
             let usable = |rtr: &Rtr| rtr.is_in(both) && (*rtr != Rtr::Read || reply.ird > 0);
             let rtr = preference.into_iter().find(usable).ok_or(NegotiationError::NoRtr)?;
             if rtr == Rtr::Read {
-                // RFC 6581 §9.1: one slot for the ready-to-receive message itself, which this end has offered.
+                // RFC 6581 §9.1: the ready-to-receive message itself, which this end has offered, needs one slot.
                 ord = ord.max(1);
             }
             Readiness::SendsRtr(rtr)

@@ -102,8 +102,8 @@ impl HoldBudget {
         }
     }
 
-    /// Returns the in-order bytes that a peer can always reserve while no other peer and no TCP stream holds bytes. The
-    /// peer's own bytes beyond gaps do not lower this number.
+    /// Returns the number of bytes that a peer can always reserve for in-order fragments while no other peer and no TCP
+    /// stream holds bytes. The peer's own bytes beyond gaps do not lower this number.
     pub fn guaranteed_bytes(&self) -> u64 {
         self.limit / 4
     }

@@ -302,7 +302,7 @@ impl<L: LowerReason> Lifecycle<L> {
     }
 
     /// Returns the reason for a graceful close that the owner requests: [`CloseReason::Idle`] after a reported idle
-    /// time-out.
+    /// time-out, otherwise [`CloseReason::LocalShutdown`].
     pub fn local_reason(&self) -> CloseReason<L> {
         if self.pending.idle { CloseReason::Idle } else { CloseReason::LocalShutdown }
     }

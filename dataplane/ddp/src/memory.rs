@@ -73,7 +73,7 @@ pub trait RegionMemory: Clone + 'static {
     fn is_stable(&self) -> bool;
 
     /// Returns true if bytes may be written. For read-only memory, the STag table refuses entries with the right to
-    /// write or to do atomics, and callers never use it as a sink.
+    /// write or to do atomics, and callers never use the memory as a sink.
     fn is_writable(&self) -> bool {
         true
     }

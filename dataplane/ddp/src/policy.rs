@@ -8,8 +8,8 @@ pub const HALF_CLOSED_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time-outs of idle and ending streams, and the choice to report errors. Part of each LLP's endpoint configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EndpointPolicy {
-    /// Maximum time without progress for which a teardown waits for the peer, so that the last message can arrive. Then
-    /// the LLP ends the stream.
+    /// Maximum time without progress for which a teardown waits for the peer, so that the last message can arrive.
+    /// After this time the LLP ends the stream.
     pub teardown_timeout: Duration,
     /// Time without packets from the peer after which its streams and their connection or association are closed.
     /// `None`: no time-out.

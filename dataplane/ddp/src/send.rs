@@ -71,11 +71,11 @@ impl<M> Posted<M> {
     /// Returns the header of the segment of `payload_len` bytes at `offset`.
     #[inline(always)]
     fn header(&self, offset: u32, payload_len: u32, version: DdpVersion) -> PackedHeader {
-        // RFC 5041 §4.1: L on the last segment and on no other.
+        // RFC 5041 §4.1: only the last segment of a message has L.
         let last = u64::from(offset) + u64::from(payload_len) == u64::from(self.len);
         match self.destination {
             Destination::Tagged { stag, to, rsvd_ulp } => {
-                // RFC 5041 §5.2: TO of the message plus the offset in it.
+                // RFC 5041 §5.2: the TO of a segment is the message's TO plus the segment's offset.
                 let to = TaggedOffset(to.0 + u64::from(offset));
                 TaggedRepr { last, version, rsvd_ulp, stag, to }.pack()
             }
@@ -152,7 +152,7 @@ enum PostedState {
     Begun,
     /// Handed to the LLP completely.
     Sent,
-    /// Cut: no bytes after `sent` are handed to the LLP.
+    /// No bytes after `sent` are handed to the LLP.
     Truncated,
 }
 
@@ -322,7 +322,7 @@ impl<M: RegionMemory> Sender<M> {
         }
     }
 
-    /// Returns the run of a message if the queue has several runs.
+    /// Returns the run of a message, for a queue with several runs.
     #[inline(never)]
     fn find_run(&self, number: u32) -> Option<&RegionRun<M>> {
         let before =
@@ -575,7 +575,7 @@ impl<M: RegionMemory> Sender<M> {
         if !at_end || token.message != self.first {
             return;
         }
-        // RFC 5041 §5.4: a message is complete when the LLP reports that all of it is acknowledged.
+        // RFC 5041 §5.4: a message is complete when the LLP reports that the whole message is acknowledged.
         match front.state {
             PostedState::Sent => {
                 push_sent(front.cookie, events);

@@ -236,7 +236,7 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         self.receiver.take_receives()
     }
 
-    /// Returns true if an unacknowledged message is read from this region, or a posted receive is in it.
+    /// Returns true if an unacknowledged message is read from this region, or a posted receive uses the region.
     pub fn uses_memory(&self, memory: &M) -> bool {
         self.sender.uses_memory(memory) || self.receiver.uses_memory(memory)
     }

@@ -216,8 +216,8 @@ impl<M: RegionMemory> Ulp<M> {
     /// Adds `n` receive buffers to a queue. With RDMAP only [`MESSAGE_QUEUE`] is allowed.
     ///
     /// # Errors
-    /// [`PostError::NoSuchQueue`] if the queue does not exist or is not allowed; [`PostError::OtherReceiveMode`] if it
-    /// has posted or shared receives.
+    /// [`PostError::NoSuchQueue`] if the queue does not exist or is not allowed; [`PostError::OtherReceiveMode`] if the
+    /// queue has posted or shared receives.
     pub fn post_buffers(&mut self, qn: Qn, n: u32) -> Result<(), PostError> {
         match self {
             Ulp::Ddp(stream) => stream.post_buffers(qn, n),
@@ -432,8 +432,8 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Posts bare DDP's last message about [`error`](Self::error). For RDMAP there is no effect: the Terminate was
-    /// posted when the error was found.
+    /// Posts bare DDP's last message about [`error`](Self::error). Has no effect for RDMAP: the Terminate was posted
+    /// when the error was found.
     pub fn post_error(&mut self) {
         if let Ulp::Ddp(stream) = self
             && let Some(error) = stream.error()

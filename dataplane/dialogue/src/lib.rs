@@ -1,9 +1,9 @@
 //! Packet dialogues: the packets of one side and the required packets of the other, one behaviour per text file.
 //! `dataplane/sim/dialogues/README.md` describes the format.
 //!
-//! This crate has the format, the encoding of packets to send, and the comparison with received packets. It has neither
-//! a clock nor network interfaces: `sim` plays the files against this project's stack in virtual time, `iwspec` against
-//! another host in real time. Encodings come from `oracle`, which shares no code with the stack.
+//! This crate has the format, the encoding of packets to send, and the comparison with received packets. The crate has
+//! neither a clock nor network interfaces: `sim` plays the files against this project's stack in virtual time, `iwspec`
+//! against another host in real time. Encodings come from `oracle`, which shares no code with the stack.
 #![forbid(unsafe_code)]
 
 pub mod chunks;

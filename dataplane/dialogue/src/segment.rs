@@ -111,7 +111,8 @@ pub struct Options {
     pub timestamps: Option<(u32, u32)>,
     /// SACK blocks (RFC 2018 §3): left edge, and right edge exclusive.
     pub sack: Vec<(u32, u32)>,
-    /// Bytes appended unchanged after the other options, for unknown or malformed options. Parsing leaves it empty.
+    /// Bytes appended unchanged after the other options, for unknown or malformed options. Parsing leaves this
+    /// field empty.
     pub raw: Vec<u8>,
 }
 

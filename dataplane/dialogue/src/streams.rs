@@ -129,7 +129,10 @@ impl Streams {
             }
             let (start, end) = span.unwrap_or((from, from));
             if from != end {
-                return Err(format!("`{}` does not directly follow the preceding slice", slice.name));
+                return Err(format!(
+                    "`{}` does not directly follow the preceding slice",
+                    slice.name
+                ));
             }
             span = Some((start, to));
             let stream = match place.direction {

@@ -47,7 +47,7 @@ pub(crate) struct Handle {
     eal: Eal,
     /// Pool from which the driver allocates buffers. Set when the device is started.
     pool: Option<Mempool>,
-    /// Rings of a ring device, to which it sends and from which it receives.
+    /// Rings of a ring device, to which the device sends and from which the device receives.
     rings: Option<Arc<Rings>>,
     /// AF_XDP sockets that the driver opened: descriptor and inode.
     xdp_sockets: Vec<(RawFd, u64)>,
@@ -350,7 +350,7 @@ impl Drop for Handle {
         let gate = self.gate().cloned();
         if gate.is_some() {
             // SAFETY: the argument is the one with which `watch` and `on_alarm` set the alarm. The call cancels the
-            // alarm and waits for a running callback, unless it runs on this thread.
+            // alarm and waits for a running callback, unless the callback runs on this thread.
             unsafe { sys::rte_eal_alarm_cancel(Some(on_alarm), self.as_callback_argument()) };
         }
         let _lock = self.eal.lock_devices();
@@ -359,7 +359,7 @@ impl Drop for Handle {
         if let Guard::Vhost(vhost) = std::mem::replace(&mut self.guard, Guard::Open)
             && !vhost.unwatch()
         {
-            // `unwatch` failed: DPDK may still use the value in a callback, so it is leaked.
+            // `unwatch` failed: DPDK may still use the value in a callback, so the value is leaked.
             let _: &mut Vhost = Box::leak(vhost);
         }
         let port = self.port();

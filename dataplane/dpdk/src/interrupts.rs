@@ -14,7 +14,7 @@ thread_local! {
     static IS_INTERRUPT_THREAD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns true on the interrupt thread, once [`run`] has run work there.
+/// Returns true if the calling thread is the interrupt thread and [`run`] has already run work on it.
 pub(crate) fn is_interrupt_thread() -> bool {
     IS_INTERRUPT_THREAD.get()
 }

@@ -25,7 +25,7 @@ thread_local! {
     static CLOSING_OWN_GATE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Registers a gate. Before the interrupt thread unmaps memory, it then waits for polls that run inside [`Gate::pass`].
+/// Registers a gate. From then on, the interrupt thread waits for polls inside [`Gate::pass`] before it unmaps memory.
 pub(crate) fn register(gate: &Arc<Gate>) {
     GATES.lock().unwrap_or_else(PoisonError::into_inner).push(gate.clone());
 }

@@ -70,8 +70,8 @@ impl RxQueue {
     /// poll the descriptor: the driver reads and closes it.
     ///
     /// With a receive interrupt, the call returns `None` unless [`arm`](Self::arm) has enabled the interrupt. On a
-    /// vhost-user port, the call itself requests notifications from the frontend, until [`disarm`](Self::disarm); it
-    /// returns `None` while frames wait.
+    /// vhost-user port, the call itself requests notifications from the frontend, until [`disarm`](Self::disarm); the
+    /// call returns `None` while frames wait.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         if let Some(vhost) = self.device.vhost() {
             return vhost.arm(self.queue);

@@ -47,8 +47,8 @@ pub enum Refusal {
     Padding,
     /// A dummy packet, which is dropped (§2.6).
     Dummy,
-    /// In tunnel mode, the next header contradicts the inner packet's version. In transport mode, it is IPv4 or IPv6,
-    /// which only tunnels use.
+    /// In tunnel mode, the next header contradicts the inner packet's version. In transport mode, the next header is
+    /// IPv4 or IPv6, which only tunnels use.
     NextHeader,
     /// Marked CE on the path, but the inner packet is Not-ECT (RFC 6040 §4.2).
     NotEct,

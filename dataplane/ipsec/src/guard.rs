@@ -534,8 +534,8 @@ struct Opened {
     sequence: u32,
 }
 
-/// Returns true if no request was made in the last [`REQUEST_INTERVAL`]. Then records `now` as the time of the last
-/// request.
+/// Returns true if no request was made in the last [`REQUEST_INTERVAL`]. In this case also records `now` as the time of
+/// the last request.
 fn request_is_due(last_request: &mut Option<Instant>, now: Instant) -> bool {
     let time = last_request.is_none_or(|asked| now - asked >= REQUEST_INTERVAL);
     if time {

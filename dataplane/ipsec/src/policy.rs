@@ -191,7 +191,7 @@ pub enum Denial {
     Discarded,
     /// No policy matches the packet.
     NoPolicy,
-    /// The packet arrived in clear, and a policy protects it (RFC 4301 §5.2).
+    /// The packet arrived in clear, although a policy requires protection (RFC 4301 §5.2).
     Unprotected,
     /// The packet arrived with an SA of another protection than its policy requires, or its policy requires no
     /// protection.

@@ -323,7 +323,7 @@ pub struct Outbound {
     pub(crate) sequence: u64,
     /// The last sequence number that may be used.
     pub(crate) reserved: u64,
-    /// Identification of the last outer header. Only IPv4 packets that may be fragmented carry it.
+    /// Identification of the last outer header. Only IPv4 packets that may be fragmented carry an identification.
     pub(crate) identification: u16,
 }
 

@@ -335,7 +335,11 @@ fn tunnel_header_has_configured_dscp_and_df() {
         let (mut out, _) = pair(&parameters(Algorithm::AesGcm128, mode));
         let wire = sealed(&mut out, &packet(false, 0, 1, b"x"));
         assert_eq!((wire[1], wire[6], wire[8]), (46 << 2, flags, 7));
-        assert_eq!(wire[4..6] == [0, 0], flags != 0, "packets that may be fragmented have an identification");
+        assert_eq!(
+            wire[4..6] == [0, 0],
+            flags != 0,
+            "packets that may be fragmented have an identification"
+        );
     }
 }
 

@@ -110,7 +110,7 @@ fn ike_and_neighbour_discovery_always_pass_in_clear() {
     let data = flow("10.0.0.9", UDP, Some((4500, 4500)));
     assert_eq!(inbound(&spd, &data, None), Err(Denial::Unprotected));
     assert_eq!(outbound(&spd, &data), Ok(Some(&"all")));
-    // A packet from a peer's port 4500 or 500 alone is not IKE.
+    // The peer's port 4500 or 500 alone does not identify IKE.
     for ports in [(61_000, 4500), (9899, 500)] {
         let strange = flow("10.0.0.9", UDP, Some(ports));
         assert_eq!(inbound(&spd, &strange, None), Err(Denial::Unprotected));

@@ -1,5 +1,5 @@
-//! Interoperability with tshark: given the keys, it decrypts and verifies sealed packets in each mode, with each
-//! algorithm that it supports.
+//! Interoperability with tshark, which is given the keys, and decrypts and verifies sealed packets in each mode,
+//! with each algorithm that it supports.
 use std::io::Write as _;
 use std::net::IpAddr;
 use std::process::{Command, Stdio};
@@ -32,7 +32,7 @@ fn tshark_algorithms(algorithm: Algorithm) -> Option<[&'static str; 2]> {
     })
 }
 
-/// Returns a UDP packet between two of [`ADDRESSES`], in IPv4 without a UDP checksum.
+/// Returns a UDP packet between two of [`ADDRESSES`], over IPv4 without a UDP checksum.
 fn packet(v6: bool) -> Vec<u8> {
     let address = |text: &str| match text.parse().unwrap() {
         IpAddr::V4(address) => address.octets().to_vec(),

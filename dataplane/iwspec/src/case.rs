@@ -231,7 +231,7 @@ pub struct Case {
     pub transport: Option<Transport>,
     /// Capabilities of the device that the case requires.
     pub needs: Vec<Need>,
-    /// Flaws of `iwspec-flawed`. The case must detect each.
+    /// Flaws of `iwspec-flawed`, each of which the case must detect.
     pub flaws: Vec<String>,
     /// Steps in the order of the file.
     pub steps: Vec<Step>,

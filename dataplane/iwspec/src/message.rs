@@ -55,7 +55,7 @@ pub enum Kind {
     Reset,
     /// FIN, RST, SHUTDOWN, or the Terminate of a session.
     Close,
-    /// The device sends nothing within the time.
+    /// The device sends nothing within the time limit.
     Quiet,
 }
 

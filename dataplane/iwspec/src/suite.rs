@@ -1,4 +1,4 @@
-//! All cases against one device. Cases run concurrently; a case without a certain verdict runs again alone.
+//! All cases against one device. Cases run concurrently; a case whose verdict is uncertain runs again alone.
 //!
 //! A verdict never depends on the speed of a host:
 //! - a case that fails or has no verdict is repeated alone, with longer times;
@@ -27,7 +27,7 @@ const MAX_LATENESS_OF_SILENCE: Duration = Duration::from_millis(100);
 const REPETITION: u32 = 3;
 /// Maximum number of repetitions of a case that remains inconclusive.
 const MAX_REPETITIONS: usize = 3;
-/// Time limit for all repetitions together. Later cases without a certain verdict are inconclusive.
+/// Time limit for all repetitions together. Later cases whose verdict is uncertain are inconclusive.
 const REPETITIONS: Duration = Duration::from_secs(120);
 
 /// Result of a case, for reports.
@@ -175,7 +175,7 @@ fn timed(case: &Case, setup: &Setup, clock: &Clock) -> Outcome {
     outcome
 }
 
-/// Repeats a case without a certain verdict, and returns the final outcome.
+/// Repeats a case whose verdict is uncertain, and returns the final outcome.
 fn finish(
     case: &Case,
     setup: &Setup,

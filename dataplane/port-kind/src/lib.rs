@@ -38,7 +38,7 @@ pub const MEMIF_MAX_BUFFERS: u32 = 1 << 16;
 const _: () =
     assert!((MEMIF_MAX_BUFFERS as u64) * (MAX_DATA_ROOM as u64) < u32::MAX as u64 - (8 << 20));
 
-/// Largest MTU of an AF_XDP port in bytes. It is a page of 4096 bytes less XDP's headroom (256), the kernel's
+/// Largest MTU of an AF_XDP port in bytes: a page of 4096 bytes less XDP's headroom (256), the kernel's
 /// `skb_shared_info` (320), the Ethernet header with a VLAN tag (18) and the frame check sequence (4). veth refuses an
 /// XDP program at a larger MTU.
 pub const AF_XDP_MAX_MTU: u16 = 3498;
@@ -130,7 +130,7 @@ impl MemifRole {
 /// The component that computes a port's checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChecksumMode {
-    /// The device computes and verifies the checksums that it supports, the worker all others.
+    /// The device computes and verifies the checksums that it supports. The worker computes and verifies all others.
     Offload,
     /// The worker computes and verifies all checksums.
     Software,

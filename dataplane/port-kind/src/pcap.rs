@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(check_output(&absent), Ok(()));
         assert!(!absent.exists());
         assert!(check_output(&directory).expect_err("a directory").contains("no ordinary file"));
-        // Special files are refused before they are opened: the open of a socket fails, that of a FIFO may block.
+        // Special files are refused before they are opened: opening a socket fails, and opening a FIFO may block.
         let socket = directory.join("socket");
         let _listening = UnixListener::bind(&socket).expect("a socket");
         for special in [&socket, &directory] {

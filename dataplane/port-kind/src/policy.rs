@@ -30,8 +30,8 @@ impl Hugepages {
 pub enum Idle {
     /// Keep polling: lowest latency, one whole core.
     Poll,
-    /// Poll for a while, then sleep until a port or a command wakes the worker or the next timer is due. A sleep
-    /// lasts at most 1 ms, or 50 µs if one of the worker's ports cannot wake it.
+    /// Poll for a while, then sleep until a port or a command wakes the worker or the next timer is due. A sleep lasts
+    /// at most 1 ms, or 50 µs if one of the worker's ports cannot wake the worker.
     Adaptive {
         /// Minimum time without work before a sleep, a few tens of microseconds. The worker polls for one and a half
         /// round trips of the stream served last if these are longer than the minimum and at most 250 µs. If a port
@@ -60,12 +60,12 @@ impl Idle {
 /// The condition under which a SYN is answered with a cookie instead of state (RFC 4987 §3.6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum SynCookieMode {
-    /// Only if there is no room for the half-open stream.
+    /// A SYN is answered with a cookie only if there is no room for its half-open stream.
     #[default]
     Auto,
-    /// Every SYN.
+    /// Every SYN is answered with a cookie.
     Always,
-    /// No SYN; a SYN without room is dropped.
+    /// No SYN is answered with a cookie. A SYN is dropped if there is no room for its half-open stream.
     Never,
 }
 

@@ -39,8 +39,8 @@ pub(crate) fn assert_no_leak(port: &Port, free: u32) {
     assert!(port.free_buffers() + held >= free, "{} of {free}", port.free_buffers());
 }
 
-/// Returns true for root. Otherwise fails, unless `DDPD_TEST_UNPRIVILEGED` is set; the test is then skipped with a
-/// message.
+/// Returns true for root. For another user, panics, or returns false and prints that the test is skipped if
+/// `DDPD_TEST_UNPRIVILEGED` is set.
 pub(crate) fn has_privileges(test: &str) -> bool {
     if rustix::process::geteuid().is_root() {
         return true;
@@ -157,7 +157,7 @@ pub(crate) fn drain(queue: &mut PortQueue) {
     while queue.rx_burst(now(), &mut RxBatch::new()) > 0 {}
 }
 
-/// Takes one burst and counts the frames for which `predicate` returns true.
+/// Receives one burst and counts the frames for which `predicate` returns true.
 pub(crate) fn take(queue: &mut PortQueue, predicate: impl Fn(&[u8]) -> bool) -> usize {
     let mut batch = RxBatch::new();
     queue.rx_burst(now(), &mut batch);

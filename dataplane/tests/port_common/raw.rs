@@ -168,8 +168,8 @@ impl Raw {
         self.publish(TO_FRONTEND, &heads);
     }
 
-    /// Returns the packets that the port has written into buffers since the last call: virtio's header and the bytes of
-    /// each. Packets that the port spread over several buffers are merged.
+    /// Returns virtio's header and the bytes of each packet that the port has written into buffers since the last call.
+    /// Packets that the port spread over several buffers are merged.
     pub(crate) fn packets(&mut self) -> Vec<([u8; HEADER], Vec<u8>)> {
         let end = self.used(TO_FRONTEND);
         let mut packets = Vec::new();

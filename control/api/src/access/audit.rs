@@ -99,9 +99,9 @@ pub struct AuditedProgram<'a> {
     pub uid: u32,
     /// Process id; 0 if the process is in another PID namespace.
     pub pid: i32,
-    /// Number of the program; `None` if it was refused before it had one.
+    /// Number of the program; `None` if the program was refused before a number was assigned.
     pub program: Option<u32>,
-    /// Name that the program sent; empty if it was refused before it sent one.
+    /// Name that the program sent; empty if the program was refused before it sent a name.
     pub name: &'a str,
 }
 

@@ -46,7 +46,7 @@ impl AuditFile {
     /// rotated first.
     ///
     /// # Errors
-    /// The line could not be written, or only a part of it.
+    /// The line, or a part of it, could not be written.
     pub(super) fn write(&mut self, line: &[u8]) -> io::Result<()> {
         let max_size = self.max_size;
         let open = self.open_current()?;

@@ -33,8 +33,8 @@ impl Credentials {
     }
 }
 
-/// The API's listening socket. For each connection it determines the [`Caller`] and its role. Supplementary groups are
-/// read only to determine the role and are not kept.
+/// The API's listening socket. Determines the [`Caller`] of each connection, with the caller's role. Supplementary
+/// groups are read only to determine the role and are not kept.
 pub(crate) struct ApiAcceptor {
     listener: UnixListener,
     access: Arc<Access>,
@@ -77,7 +77,9 @@ impl connections::Acceptor for ApiAcceptor {
             match self.credentials(&stream) {
                 Ok(credentials) => return Ok((stream, self.access.caller(credentials))),
                 Err(error) => {
-                    tracing::warn!("API: a connection is closed because its peer is unknown: {error}");
+                    tracing::warn!(
+                        "API: a connection is closed because its peer is unknown: {error}"
+                    );
                 }
             }
         }

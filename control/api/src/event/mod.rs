@@ -89,7 +89,7 @@ impl Ring {
 }
 
 impl EventKind {
-    /// Returns the severity. It follows from the kind, and for some kinds (such as `job_finished`) also from a member.
+    /// Returns the severity, which depends on the kind, and for some kinds (such as `job_finished`) also on a member.
     pub fn severity(&self) -> Severity {
         match self {
             EventKind::StreamError { .. }

@@ -53,7 +53,8 @@ fn rings_are_bounded_in_events_and_deliveries_in_bytes() {
     log.push(message(7, 0, 8));
     let page = log.read(0, 10, &all);
     assert_eq!((seqs(&page), page.lost), (vec![3, 4, 5, 7], 3));
-    // A reader may have a sequence number above the newest, as after a restart of the appliance. It starts at the end.
+    // A reader may have a sequence number above the newest, as after a restart of the appliance. It then reads only
+    // later events.
     assert_eq!(log.read(99, 10, &all), EventPage { events: vec![], next: 7, lost: 0 });
 }
 

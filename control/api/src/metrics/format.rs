@@ -36,7 +36,8 @@ impl Format {
 }
 
 /// Converts OpenMetrics to the older text format. In the older format, HELP and TYPE name the sample with its suffix
-/// instead of the metric family. It has no UNIT lines, no EOF line, and no type `info`, which becomes a gauge.
+/// instead of the metric family. The older format has no UNIT lines, no EOF line, and no type `info`, which becomes
+/// a gauge.
 fn to_text_format(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut help = None;

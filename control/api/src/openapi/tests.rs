@@ -1,5 +1,5 @@
-//! Tests of the OpenAPI description. It covers all calls, equals `docs/openapi.json`, and matches the answers of the
-//! server.
+//! Tests of the OpenAPI description. The description covers all calls, equals `docs/openapi.json`, and matches the
+//! answers of the server.
 
 use std::path::Path;
 

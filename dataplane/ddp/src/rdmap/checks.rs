@@ -185,7 +185,7 @@ impl UlpChecks for Checks {
     type Code = ErrorCode;
 
     /// Returns the right that a tagged segment needs on its buffer. A Read Response needs none: this end chose the sink
-    /// buffer, and [`admit`](Self::admit) restricts the response to it.
+    /// buffer, and [`admit`](Self::admit) restricts the response to that buffer.
     fn access_needed(&self, header: &TaggedRepr) -> Access {
         match Control(header.rsvd_ulp).opcode() {
             Some(Opcode::ReadResponse) => Access::NONE,

@@ -149,15 +149,14 @@ impl<M: RegionMemory> Stream<M> {
         Sink { stream: self, cx }
     }
 
-    /// Posts an operation. Operations are sent in the order in which they are posted, and complete in that
-    /// order (RFC 5040 §5.5 (13), (15)).
-    ///
+    /// Posts an operation. Operations are sent in the order in which they are posted, and complete in that order (RFC
+    /// 5040 §5.5 (13), (15)).
     /// # Errors
     /// [`PostError::Closed`] after this end's close, and for Reads and atomics also after the peer's;
     /// [`PostError::Full`] at the limit of operations; [`PostError::OutOfBounds`] if the source is not in its region;
     /// [`PostError::TooLong`] for 2^32 or more bytes; [`PostError::ToWrap`] if TO plus length exceeds 64 bits;
     /// [`PostError::NoReads`] for Reads and atomics with ORD 0; [`PostError::NoExtensions`] for an operation of RFC
-    /// 7306 that the stream does not have.
+    /// 7306 that the stream does not support.
     pub fn post(&mut self, request: WorkRequest<M>) -> Result<(), PostError> {
         if self.is_closed() || (self.peer_closed && request.is_request()) {
             return Err(PostError::Closed);

@@ -60,7 +60,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         Ok(())
     }
 
-    /// Sets the source of receives. Until then, messages are refused, and the peer sends them again.
+    /// Sets the source of receives. Messages that arrive before this call are refused, and the peer sends them again.
     pub(crate) fn set_receive_source(
         &mut self,
         source: Arc<dyn ReceiveSource<M>>,
@@ -98,8 +98,8 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         Ok(())
     }
 
-    /// Removes all receives, also those of incomplete messages, and releases their memory. Returns their cookies in the
-    /// order of posting. No receive can be posted after that.
+    /// Removes all receives, including those of incomplete messages, and releases their memory. Returns their cookies
+    /// in the order of posting. No receive can be posted afterwards.
     pub(crate) fn take_receives(&mut self) -> Vec<u64> {
         if self.buffers == FirstQueueBuffers::Pooled {
             return Vec::new();

@@ -141,7 +141,7 @@ impl Queue {
         if buffers.admit_transient(self.limit) { Ok(()) } else { Err(Reject::Refused) }
     }
 
-    /// Checks a segment to this queue (RFC 5041 §7.1), and takes a buffer for its message if it has none yet.
+    /// Checks a segment to this queue (RFC 5041 §7.1), and takes a buffer for its message if the message has none yet.
     pub(super) fn prepare<E>(
         &mut self,
         key: OrderKey,

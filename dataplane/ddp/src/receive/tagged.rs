@@ -34,8 +34,8 @@ impl TaggedMessage {
 }
 
 impl<M: RegionMemory, E: Copy> Receiver<M, E> {
-    /// Takes the fast path of a tagged segment in order, whose header is in its first piece: most segments of a
-    /// bulk transfer. Has the same effect as [`accept`](Self::accept), without the checks for other segments.
+    /// Processes, on the fast path, a tagged segment in order whose header is in its first piece, as most segments of
+    /// a bulk transfer are. Has the same effect as [`accept`](Self::accept), without the checks for other segments.
     /// Returns the payload bytes.
     #[inline]
     pub(super) fn accept_next_tagged<C: UlpChecks<Code = E>>(

@@ -246,7 +246,10 @@ fn close_and_failure_are_final_for_both_ulps() {
         assert!(!a.ulp.is_closed() && a.ulp.failure().is_none());
         a.post(b"x", 1).unwrap();
         a.ulp.close();
-        assert!(a.ulp.is_closed() && a.ulp.has_unsent(), "{kind:?}: posted messages are still sent");
+        assert!(
+            a.ulp.is_closed() && a.ulp.has_unsent(),
+            "{kind:?}: posted messages are still sent"
+        );
         assert_eq!(a.post(b"y", 2), Err(PostError::Closed));
         a.ulp.close_now();
         assert!(!a.ulp.has_unsent(), "{kind:?}");

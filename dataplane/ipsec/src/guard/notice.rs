@@ -36,7 +36,8 @@ pub enum Notice {
         reason: IpsecDrop,
         /// SPI of the packet's SA, for ESP packets and for packets opened from them.
         spi: Option<u32>,
-        /// Flow of the packet, if it could be parsed: of the outer header, or of the inner packet if it was opened.
+        /// Flow of the packet, if the packet could be parsed: from the outer header, or from the inner packet if
+        /// the packet was opened.
         flow: Option<Flow>,
         /// Sequence number in the packet, the low 32 bits; `None` for packets in clear.
         sequence: Option<u32>,

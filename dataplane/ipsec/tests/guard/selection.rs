@@ -50,7 +50,11 @@ fn sa_carries_only_packets_its_policy_selects() {
         let out = a.seal(STRONG, &mut buffer, HEADROOM..HEADROOM + clear.len(), NOW).unwrap();
         assert_eq!(receive(&mut b, &buffer[out], NOW), Err(why.into()));
         let Some(Notice::Audit { spi, sequence, .. }) = b.take_notice() else { panic!("a notice") };
-        assert_eq!((spi, sequence), (Some(1001), Some(number)), "SPI and sequence number of the ESP packet");
+        assert_eq!(
+            (spi, sequence),
+            (Some(1001), Some(number)),
+            "SPI and sequence number of the ESP packet"
+        );
     }
 }
 
@@ -113,8 +117,8 @@ fn replaced_policies_apply_at_once_and_keep_sas() {
     assert_eq!(a.outbound_verdict(&beyond, NOW), Ok(OutboundVerdict::Clear));
 }
 
-/// Returns an IPv6 packet to host 2 with these extension headers, then `tail`. A header is its number and its bytes
-/// after the Next Header field.
+/// Returns an IPv6 packet to host 2 with these extension headers, then `tail`. Each header consists of its number
+/// and the bytes after its Next Header field.
 fn v6(headers: &[(u8, &[u8])], tail: &[u8]) -> Vec<u8> {
     let first = headers.first().map_or(6, |(kind, _)| *kind);
     let mut out = vec![0x60, 0, 0, 0, 0, 0, first, 64];

@@ -277,7 +277,7 @@ impl<'a> Associated<'a> {
         self.sessions.insert(0, session);
     }
 
-    /// Processes a received message, and all messages that it makes deliverable in order.
+    /// Processes a received message, and all held messages that can then be delivered in order.
     fn arrive(&mut self, chunk: Chunk) {
         let stream = chunk.stream;
         let (settings, stopped, memory) = (self.settings, self.stopped, self.memory);

@@ -58,7 +58,7 @@ impl Port {
         }
     }
 
-    /// Sends a frame. It is lost if the queue of the interface or of a receiving port is full.
+    /// Sends a frame. The frame is lost if the queue of the interface or of a receiving port is full.
     ///
     /// # Errors
     /// The interface fails.

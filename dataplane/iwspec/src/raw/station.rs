@@ -1,8 +1,8 @@
 //! Frames between the tester, which has one address on one link, and the tested host.
 //!
 //! This module answers ARP requests and neighbour solicitations for the tester's address, and resolves the next hop's
-//! address. It encapsulates and decapsulates TCP segments and SCTP packets. Not included: more than one next hop (the
-//! host itself or a router), VLANs and fragments. Lengths are bytes.
+//! address. The module also encapsulates and decapsulates TCP segments and SCTP packets. Not included: more than one
+//! next hop (the host itself or a router), VLANs and fragments. Lengths are bytes.
 
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -207,7 +207,8 @@ impl RawStream {
         }
     }
 
-    /// Acknowledges and retransmits until `deadline`. Arrivals remain for [`receive`](Self::receive).
+    /// Acknowledges and retransmits until `deadline`. Events that arrive meanwhile remain queued for
+    /// [`receive`](Self::receive).
     pub fn wait(&mut self, deadline: Clock) {
         while self.failure.is_none() && Clock::now() < deadline {
             self.step(deadline);

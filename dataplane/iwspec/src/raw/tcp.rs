@@ -21,7 +21,7 @@ use std::time::Duration;
 use base::Instant;
 use dialogue::segment::{Flags, Options, Segment};
 
-/// Window to announce, bytes. Segments that end beyond it are dropped.
+/// Window to announce, bytes. Segments that end beyond the window are dropped.
 const WINDOW: u16 = 65535;
 /// First retransmission time-out. It doubles up to [`MAX_RTO`].
 const MIN_RTO: Duration = Duration::from_millis(150);
@@ -476,7 +476,7 @@ impl Tcp {
 
 impl Received {
     /// Stores the new bytes of a payload. Drops them if they end beyond the window, or if more than [`WINDOW`] bytes
-    /// would be stored. With `takes_repeats`, delivers a payload that begins with old bytes at once.
+    /// would be stored. With `takes_repeats`, immediately delivers a payload that begins with bytes delivered before.
     fn place(&mut self, position: i64, payload: &[u8], takes_repeats: bool) {
         let old = (self.next as i64 - position).max(0) as usize;
         if old > 0 && takes_repeats && !payload.is_empty() {
@@ -485,7 +485,7 @@ impl Received {
         let Some(new) = payload.get(old..).filter(|new| !new.is_empty()) else { return };
         let position = (position + old as i64) as u64;
         let fits = position + new.len() as u64 <= self.next + u64::from(WINDOW);
-        // The sum is also limited, because stored segments may overlap.
+        // The total of stored bytes is also limited, because stored segments may overlap.
         let kept: usize = self.behind_hole.values().map(Vec::len).sum();
         if fits && kept + new.len() <= usize::from(WINDOW) {
             let stored = self.behind_hole.entry(position).or_default();

@@ -132,8 +132,8 @@ impl Association {
             let (local, remote) = carrier.addresses()?;
             let ends =
                 Ends { local: SocketAddr::new(local, own), remote: SocketAddr::new(remote, peer) };
-            // The listener accepts only the adaptation indication of DDP, so another one is replaced. `greeting`
-            // contains the device's.
+            // The listener accepts only the adaptation indication of DDP, so any other indication is replaced.
+            // `greeting` contains the device's indication.
             let mut bytes = received.sctp;
             packet::set_adaptation(&mut bytes, Some(DDP));
             let Ok(parsed) = wire::sctp::Packet::new(&bytes) else { continue };

@@ -65,8 +65,8 @@ impl Session<'_> {
         self.sctp.ended
     }
 
-    /// Opens an association. Succeeds if the device refuses an association with an unusual adaptation indication; the
-    /// association has then ended.
+    /// Opens an association. Also succeeds if the device refuses an association with an unusual adaptation
+    /// indication; the association has then ended.
     pub(super) fn open_association(&mut self, arguments: &Arguments) -> Result<(), Stop> {
         self.sctp = Streams::default();
         let default = Options::default();

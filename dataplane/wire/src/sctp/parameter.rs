@@ -71,7 +71,7 @@ impl<'a> Tlv<'a> {
 }
 
 /// Writes type, length, the pieces of the value, and the pad at the front of `out`. Returns the number of bytes
-/// written, pad included. The caller has checked that they fit.
+/// written, pad included. The caller has checked that these bytes fit.
 pub(super) fn emit_tlv(kind: u16, pieces: &[&[u8]], out: &mut [u8]) -> usize {
     let mut at = PARAMETER_HEADER_LEN;
     for piece in pieces {

@@ -51,7 +51,8 @@ pub enum BadChunk {
     /// The packet ends before the chunk does: a partial chunk (RFC 9260 §6.10).
     #[error("the packet ends within a chunk")]
     Partial,
-    /// The length field is too small for the chunk's header, its fixed fields, or the lists whose lengths it states.
+    /// The length field is too small for the chunk's header, its fixed fields, or the lists whose lengths the chunk
+    /// states.
     #[error("the length of a chunk of type {kind} is too small for it")]
     Length {
         /// Chunk type.

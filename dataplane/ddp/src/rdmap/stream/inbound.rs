@@ -183,7 +183,7 @@ impl<M: RegionMemory> Stream<M> {
                 self.on_terminate(&data, buffers);
                 Ok(())
             }
-            // Tagged opcodes: `admit` refuses them on a queue.
+            // Not reached: `admit` refuses tagged opcodes on a queue.
             Opcode::Write | Opcode::ReadResponse => Ok(()),
         };
         if let Err((code, mismatch, read_request)) = result {

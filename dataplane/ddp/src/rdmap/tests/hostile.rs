@@ -56,7 +56,7 @@ fn header_error_on_half_open_stream_closes_in_order() {
     b.input(&wrong);
     assert_eq!(b.terminate_numbers(), (1, 1, 0));
     assert_eq!(shape(&b.sent_segments()), [(Opcode::Terminate, true)]);
-    // No more data may be sent: the error is at most a local event.
+    // If no more data may be sent, the error is at most reported locally.
     let mut b = End::new();
     b.stream.close_now();
     b.input(&wrong);

@@ -173,7 +173,7 @@ fn rdma_consortium_version_is_used_in_ddp_and_rdmap() {
     assert_eq!(pair.b.terminate_numbers(), (0, 2, 6));
 }
 
-// A responder to an MPA request of revision 0 adopts the version of the first segment, and sends only then.
+// A responder to an MPA request of revision 0 adopts the version of the first segment, and sends nothing before.
 #[test]
 fn version_adopting_stream_sends_after_first_segment() {
     let mut b = End::with_config(Config { version: VersionPolicy::AdoptFirst, ..config() });
@@ -278,7 +278,10 @@ fn graceful_close_sends_posted_operations_first() {
     a.stream.close();
     assert!(a.stream.is_closed());
     assert_eq!(a.sent_segments().len(), 1);
-    assert!(a.stream.has_unsent() && a.next_segment(1500).is_none(), "the second Read waits for ORD");
+    assert!(
+        a.stream.has_unsent() && a.next_segment(1500).is_none(),
+        "the second Read waits for ORD"
+    );
     a.input(&tagged(Opcode::ReadResponse, SINK, 0, true, b"1234"));
     assert_eq!(a.sent_segments().len(), 1);
     assert!(!a.stream.has_unsent());

@@ -1,4 +1,4 @@
-//! RDMA Read: the request queue, its limits, the checks at both ends (RFC 5040 §5.2, §6.1, §7.2).
+//! RDMA Read: the request queue, its limits, and the checks at both ends (RFC 5040 §5.2, §6.1, §7.2).
 
 use super::*;
 
@@ -223,8 +223,8 @@ fn out_of_order_response_is_bounded_by_its_read() {
     let events = a.events();
     let read = |cookie| completed(cookie, Outcome::Read { len: 10 });
     assert_eq!(events[..2], [read(0), read(1)]);
-    // The error was found at arrival and is reported when all earlier segments have arrived. No Read is outstanding
-    // then.
+    // The error was found at arrival and is reported when all earlier segments have arrived. At that time no Read is
+    // outstanding.
     assert!(matches!(&events[2], Event::Error(Error::Ddp(error)) if error.code.code() == 1));
     assert_eq!(
         a.sink.to_vec()[..21],

@@ -109,7 +109,7 @@ fn delivered(cookie: u64, message: &Message) -> Event {
     Event::ReceivedInto { cookie, len, solicited, invalidated: None }
 }
 
-/// Runs random messages in random order. The stream ends after `steps` arrivals, or earlier by a message that is too
+/// Runs random messages in random order. The stream ends after `steps` arrivals, or earlier at a message that is too
 /// long for its receive.
 fn play(seed: u64, too_long: Option<usize>, steps: usize) -> Result<(), TestCaseError> {
     let mut rng = Rng(seed);

@@ -57,7 +57,10 @@ fn flushes(events: &[Event]) -> Vec<u64> {
         _ => None,
     };
     let first = events.iter().position(|event| cookie(event).is_some()).unwrap_or(events.len());
-    events[first..].iter().map(|event| cookie(event).expect("only flushes after the first flush")).collect()
+    events[first..]
+        .iter()
+        .map(|event| cookie(event).expect("only flushes after the first flush"))
+        .collect()
 }
 
 // RFC 5041 §5.1.2: a message fills the buffer that has its MSN.
@@ -119,7 +122,7 @@ fn message_is_checked_with_the_length_of_its_receive() {
             let disposition = b.input_at(key + u64::from(beyond), &segment);
             match expected {
                 // A segment in the LLP's order may leave a hole before it in the message. Only the last segment must
-                // not.
+                // not leave one.
                 None => assert_eq!(disposition, Placed(len), "{case}"),
                 Some(numbers) => {
                     assert_eq!(disposition, Ignored, "{case}");

@@ -76,7 +76,7 @@ fn messages_take_receives_in_the_order_of_their_first_segments() {
     for (cookie, bytes) in all {
         assert_eq!(placed(&b, cookie, bytes.len()), bytes);
     }
-    // The next message is in order, of one segment.
+    // The next message has one segment and is in order.
     assert_eq!(b.input_at(6, &untagged(Opcode::Send, 0, 4, b"last")), Placed(4));
     assert_eq!((b.events(), source.len()), (vec![into(9, 4)], 0));
     assert_eq!(b.pool.high_water(), 0);

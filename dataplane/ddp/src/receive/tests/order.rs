@@ -174,7 +174,11 @@ fn out_of_order_records_are_bounded() {
     assert_eq!(rig.input(2, &tagged(2, true, b"2")), Placed(1));
     assert_eq!(rig.input(3, &tagged(3, true, b"3")), Refused);
     assert_eq!(rig.region(0, 4), b"\x0012\0", "a refused segment is not placed");
-    assert_eq!(rig.input(0, &tagged(0, true, b"0")), Placed(1), "a segment in order needs no record");
+    assert_eq!(
+        rig.input(0, &tagged(0, true, b"0")),
+        Placed(1),
+        "a segment in order needs no record"
+    );
     assert_eq!(rig.input(3, &tagged(3, true, b"3")), Placed(1));
     assert_eq!(rig.events().len(), 4);
 }

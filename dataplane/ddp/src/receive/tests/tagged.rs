@@ -41,7 +41,7 @@ fn a_tagged_message_is_delivered_at_its_last_segment() {
     assert_eq!(rig.region(0, 7), b"abcdefg");
 }
 
-// The LLP hands over a segment in pieces if markers interrupted it.
+// The LLP hands over a segment in pieces if markers interrupted the segment.
 #[test]
 fn payload_pieces_are_placed_contiguously() {
     let mut rig = Rig::new();
@@ -110,7 +110,7 @@ fn stag_of_another_protection_domain_is_1_02() {
 }
 
 // RFC 5041 §8.2: the protection domain is checked first. The error for an STag of another domain does not depend on its
-// rights, bounds and stream, so a peer learns nothing about it.
+// rights, bounds and stream, so a peer learns nothing about that STag.
 #[test]
 fn tagged_segment_checks_protection_domain_first() {
     for (stream, access, at) in [

@@ -210,7 +210,7 @@ fn invalid_configurations_are_refused(netns: &Netns, ports: &PortFactory) {
     assert_eq!(key, "impair");
     let error = ports.open(&PortConfig { buffers: Some(1 << 20), ..config("afs", 1500) });
     assert!(matches!(error, Err(PortError::NoMemory { .. })), "{error:?}");
-    // A refused port leaves no resources.
+    // A refused port leaves no resources allocated.
     drop(ports.open(&config("afs", 1500)).unwrap());
     drop(ports.open(&config("afs", 1500)).unwrap());
 }

@@ -109,8 +109,8 @@ fn assert_large_packet(header: &[u8], packet: &[u8], frames: &[Vec<u8>]) {
     if !v6 {
         assert_eq!(checksum::sum(&packet[l2..l4]), 0xffff, "IPv4's checksum");
     }
-    // Virtio 1.2 §5.1.6.2: the checksum field has the sum of the pseudo-header. The sum of the bytes from csum_start on
-    // is then the correct checksum, on which a kernel that forwards the packet relies.
+    // Virtio 1.2 §5.1.6.2: the checksum field contains the sum of the pseudo-header. The sum of the bytes from
+    // csum_start on is then the correct checksum, on which a kernel that forwards the packet relies.
     let (at, frame) = (l4 + 16, &frames[0]);
     let sum = !checksum::sum(&packet[l4..]);
     let mut filled = packet.to_vec();

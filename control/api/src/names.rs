@@ -4,7 +4,8 @@ use crate::ApiError;
 
 /// Maximum number of names in the hint.
 const MAX_SHOWN: usize = 8;
-/// Maximum number of names compared with the unknown name. Bounds the time of the control thread.
+/// Maximum number of names compared with the unknown name. Bounds the time that the control thread spends on
+/// comparisons.
 const MAX_COMPARED: usize = 1024;
 /// Maximum length of an unknown name that is compared with others, bytes. Valid names are not longer.
 const MAX_LEN: usize = 64;

@@ -246,7 +246,7 @@ fn is_served(kind: SocketType, path: &Path) -> bool {
         let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
         rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)
     };
-    // AGAIN: its queue of connections is full.
+    // AGAIN: the socket's queue of connections is full.
     matches!(connect(), Ok(()) | Err(Errno::AGAIN))
 }
 

@@ -30,7 +30,7 @@ pub(crate) fn is_supported() -> bool {
 pub(crate) struct Avx2;
 
 impl Pass for Avx2 {
-    // One step of eight lanes, and the last lane.
+    // The minimum is one step of eight lanes and the last lane.
     const MIN_LEN: usize = STEP + LANE;
 
     #[target_feature(enable = "avx2,vpclmulqdq,pclmulqdq,sse4.2")]
@@ -114,7 +114,7 @@ impl Pass for Avx2 {
         // Moves each remaining lane to the position of the last lane.
         let left = last - at;
         let place = |lane: usize| {
-            // SAFETY: the load takes the entries `lane` and `lane + 1` of 16, and `lane` is 1 to 14.
+            // SAFETY: the load reads the entries `lane` and `lane + 1` of 16, and `lane` is 1 to 14.
             unsafe { _mm256_loadu_si256(LAST_LANE_FACTORS.as_ptr().add(lane).cast()) }
         };
         let zero = _mm256_setzero_si256();

@@ -324,7 +324,7 @@ pub enum PostError {
 mod tests {
     use super::*;
 
-    // RFC 5041 §7.2: the numbers of the table.
+    // RFC 5041 §7.2: error types and codes match the table.
     #[test]
     fn error_numbers_match_rfc_5041_table() {
         let table: [(ErrorCode, u8, u8); 12] = [

@@ -322,7 +322,8 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
             };
         }
         let Ok(at) = self.record_index(key) else {
-            // RFC 5041 §7.1: after an error, silently dropped. §5.3: delivered at most once.
+            // RFC 5041 §7.1: after an error, segments are dropped silently. §5.3: each segment is delivered at most
+            // once.
             env.counters.segments_ignored += 1;
             return Disposition::Ignored;
         };

@@ -112,7 +112,7 @@ pub(crate) fn user_message(args: &Args) -> Result<Option<Vec<u8>>, String> {
             let code = known.map_or_else(|| args.number("code", 0).map(|n| n as u16), Ok)?;
             message.extend(code.to_be_bytes());
             if let Some(reads) = args.get("reads") {
-                // RFC 6581 §9: IRD, ORD
+                // RFC 6581 §9: IRD first, then ORD.
                 let (ird, ord) = reads.split_once('/').ok_or("reads=IRD/ORD")?;
                 for depth in [ird, ord] {
                     message.extend((number(depth)? as u16).to_be_bytes());

@@ -201,8 +201,8 @@ fn sctp_rules_are_requested_and_may_be_refused() {
         (rules, created, driver.validated.len())
     };
 
-    // A driver that accepts no rule receives all eight forms of requests. Such a driver rejects every rule in
-    // validation, or fails to create a validated rule. A rejected rule is not created.
+    // A driver that accepts no rule receives all eight forms of requests. The driver rejects every rule in validation,
+    // or fails to create a validated rule. A rejected rule is not created.
     let nothing: fn(&RequestedRule) -> bool = |_| false;
     for (takes, says) in [
         (nothing, ValidateAnswer::Truthful),
@@ -232,14 +232,14 @@ fn sctp_rules_are_requested_and_may_be_refused() {
         (rules, created),
         (both, vec![expected_rule(false, true, true), expected_rule(true, true, true)])
     );
-    // A driver such as i40e, which accepts only rules without a key and queues. These rules use the port's key and
-    // queues.
+    // Simulates a driver such as i40e, which accepts only rules without a key and queues. These rules use the port's
+    // key and queues.
     let (rules, created, _) = run(|asked| asked.queues.is_empty(), ValidateAnswer::Truthful, true);
     assert_eq!(
         (rules, created),
         (both, vec![expected_rule(false, true, false), expected_rule(true, true, false)])
     );
-    // A driver that supports only the RSS type SCTP, and only over IPv4.
+    // Simulates a driver that supports only the RSS type SCTP, and only over IPv4.
     let port = u64::from(sys::DDPD_RSS_PORT);
     assert_eq!(port, 1 << 18);
     let (rules, created, _) =

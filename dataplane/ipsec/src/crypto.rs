@@ -304,7 +304,7 @@ impl Transform {
         }
         match &self.cipher {
             Cipher::Aead(aead) => {
-                // RFC 4106 §3.1: the IV must not repeat under a key. The 64-bit sequence number never does.
+                // RFC 4106 §3.1: the IV must not repeat under a key. The 64-bit sequence number never repeats.
                 let iv = seq.to_be_bytes();
                 buf[esp + ESP_HEADER..body].copy_from_slice(&iv);
                 let (aad, len) = header_aad(buf, esp, seq, esn);

@@ -90,7 +90,7 @@ fn read_v6(packet: &[u8]) -> Result<Header, IpError> {
     for _ in 0..MAX_EXTENSIONS {
         match protocol {
             HOP_BY_HOP | ROUTING => {}
-            // Destination options before a routing header are for each router of the route (RFC 8200 §4.1).
+            // Each router of the route processes destination options before a routing header (RFC 8200 §4.1).
             OPTIONS if packet.get(len) == Some(&ROUTING) => {}
             FRAGMENT if is_fragment(packet, len) => return Err(IpError::Fragment),
             FRAGMENT => {}

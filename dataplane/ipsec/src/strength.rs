@@ -51,7 +51,7 @@ mod tests {
         assert!(order.is_sorted_by(|a, b| a < b), "{order:?}");
         assert_eq!(Strength::from_bits(0), Algorithm::AesGmac256.into());
         assert_eq!(Strength::from_bits(256), Algorithm::ChaCha20Poly1305.into());
-        // Bits are rounded up to bytes: 128 bits do not meet 129.
+        // Bits are rounded up to bytes: a requirement of 129 bits exceeds 128 bits.
         assert!(Strength::from_bits(129) > Algorithm::AesGcm128.into());
     }
 }

@@ -414,7 +414,7 @@ impl<'a> Session<'a> {
         for (name, bit) in [("a", 3), ("b", 2), ("c", 1), ("d", 0)] {
             self.set(&format!("peer.{name}"), flags >> bit & 1);
         }
-        // RFC 6581 §9.2: an option without the peer-to-peer flag A, or A without an option.
+        // RFC 6581 §9.2: an option without the peer-to-peer flag A is wrong, and so is A without an option.
         self.set("peer.wrong", u64::from((1..=8).contains(&flags)));
     }
 

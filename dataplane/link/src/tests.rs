@@ -110,7 +110,7 @@ fn jitter_alone_does_not_reorder() {
 
 #[test]
 fn rate_limit_spaces_frames_and_tail_drops() {
-    // 8 Mbit/s: 1 byte per µs. Room for three frames of 100 bytes.
+    // 8 Mbit/s: 1 byte per µs. The queue has space for three frames of 100 bytes.
     let rate = Rate { bits_per_second: NonZeroU64::new(8_000_000).expect("set"), queue_bytes: 300 };
     let mut link = FaultyLink::new(Config { rate: Some(rate), ..Config::default() });
     assert_eq!(link.push(us(0), frame(0, 100)), Fate::Queued(us(100)));

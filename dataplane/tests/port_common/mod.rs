@@ -144,7 +144,7 @@ pub(crate) fn send(queue: &mut PortQueue, bytes: &[u8]) {
     queue.flush();
 }
 
-/// Returns true if the queue's descriptor polls readable within the time.
+/// Returns true if the queue's descriptor becomes readable within `wait`.
 pub(crate) fn readable(queue: &PortQueue, wait: Duration) -> bool {
     let fd = queue.fd().expect("this kind has a descriptor");
     let mut fds = [PollFd::new(&fd, PollFlags::IN)];
@@ -171,7 +171,7 @@ pub(crate) fn only_queue(port: &mut Port) -> PortQueue {
     queues.pop().expect("one queue")
 }
 
-/// Addresses of a UDP exchange between a port and the kernel behind it.
+/// Addresses of a UDP exchange between a port and the kernel at the port's other end.
 pub(crate) struct Exchange {
     pub(crate) kernel_mac: [u8; 6],
     pub(crate) port_mac: [u8; 6],

@@ -115,7 +115,7 @@ impl Connection {
     }
 
     fn start_frame(&self, side: usize) -> Vec<u8> {
-        // The M flag asks the peer to send markers.
+        // The M flag requests markers from the peer.
         let (markers, crc) = (self.setup.markers[1 - side], self.setup.crc && side == 0);
         let Form::Revision(revision) = self.setup.form else {
             let flags = u8::from(markers) << 7 | u8::from(crc) << 6;

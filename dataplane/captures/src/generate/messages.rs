@@ -49,7 +49,7 @@ pub(super) fn rdmap_segments() -> Vec<Vec<u8>> {
         untagged(8, 0, 0, 5, 0, &[1, 2, 3, 4, 5, 6, 7, 8]),
         untagged(9, 0, 0, 6, 0, &[0xff; 8]),
         untagged(11, 0, 3, 1, 0, &[0xaa, 0xbb, 0xcc, 0xdd, 8, 7, 6, 5, 4, 3, 2, 1]),
-        // Undefined opcode, other versions and reserved bits, wrong queue.
+        // Segments with an undefined opcode, other versions and reserved bits, or a wrong queue.
         untagged(14, 0, 0, 7, 0, &payload(4)),
         oracle::untagged(3, false, [0xf3, 0, 0, 0, 0], 9, 8, 7, &payload(3)),
         oracle::tagged(0, false, 0x70, 1, 2, &payload(2)),
@@ -87,7 +87,7 @@ pub(super) fn terminates() -> Vec<Vec<u8>> {
         let body =
             Terminate { layer, etype, code, m, d, r, reserved, quoted: quoted.clone() }.bytes();
         all.push(terminate_segment(&body));
-        // Linux siw: nibbles swapped, M, D and R in bits 0 to 2.
+        // Linux siw's layout: nibbles swapped, M, D and R in bits 0 to 2.
         let flags = u8::from(m) | u8::from(d) << 1 | u8::from(r) << 2;
         all.push(terminate_segment(&[&[0x21, 2, flags, 0], &quoted[..]].concat()));
     }

@@ -202,7 +202,7 @@ impl UlpChecks for Checks {
                 (split_rsvd_ulp(untagged.rsvd_ulp).0, Some(untagged.qn))
             }
         };
-        // RFC 5040 §4.1: 01b for the RFC, 00b for the RDMA Consortium. RV must equal DV.
+        // RFC 5040 §4.1: RV is 01b for the RFC, 00b for the RDMA Consortium. RV must equal DV.
         let (seen, expected) = (control.version_bits(), header.version().bits());
         if seen != expected {
             let mismatch = Mismatch::exact(Field::RdmapVersion, seen.into(), expected.into());

@@ -88,7 +88,7 @@ impl Config {
         let queue = |qn, buffers, buffer_size| QueueConfig { qn, buffers, buffer_size };
         let sends = self.recv_buffers.saturating_add(self.rtr_send.into());
         let mut queues = vec![
-            // The first queue, because it may have posted receives.
+            // Must be the first queue, because only the first may have posted receives.
             queue(SEND_QUEUE, sends, self.recv_size),
             // RFC 5040 §5.2.2: as many buffers as inbound Read Requests were negotiated.
             queue(REQUEST_QUEUE, self.ird.into(), request_len as u32),

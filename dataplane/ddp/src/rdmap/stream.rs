@@ -477,7 +477,7 @@ impl<M: RegionMemory> Stream<M> {
         let cookie = Cookie::RESPONSE;
         Some(match self.responses.issue()? {
             Response::Read { request, source, .. } => Message::Tagged {
-                // RFC 5040 §4.4: copied from the request without interpretation.
+                // RFC 5040 §4.4: the sink's STag and TO are copied from the request without interpretation.
                 stag: request.sink_stag,
                 to: request.sink_to,
                 rsvd_ulp: Control::new(version, Opcode::ReadResponse).0,

@@ -88,7 +88,7 @@ pub(super) fn check_tagged<'a, M: RegionMemory, C: UlpChecks>(
         let mismatch = Mismatch::exact(Field::Access, seen, needed);
         return error(ErrorCode::InvalidStag, mismatch);
     }
-    // RFC 5041 §7.1 (5): no wrap; (3), (4): entirely within the region.
+    // RFC 5041 §7.1 (5): the TO range does not wrap; (3), (4): it is entirely within the region.
     let (to, base) = (header.to.0, entry.base_to.0);
     let limit = base + entry.len;
     let Some(end) = to.checked_add(u64::from(len)) else {

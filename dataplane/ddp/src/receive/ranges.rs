@@ -24,7 +24,7 @@ pub(crate) enum Ranges {
 
 #[derive(Debug)]
 pub(crate) struct RangeMap {
-    /// End of each range by its start.
+    /// Maps the start of each range to its end.
     ranges: BTreeMap<u32, u32>,
     /// Maximum number of separate ranges.
     max_ranges: u32,

@@ -93,7 +93,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
             (message.stag, message.to) = match message.start() {
                 None => (header.stag, header.to),
                 Some((stag, to)) if stag == header.stag => (stag, to.min(header.to)),
-                // RFC 5041 §4.2: one STag in all segments of a message.
+                // RFC 5041 §4.2: all segments of a message have one STag.
                 Some((stag, _)) => {
                     let (seen, expected) = (header.stag.0.into(), stag.0.into());
                     let mismatch = Mismatch::exact(Field::Stag, seen, expected);

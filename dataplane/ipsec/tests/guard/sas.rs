@@ -239,7 +239,7 @@ fn packet_sealed_by_host_with_our_sa_is_dropped() {
     in_udp[20..24].copy_from_slice(&[0x11, 0x94, 0x12, 0x34]);
     in_udp[28..32].copy_from_slice(&1001u32.to_be_bytes());
     assert_eq!(a.outbound_verdict(&in_udp, NOW), Err(IpsecDrop::AlreadySealed));
-    // IKE and ESP of other SAs pass; such ESP is not sealed again.
+    // IKE and ESP of other SAs pass; that ESP is not sealed again.
     in_udp[28..32].fill(0);
     assert_eq!(a.outbound_verdict(&in_udp, NOW), Ok(OutboundVerdict::Clear));
     let foreign = parameters(7001, Mode::Transport);

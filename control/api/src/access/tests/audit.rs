@@ -231,7 +231,7 @@ fn programs_that_attach_end_or_are_refused_have_lines() {
     audit.program_ended(program);
     audit.program_refused(AuditedProgram { program: None, ..program }, "no right");
     AuditLog::default().program_attached(program);
-    // The last handle writes all lines.
+    // Dropping the last handle writes all lines.
     drop((access, audit));
     let lines = |path: &Path| -> Vec<serde_json::Value> {
         let text = std::fs::read_to_string(path).unwrap();

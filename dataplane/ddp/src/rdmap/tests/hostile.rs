@@ -44,7 +44,7 @@ fn a_ulpdu_shorter_than_the_header_of_its_opcode_is_refused() {
 #[test]
 fn header_error_on_half_open_stream_closes_in_order() {
     let wrong = tagged(Opcode::Write, Stag(1), 0, true, b"x");
-    // An error before any exchange, with an operation waiting.
+    // An error arrives before any exchange, while an operation waits.
     let mut b = End::new();
     b.post(read(0, 0, 4, 1));
     b.input(&wrong);

@@ -204,7 +204,8 @@ fn play(seed: u64, too_long: Option<usize>, steps: usize) -> Result<(), TestCase
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    // RFC 5041 §5.1.2, §5.3: any spans, messages, segments and order of arrival. The stream may end after any arrival.
+    // RFC 5041 §5.1.2, §5.3: for any spans, messages, segments and order of arrival, messages fill their receives and
+    // no other byte. The stream may end after any arrival.
     #[test]
     fn messages_fill_their_receives_and_no_other_byte(seed in 1u64.., steps in 1usize..1500) {
         play(seed, None, steps)?;

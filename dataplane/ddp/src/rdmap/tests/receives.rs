@@ -82,7 +82,7 @@ fn messages_fill_receives_in_order_of_posting() {
     assert_eq!(b.stream.ddp_counters().delivered_bytes, 9);
 }
 
-// RFC 5041 §5.3: placement at arrival, delivery in order. No pooled buffer is used.
+// RFC 5041 §5.3: segments are placed at arrival and delivered in order. No pooled buffer is used.
 #[test]
 fn segments_beyond_a_gap_are_placed_at_arrival() {
     let mut b = end_with(&[8, 8]);

@@ -29,7 +29,7 @@ fn message_headers_match_rfc_5040_tables() {
     let segments = a.sent_segments();
     let stag = [0x0b, 0xad, 0xf0, 0x0d];
     let none = [0; 4];
-    // DDP control, RDMAP control, Invalidate STag (Write: STag), QN, MSN.
+    // Columns: DDP control, RDMAP control, Invalidate STag (Write: STag), QN, MSN.
     let expected: [(u8, u8, [u8; 4], u8, u8); 9] = [
         (0x41, 0x43, none, 0, 1),
         (0x41, 0x44, stag, 0, 2),
@@ -108,7 +108,7 @@ fn rdmap_reserved_bits_are_not_checked() {
 }
 
 // RFC 5040 §4.1, RFC 7306 §4.1: in every untagged message that does not invalidate, reserved bits and the Invalidate
-// STag are ignored. RFC 7306 §5.2.1: so are the unused fields of an Atomic Request.
+// STag are ignored. RFC 7306 §5.2.1: unused fields of an Atomic Request are also ignored.
 #[test]
 fn invalidate_stag_of_plain_send_is_ignored() {
     let noisy = |opcode: Opcode, qn, payload: &[u8]| {

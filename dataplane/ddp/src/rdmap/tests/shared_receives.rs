@@ -63,7 +63,7 @@ fn placed(end: &End, cookie: u64, len: usize) -> Vec<u8> {
 #[test]
 fn messages_take_receives_in_the_order_of_their_first_segments() {
     let (mut b, source) = end_with([7, 3, 5, 9]);
-    // The third message, then the second, then the first; each has two segments.
+    // Segments of the third, the second and the first message arrive in this order. Each message has two segments.
     assert_eq!(b.input_at(4, &part(3, 0, false, b"th")), Placed(2));
     assert_eq!(b.input_at(3, &part(2, 2, true, b"o")), Placed(1));
     assert_eq!(b.input_at(0, &part(1, 0, false, b"fi")), Placed(2));
@@ -99,7 +99,7 @@ fn immediate_data_takes_a_receive_and_the_ready_message_takes_none() {
     assert_eq!(placed(&b, 1, 8), [0; 8]);
 }
 
-// RFC 5041 §7.1 (2): as with posted receives, a missing receive is an error in order only.
+// RFC 5041 §7.1 (2): as with posted receives, a missing receive is an error only in order.
 #[test]
 fn empty_source_refuses_beyond_a_gap_and_ends_the_stream_in_order() {
     let (mut b, source) = end_with([]);

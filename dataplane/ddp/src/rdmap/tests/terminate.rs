@@ -277,7 +277,7 @@ fn a_terminate_of_the_peer_ends_the_stream() {
     assert_eq!(pair.a.pool.in_use(), 0);
 }
 
-// Terminates in siw's layout are parsed, also with trailing bytes.
+// Terminates in siw's layout are parsed, even with trailing bytes.
 #[test]
 fn siw_terminates_are_parsed() {
     let mut a = End::with_config(Config { siw: true, ..config() });

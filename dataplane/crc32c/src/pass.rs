@@ -52,8 +52,8 @@ pub(crate) unsafe fn run<P: Pass, const COPY: bool, const SUM: bool>(
     while at < len {
         let piece = pass_len::<P>(len - at);
         let (src, dst) = (from.wrapping_add(at), to.wrapping_add(at));
-        // SAFETY: the caller guarantees this for `len` bytes, within which the piece ends. `pass_len` keeps to the
-        // limits of a pass.
+        // SAFETY: the caller guarantees the CPU's features and the `len` bytes at `from` and `to`, which include the
+        // piece. `pass_len` keeps to the limits of a pass.
         let (c, words) = unsafe { P::pass::<COPY, SUM>(crc, src, dst, piece) };
         (crc, sum) = (c, sum.add_words(words.into(), piece));
         at += piece;

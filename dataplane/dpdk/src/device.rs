@@ -165,7 +165,7 @@ impl Device {
         }
         let most = self.handle.raw_info().map_or(0, |info| info.tx_segments_max);
         // One segment holds the headers. A packet uses at most a quarter of the ring, because a packet as large as the
-        // ring would never find room.
+        // ring could never be sent.
         let segments = most.saturating_sub(1).min(config.tx_descriptors / 4);
         // librte_gso, which the TAP driver uses, does not support IPv6.
         let ipv6 = !self.handle.name().starts_with("net_tap");

@@ -41,11 +41,11 @@ pub enum DataRoom {
 }
 
 impl DataRoom {
-    /// Returns the room in bytes.
+    /// Returns the size of the data room in bytes.
     pub fn bytes(self) -> u16 {
         match self {
             DataRoom::Bytes(bytes) => bytes,
-            // Minus the mempool's object header (64 bytes), the `rte_mbuf` (128 bytes) and the headroom.
+            // A page minus the mempool's object header (64 bytes), the `rte_mbuf` (128 bytes) and the headroom.
             DataRoom::Page => 4096 - 64 - 128 - HEADROOM as u16,
         }
     }

@@ -149,8 +149,8 @@ pub struct EspPacket {
     pub ports: Option<(u16, u16)>,
 }
 
-/// Returns SPI and UDP ports of an ESP packet: plain, or in UDP to our `port`. `None` for other packets. In UDP, a
-/// payload that begins with four zero bytes is IKE (RFC 3948 §2.2), and a single byte 0xff is a keepalive (§2.3).
+/// Returns SPI and UDP ports of an ESP packet: plain, or in UDP to the local `port`. `None` for other packets. In UDP,
+/// a payload that begins with four zero bytes is IKE (RFC 3948 §2.2), and a single byte 0xff is a keepalive (§2.3).
 pub fn find_esp(packet: &[u8], port: Option<u16>) -> Option<EspPacket> {
     let header = Header::read(packet).ok()?;
     let body = packet.get(header.len..header.total)?;
@@ -185,8 +185,8 @@ pub fn esp_spi(packet: &[u8], flow: &Flow) -> Option<u32> {
     Some(u32::from_be_bytes(*bytes)).filter(|&spi| spi != 0)
 }
 
-/// Returns true for a NAT keepalive: a single byte 0xff in UDP to our `port`. Keepalives preserve the port mappings of
-/// NATs, and are dropped (RFC 3948 §2.3).
+/// Returns true for a NAT keepalive: a single byte 0xff in UDP to the local `port`. Keepalives preserve the port
+/// mappings of NATs, and are dropped (RFC 3948 §2.3).
 pub fn is_keepalive(packet: &[u8], port: u16) -> bool {
     // Fast path: longer packets are not keepalives.
     if packet.len() > ip::IPV6_HEADER + 64 {

@@ -1,5 +1,5 @@
-//! Interoperability with tshark, which is given the keys, and decrypts and verifies sealed packets in each mode,
-//! with each algorithm that it supports.
+//! Interoperability with tshark, which receives the keys and decrypts and verifies sealed packets, in each mode
+//! and with each algorithm that tshark supports.
 use std::io::Write as _;
 use std::net::IpAddr;
 use std::process::{Command, Stdio};

@@ -484,7 +484,7 @@ fn region_is_released_while_the_queue_is_not_empty() {
     assert_eq!((stream.run_count(), stream.outstanding()), (0, 1));
 }
 
-// A message that has begun is still read from its own region after later messages, which had not begun, were flushed.
+// After later unsent messages were flushed, a partly sent message is still read from its own region.
 #[test]
 fn cut_releases_regions_of_flushed_messages() {
     let regions = [region(1), region(2), region(3)];

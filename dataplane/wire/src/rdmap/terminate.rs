@@ -69,11 +69,11 @@ pub struct TerminateRepr {
     pub error_type: u8,
     /// Error Code within the layer and the error type.
     pub code: u8,
-    /// DDP Segment Length as sent, present if M. siw counts only the payload.
+    /// DDP Segment Length as sent, present if flag M is set. siw counts only the payload.
     pub segment_len: Option<u16>,
-    /// DDP header of the segment in error, as received: 14 or 18 bytes if D, otherwise empty.
+    /// DDP header of the segment in error, as received: 14 or 18 bytes if flag D is set, otherwise empty.
     pub ddp_header: ArrayVec<u8, UNTAGGED_HEADER_LEN>,
-    /// The Read Request in error, or the part of it that was not answered; present if R.
+    /// The Read Request in error, or the part of it that was not answered; present if flag R is set.
     pub read_request: Option<ReadRequestRepr>,
     /// Layout of the received header; [`emit`](Self::emit) always writes the RFC's layout.
     pub layout: Layout,

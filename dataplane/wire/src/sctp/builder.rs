@@ -276,7 +276,7 @@ impl<'a> PacketBuilder<'a> {
 
     /// Adds a chunk of `len` bytes, header included, to the length of the packet, and writes its pad.
     fn advance_padded(&mut self, len: usize) {
-        // RFC 9260 §3.2: the padding is at most three zeros, and the length does not count it.
+        // RFC 9260 §3.2: the padding is at most three zero bytes, which the length does not count.
         let (end, next) = (self.len + len, self.len + padded(len));
         if end < next {
             self.out[end..next].fill(0);

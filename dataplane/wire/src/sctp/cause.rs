@@ -23,9 +23,9 @@ mod code {
 /// An error cause of an ERROR or ABORT chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cause<'a> {
-    /// A DATA chunk has the identifier of a stream that does not exist. Contains that identifier.
+    /// A DATA chunk has the identifier of a stream that does not exist. The cause contains this identifier.
     InvalidStream(u16),
-    /// Mandatory parameters are missing. Contains their types, two bytes each.
+    /// Mandatory parameters are missing. The cause contains their types, two bytes each.
     MissingParameters(&'a [u8]),
     /// The cookie expired this many microseconds ago; zero if not stated.
     StaleCookie(u32),

@@ -330,7 +330,7 @@ fn ranges_are_bounded_by_the_peers_memory() {
     assert_eq!(rig.pool.in_use(), 0);
 
     let (mut rig, _other) = occupied();
-    // The first step of range memory is granted, because the peer has no other reservation in order.
+    // The first step of range memory is granted, because the peer has no other reservation for data in order.
     for (key, segment) in (1..=129).zip(&segments) {
         assert_eq!(rig.input(key, segment), Placed(1));
     }

@@ -216,7 +216,7 @@ pub fn accept_reply(
             let usable = |rtr: &Rtr| rtr.is_in(both) && (*rtr != Rtr::Read || reply.ird > 0);
             let rtr = preference.into_iter().find(usable).ok_or(NegotiationError::NoRtr)?;
             if rtr == Rtr::Read {
-                // RFC 6581 §9.1: the ready-to-receive message itself, which this end has offered, needs one slot.
+                // RFC 6581 §9.1: the ready-to-receive Read, which this end has offered, counts towards ORD.
                 ord = ord.max(1);
             }
             Readiness::SendsRtr(rtr)

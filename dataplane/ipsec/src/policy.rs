@@ -69,8 +69,8 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Returns the flow of a packet, which comes from the peer if `inbound`, otherwise from us. `None` if `packet` is
-    /// not an IP packet.
+    /// Returns the flow of a packet, which comes from the peer if `inbound`, otherwise from this host. `None` if
+    /// `packet` is not an IP packet.
     #[inline]
     pub fn parse(packet: &[u8], inbound: bool) -> Option<Flow> {
         Flow::parse_with_visibility(packet, inbound).map(|(flow, _)| flow)

@@ -182,7 +182,8 @@ fn extension_headers_do_not_hide_ports_from_policy() {
     }
 }
 
-/// Returns a UDP datagram between hosts 1 and 2, sent by us if `out`. `length` is the value of its length field.
+/// Returns a UDP datagram between hosts 1 and 2, sent by host 1 if `out`. `length` is the value of its length
+/// field.
 fn datagram(v6: bool, out: bool, local_port: u16, length: usize, payload: &[u8]) -> Vec<u8> {
     let ports = if out { [local_port, 61_000] } else { [61_000, local_port] };
     let mut udp = ports.map(u16::to_be_bytes).concat();

@@ -180,7 +180,7 @@ mod tests {
             let mut bad = one.clone();
             *bad.last_mut().unwrap() ^= 1;
             prop_assert_eq!(fast.open(iv, &aad, &mut bad), Err(CryptoFailure));
-            prop_assert!(bad[..data.len()].iter().all(|&byte| byte == 0), "plaintext of a packet that is not authentic remains");
+            prop_assert!(bad[..data.len()].iter().all(|&byte| byte == 0), "plaintext of a forged packet remains");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The advertisement of regions in the private data of a connection's set-up, for streams of bare DDP and of RDMAP.
 //!
-//! Bare DDP has no message to advertise STags (RFC 5041 §5.1.1 leaves it to the ULP). The side that has regions
-//! advertises them once, at set-up. All numbers are big-endian, without padding. The layout is also in
-//! `docs/protocol.md`.
+//! Bare DDP has no message to advertise STags (RFC 5041 §5.1.1 leaves it to the ULP). The end that has regions
+//! advertises them once, at set-up. Numbers are big-endian, and fields follow each other without padding. The layout is
+//! also in `docs/protocol.md`.
 //!
 //! ```text
 //!  0       1       2       3       4       5       6       7
@@ -21,11 +21,11 @@
 //! +---------------------------------------------------------------+
 //! ```
 //!
-//! `flags` bit 0: the sender's stream is bare DDP; bit 1: the sender's stream is RDMAP; neither or both: the protocol
-//! is not stated. Other bits, and `reserved`, are sent as zero and ignored on receipt. `access` bit 0: the peer may
-//! write, bit 1: the peer may read, bit 2: the peer may do atomics. Bit 3: another stream uses the region exclusively;
-//! then there are no rights, and the STag is 0. Other bits of `access` are ignored. A receiver refuses versions other
-//! than 1.
+//! `flags` bit 0: the sender's stream is bare DDP; bit 1: the sender's stream is RDMAP. If neither or both are set, the
+//! protocol is not stated. Other bits, and `reserved`, are sent as zero and ignored on receipt. `access` bit 0: the
+//! receiver of the advertisement may write to the region; bit 1: the receiver may read; bit 2: the receiver may do
+//! atomics. Bit 3: another stream uses the region exclusively; then bits 0 to 2 and the STag are zero. Other bits of
+//! `access` are ignored. A receiver refuses versions other than 1.
 
 use core::ops::Range;
 
@@ -122,7 +122,7 @@ pub fn encoded_len<'a>(names: impl IntoIterator<Item = &'a str>) -> usize {
 }
 
 /// Returns the advertisement of `regions`, in this order. The caller has checked with [`encoded_len`] that the
-/// advertisement fits into the private data. At most 65535 regions are written.
+/// advertisement fits into the private data. Regions after the first 65535 are omitted.
 pub fn encode(regions: &[Advertised]) -> Vec<u8> {
     let count = u16::try_from(regions.len()).unwrap_or(u16::MAX);
     let mut out = Vec::with_capacity(encoded_len(regions.iter().map(|r| r.name.as_str())));
@@ -226,7 +226,7 @@ fn decode_entry<'a>(
     Ok((region, tail))
 }
 
-/// Returns the value of `bytes`, at most 8, in big-endian order.
+/// Returns the number that `bytes`, at most 8, encode in big-endian order.
 fn number(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
 }

@@ -6,8 +6,8 @@
 //! zeroed.
 //!
 //! Peers share the bytes so that none can exhaust them (RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1). A peer is granted one
-//! more buffer only if the bytes left afterwards are at least its new total. The streams of a peer divide its share by
-//! the same rule.
+//! more buffer only if the bytes left in the pool afterwards are at least the peer's new total. The streams of a peer
+//! divide the peer's share by the same rule.
 //!
 //! ```text
 //!   one greedy peer       |#################|                 |   leaves half
@@ -70,9 +70,9 @@ impl Usage {
     }
 }
 
-/// Returns the maximum grant, in bytes, from a budget with `remaining` bytes left. After the grant, at least `used`
-/// plus the grant remains. `used`: bytes that the peer has reserved; for the share of one stream, the sum of the peer's
-/// and the stream's reserved bytes. All budgets shared between peers use this rule.
+/// Returns the maximum grant, in bytes, from a budget with `remaining` bytes left. After this grant, the budget has
+/// `used` plus the grant left. `used`: bytes that the peer has reserved; for the share of one stream, the sum of the
+/// peer's and the stream's reserved bytes. All budgets shared between peers use this rule.
 #[inline]
 pub const fn grant_limit(remaining: u64, used: u64) -> u64 {
     remaining.saturating_sub(used) / 2
@@ -238,7 +238,8 @@ impl BufferPool {
         true
     }
 
-    /// Releases `size` bytes of earlier [`reserve`](Self::reserve) calls, at most the bytes that the account still has.
+    /// Releases `size` bytes of earlier [`reserve`](Self::reserve) calls, but not more than the account still has
+    /// reserved.
     pub(crate) fn release(&mut self, account: &mut Account, size: u64, in_order: bool) {
         let size = size.min(*account.used.bytes_mut(in_order));
         let give = |used: &mut Usage| {

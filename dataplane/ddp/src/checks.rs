@@ -63,7 +63,7 @@ pub enum ReceiveUse {
 pub struct FilledReceive {
     /// Cookie of the receive.
     pub cookie: u64,
-    /// Bytes of the message.
+    /// Payload length of the message, bytes.
     pub len: u32,
     /// True if some segments of the message were [`Placed`](ReceiveUse::Placed), others
     /// [`Inline`](ReceiveUse::Inline).

@@ -63,7 +63,7 @@ impl From<DdpVersion> for VersionPolicy {
 /// Parameters of a stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StreamConfig {
-    /// The untagged queues to which the peer may send; each number occurs once.
+    /// The untagged queues to which the peer may send. Each queue number occurs once.
     pub queues: Vec<QueueConfig>,
     /// DDP version to send and accept.
     pub version: VersionPolicy,

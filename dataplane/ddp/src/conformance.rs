@@ -53,9 +53,10 @@ pub trait Pair: Sized {
     /// True if the LLP passes segments beyond a gap to DDP, which places them.
     const PLACES_OUT_OF_ORDER: bool;
 
-    /// Returns a pair whose ends may both send. Each has a region of at least 256 KiB of zeros that the other may
-    /// write, from TO 0 on. Each end has a message queue of at least 32 buffers of at least 4096 bytes, which are
-    /// reposted. An end whose peer closes stays open until it is closed.
+    /// Returns a pair whose ends may both send. Each end has a region of at least 256 KiB of zeros that the other end
+    /// may write, from TO 0 on. Each end has a message queue of at least 32 buffers of at least 4096 bytes, which are
+    /// posted again after use. If one end closes, the other stays open until the test calls [`close`](Self::close) on
+    /// it.
     fn new() -> Self;
     /// Returns the STag of both regions.
     fn stag(&self) -> Stag;
@@ -281,7 +282,7 @@ pub fn segments_out_of_order_carry_their_order<P: Pair>() {
     assert_eq!(ahead > 0, P::PLACES_OUT_OF_ORDER);
 }
 
-/// RFC 5041 §3 (6): a digest covers the segment. No data changed in flight is placed.
+/// RFC 5041 §3 (6): a digest covers the segment. Data that was changed in flight is not placed.
 pub fn corrupt_segments_are_not_placed<P: Pair>() {
     let mut run = Run::<P>::new();
     run.plan(&[Fault::None, Fault::Corrupt]);
@@ -321,7 +322,7 @@ pub fn lengths_are_provided<P: Pair>() {
     assert_eq!(run.segments(), (64, 64));
 }
 
-/// Makes A write with an STag that B does not have, and post a second message.
+/// Makes A post three Writes. The second Write names an STag that B does not have.
 fn run_to_error<P: Pair>() -> Run<P> {
     let mut run = Run::<P>::new();
     let stag = run.pair.stag();
@@ -388,7 +389,7 @@ pub fn the_connection_ends_with_its_streams<P: Pair>() {
     assert!(!run.pair.is_up(Side::A) && !run.pair.is_up(Side::B));
 }
 
-/// RFC 5041 §3 (11): no segment is passed twice.
+/// RFC 5041 §3 (11): no segment is passed to DDP twice.
 pub fn duplicates_are_not_passed<P: Pair>() {
     let mut run = Run::<P>::new();
     run.plan(&[Fault::Duplicate; 6]);

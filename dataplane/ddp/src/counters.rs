@@ -15,9 +15,9 @@ pub struct Counters {
     pub segments_received: u64,
     /// Segments refused because a bound was reached; the peer retransmits them.
     pub segments_refused: u64,
-    /// Segments ignored: beyond an error, after the end, or duplicate.
+    /// Segments ignored: after an error, after the end of the stream, or duplicate.
     pub segments_ignored: u64,
-    /// Maximum number of records of segments beyond a gap at one time.
+    /// Largest number of records of segments beyond a gap at one time, so far.
     pub ooo_records_max: u64,
     /// Tagged messages delivered.
     pub tagged_delivered: u64,

@@ -32,7 +32,7 @@ pub enum ErrorCode {
     NoBuffer,
     /// 2/03: the MSN is outside the range that may arrive now.
     MsnRange,
-    /// 2/04: the payload starts outside the buffer, overlaps, or leaves a hole in the message.
+    /// 2/04: the payload starts outside the buffer, overlaps earlier payload, or leaves a hole in the message.
     InvalidMo,
     /// 2/05: the payload starts within the buffer and ends beyond it.
     MessageTooLong,

@@ -1,8 +1,8 @@
-//! Direct Data Placement (RFC 5041): segmentation, placement, delivery, STags, untagged queues and
-//! errors, above any reliable lower layer ([`llp`]); and RDMAP above it ([`rdmap`]).
+//! Direct Data Placement (RFC 5041): segmentation, placement, delivery, STags, untagged queues and errors, above any
+//! reliable lower layer ([`llp`]). RDMAP ([`rdmap`]) is above DDP.
 //!
 //! The crate does no I/O: callers pass received bytes and the time, and poll for events and for bytes to send. The
-//! crate works over every LLP that implements the interface.
+//! crate works over every LLP that uses the traits in [`llp`].
 //!
 //! A [`Stream`] is one DDP stream. Its LLP passes received ULPDUs to [`Stream::sink`], and requests ULPDUs for
 //! transmission from the stream, which is a [`llp::UlpduSource`]. The stream's ULP posts messages and polls events.

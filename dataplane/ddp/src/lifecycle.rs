@@ -10,11 +10,12 @@
 //!  each state                       -- abort, or the LLP has ended -------------> Closed
 //! ```
 //!
+//! Only a responder enters the states in parentheses: Deciding if the stream's owner decides on the request, Readying
+//! if the responder waits for the ready-to-receive message of the peer-to-peer model (RFC 6581 §9.2).
+//!
 //! The endpoint decides whether a time-out of the start-up fails or aborts the stream.
 //!
 //! After the peer's close an Established stream is half closed until its ULP closes (RFC 5041 §6.2.1).
-//!
-//! In Readying a responder in the peer-to-peer model waits for the ready-to-receive message (RFC 6581 §9.2).
 //!
 //! A [`Lifecycle`] holds the state, the deadline and the reason, and returns the outcome of a shutdown or a time-out;
 //! the endpoint applies the outcome to its LLP. `progress` is a counter of the LLP that grows while the teardown
@@ -86,7 +87,7 @@ pub enum ShutdownOutcome {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum DeadlineOutcome {
-    /// The start-up received no answer in time.
+    /// The start-up is not complete in time.
     Startup,
     /// The ready-to-receive message did not arrive in time.
     Readying,
@@ -96,7 +97,7 @@ pub enum DeadlineOutcome {
     Teardown,
     /// The ULP did not close in time after the peer's close.
     Ulp,
-    /// No effect.
+    /// The deadline has no effect in this state.
     NoChange,
 }
 
@@ -139,7 +140,7 @@ impl FinalError {
 pub struct PendingActions {
     /// Process the peer's close, which had to wait until DDP accepted the data before it.
     pub peer_close: bool,
-    /// Close this direction later: messages may not be sent yet, or a Read is not answered.
+    /// Close this direction later: sending is not permitted yet, or a Read is not answered.
     pub close: bool,
     /// Report the end of the stream.
     pub report: bool,
@@ -339,8 +340,8 @@ impl<L: LowerReason> Lifecycle<L> {
         (edge.deadline, edge.progress) = (Some(now + timeout), progress);
     }
 
-    /// Sets the deadline by which the ULP of a half-closed stream must close: `now + timeout`. The deadline is extended
-    /// if the LLP advances beyond `progress`.
+    /// Sets the deadline by which the ULP of a half-closed stream must close: `now + timeout`; no deadline if `timeout`
+    /// is `None`. The deadline is extended if the LLP advances beyond `progress`.
     pub fn set_ulp_deadline(&mut self, now: Instant, timeout: Option<Duration>, progress: u64) {
         if let Some(timeout) = timeout.filter(|_| self.state == State::Established) {
             self.set_teardown_deadline(now, timeout, progress);

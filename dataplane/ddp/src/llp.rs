@@ -124,7 +124,7 @@ pub enum Disposition {
 }
 
 /// Limit, in bytes, on the copies of sent bytes that one flow keeps because their sources may change. Each sending call
-/// has its own value, which also records whether the limit prevented a send.
+/// has its own `KeepLimit`, which also records whether the limit prevented a send.
 #[derive(Clone, Copy, Debug)]
 pub struct KeepLimit {
     limit: u64,
@@ -217,8 +217,8 @@ pub trait UlpduSource {
     /// value is raised to 128.
     fn next(&mut self, mulpdu: usize) -> Option<Outgoing>;
 
-    /// Returns the ULPDU of an earlier [`next`](Self::next) for retransmission; an empty one if the source no longer
-    /// has the message.
+    /// Returns the ULPDU of an earlier [`next`](Self::next) for retransmission, or an empty ULPDU if the source no
+    /// longer has the message.
     fn reframe(&self, token: UlpduToken, payload_len: usize) -> Outgoing;
 
     /// Copies the payload of the ULPDU `token` from offset `at` on into the pieces, one after the other. Fills every

@@ -1,5 +1,5 @@
 //! The memory of a region as DDP accesses it. [`RegionMemory`] has two implementations: the appliance's mapped regions,
-//! and [`VecMemory`], a plain vector for tests.
+//! and [`VecMemory`], a plain vector for tests and for programs without a data plane.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

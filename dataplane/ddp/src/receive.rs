@@ -3,8 +3,8 @@
 //! ```text
 //!   keys ->   delivered         | order        gap          beyond
 //!   ----------------------------+-------------------+---[r]----[r]--[E]------->
-//!   below `order`: handed over  in order: checked,   placed, a      error: nothing
-//!   and delivered, ignored      placed, delivered    record each    at or beyond it
+//!   below `order`: delivered;   in order: checked,   [r]: placed,   [E]: error,
+//!   ignored if received again   placed, delivered    recorded       nothing placed
 //! ```
 //!
 //! A segment is validated. If it is in order, its position in its message is checked before it is placed. A segment
@@ -78,7 +78,7 @@ struct Record {
 
 const _: () = assert!(size_of::<Record>() <= 48);
 
-/// Capacity for records that is kept while there are none.
+/// Capacity, in records, that the queue keeps while it has no records.
 const IDLE_RECORDS: usize = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -120,7 +120,8 @@ impl<M, E: fmt::Debug> fmt::Debug for Receiver<M, E> {
     }
 }
 
-/// Kind of the buffers of a receiver's first queue. One byte, because every idle stream has it.
+/// Kind of the buffers of a receiver's first queue. The type has a size of one byte, because each stream stores a
+/// value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum FirstQueueBuffers {
     /// Buffers of the worker's pool.
@@ -378,7 +379,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         !self.records.is_blank() || self.error.is_some()
     }
 
-    /// Returns the index to insert a record with this key, or an error if its segment is to be ignored.
+    /// Returns the index at which to insert a record with this key, or an error if its segment is to be ignored.
     #[inline]
     fn record_index(&self, key: OrderKey) -> Result<usize, ()> {
         let beyond_error = self.error.as_ref().is_some_and(|e| e.key <= key);
@@ -441,7 +442,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         Ok(())
     }
 
-    /// Delivers an in-order untagged message of one segment, whose queue has no unfinished message. The message never
+    /// Delivers an in-order untagged message of one segment to a queue without an unfinished message. The message never
     /// counts as unfinished.
     fn accept_whole_message<C: UlpChecks<Code = E>>(
         &mut self,

@@ -139,8 +139,8 @@ enum PayloadSource<M> {
 /// between these messages.
 #[derive(Debug)]
 struct RegionRun<M> {
-    /// Number after the run's last message. The last message is still in the queue, because comparisons with numbers
-    /// of removed messages fail after a wrap.
+    /// Number after the run's last message. The run is removed together with this message, because comparisons with the
+    /// numbers of removed messages fail after a wrap.
     end: u32,
     memory: M,
     stable: bool,
@@ -379,7 +379,7 @@ impl<M: RegionMemory> Sender<M> {
         }
     }
 
-    /// Flushes every message, including sent messages without acknowledgement. No more are sent or posted.
+    /// Flushes every message, including sent messages without acknowledgement. No more messages are sent or posted.
     pub(crate) fn fail(&mut self, events: &mut LazyDeque<Event>, counters: &mut Counters) {
         self.closed = true;
         self.first = self.first.wrapping_add(self.queue.len() as u32);

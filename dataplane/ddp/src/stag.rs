@@ -369,7 +369,8 @@ mod tests {
         let mut table = StagTable::new();
         let mut worst = 0;
         for number in 0..100_000u32 {
-            // A fixed sequence of distinct STags that is distributed like random STags: the multiplier is odd.
+            // A fixed sequence of STags, distributed like random STags. The STags are distinct, because the multiplier
+            // is odd.
             let stag = number.wrapping_mul(0x9e37_79b1);
             let before = table.part(Stag(stag)).capacity();
             let moved = table.part(Stag(stag)).len();

@@ -1,5 +1,5 @@
-//! One DDP stream: its receive and send halves, their shared state, and the LLP's handles on them. RDMAP is one of the
-//! ULPs above it, and checks segments by [`UlpChecks`] before they are placed.
+//! One DDP stream: its receive and send halves, their shared state, and the implementation of the LLP interface. RDMAP,
+//! a ULP above DDP, checks segments through [`UlpChecks`] before they are placed.
 
 use std::sync::Arc;
 

@@ -315,7 +315,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Returns true if nothing more can be posted.
+    /// Returns true if no more messages or operations can be posted.
     pub fn is_closed(&self) -> bool {
         match self {
             Ulp::Ddp(stream) => stream.is_closed(),
@@ -389,7 +389,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Returns the peer's Terminate, if it sent one: the LLP must be closed gracefully.
+    /// Returns the peer's Terminate, if the peer has sent one. The LLP must then be closed gracefully.
     pub fn terminated_by_peer(&self) -> Option<&rdmap::Terminate> {
         match self {
             Ulp::Ddp(_) => None,

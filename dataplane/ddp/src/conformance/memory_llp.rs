@@ -17,8 +17,9 @@ const MAX_IDLE_ROUNDS: usize = 20;
 const QUEUE: QueueConfig = QueueConfig { qn: MESSAGE_QUEUE, buffers: 32, buffer_size: 4096 };
 const REGION: u64 = 256 * 1024;
 
-/// The ULP of a pair.
+/// Values of `KIND`, the ULP of a pair. Bare DDP.
 const DDP: u8 = 0;
+/// RDMAP with pooled receive buffers.
 const RDMAP: u8 = 1;
 /// RDMAP with posted receives, each of two spans.
 const RECEIVES: u8 = 2;
@@ -121,7 +122,7 @@ impl End {
         end
     }
 
-    /// Posts the next receive. Refused after the end of the stream.
+    /// Posts the next receive. Has no effect after the end of the stream.
     fn post_receive(&mut self) {
         let cookie = self.receives;
         let at = cookie % u64::from(QUEUE.buffers) * u64::from(QUEUE.buffer_size);
@@ -134,7 +135,7 @@ impl End {
         assert!(matches!(posted, Ok(()) | Err(PostError::Closed)), "{posted:?}");
     }
 
-    /// Returns the bytes of the message in a receive.
+    /// Returns the `len` bytes of the message in the receive `cookie`.
     fn received_bytes(&self, cookie: u64, len: u32) -> Vec<u8> {
         let mut bytes = vec![0; len as usize];
         let at = cookie % u64::from(QUEUE.buffers) * u64::from(QUEUE.buffer_size);

@@ -51,8 +51,8 @@ fn responder_with_unmet_required_ord_rejects() {
     assert!(build_reply(&repr(NO_LIMIT, 9, None), depths(9, 9), &enhanced).is_ok());
 }
 
-/// RFC 6581 §9.2: A is echoed with the common messages. Without a common message, the reply lists the messages that the
-/// responder accepts.
+/// RFC 6581 §9.2: the reply has flag A, and the flags of the messages that both ends support. If there is no such
+/// message, the reply lists the messages that the responder accepts.
 #[test]
 fn responder_lists_common_ready_to_receive_messages() {
     let accepted = |asked: RtrSet, ours: RtrSet, ird: u16| {
@@ -67,7 +67,7 @@ fn responder_lists_common_ready_to_receive_messages() {
     assert_eq!(accepted(READ, RtrSet::ALL, 4), READ);
     assert_eq!(accepted(RtrSet::ALL, WRITE, 4), WRITE);
     assert_eq!(accepted(SEND, WRITE, 4), WRITE);
-    // An end with IRD 0 accepts no zero-length Read either.
+    // An end with IRD 0 accepts no Reads, not even a zero-length Read.
     assert_eq!(accepted(RtrSet::ALL, RtrSet::ALL, 0), RtrSet { read: false, ..RtrSet::ALL });
 }
 
@@ -145,7 +145,8 @@ fn initiator_limits_ord_to_responders_ird() {
     }
 }
 
-/// RFC 6581 §9.2: the initiator sends a common message; if there is none, the error code is 7.
+/// RFC 6581 §9.2: the initiator sends the first ready-to-receive message of its order that both ends support. If there
+/// is none, the error code is 7.
 #[test]
 fn initiator_sends_its_preferred_common_rtr_message() {
     let pick = |ours: Option<RtrSet>, theirs: Option<RtrSet>, ird: u16, order: [Rtr; 3]| {
@@ -155,7 +156,7 @@ fn initiator_sends_its_preferred_common_rtr_message() {
     let all = Some(RtrSet::ALL);
     assert_eq!(pick(all, all, 4, ORDER), Ok(Readiness::SendsRtr(Rtr::Write)));
     assert_eq!(pick(all, all, 4, READ_FIRST), Ok(Readiness::SendsRtr(Rtr::Read)));
-    // A Read needs a slot that the responder does not have.
+    // A Read needs a slot of the responder's IRD, which is 0 here.
     assert_eq!(pick(all, all, 0, READ_FIRST), Ok(Readiness::SendsRtr(Rtr::Write)));
     assert_eq!(pick(all, Some(READ), 0, ORDER), Err(NegotiationError::NoRtr));
     assert_eq!(pick(all, Some(SEND), 4, ORDER), Ok(Readiness::SendsRtr(Rtr::Send)));

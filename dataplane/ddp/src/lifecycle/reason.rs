@@ -71,7 +71,7 @@ pub enum CloseReason<L> {
     },
     /// The peer sent a Terminate that is shorter than its control field requires.
     InvalidTerminate {
-        /// Bytes of the Terminate.
+        /// Length of the Terminate message without its DDP header, bytes.
         len: usize,
     },
     /// The peer sent a Terminate that reports an error of this end or a failure of the peer itself (RFC 5040 §7).

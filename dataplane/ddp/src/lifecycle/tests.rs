@@ -1,4 +1,4 @@
-//! Tests of the state after each call, and of the reported reason.
+//! Tests of a stream's lifecycle: the state after each call, and the reported reason.
 
 use core::fmt;
 
@@ -123,7 +123,7 @@ fn half_closed_stream_waits_for_its_ulp() {
     assert_eq!(half_closed(Some(TIMEOUT), 10), (Some(at(6)), DeadlineOutcome::Ulp));
     assert_eq!(half_closed(Some(TIMEOUT), 11), (Some(at(6)), DeadlineOutcome::Progress));
     assert_eq!(half_closed(None, 10).0, None);
-    // A teardown that has begun keeps its own deadline.
+    // During a teardown, `set_ulp_deadline` has no effect.
     let mut life = TestLifecycle::new(State::Closing);
     life.set_ulp_deadline(at(1), Some(TIMEOUT), 10);
     assert_eq!(life.deadline(), None);

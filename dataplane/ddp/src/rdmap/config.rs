@@ -8,7 +8,8 @@ use wire::rdmap::{
 
 use crate::config::{QueueConfig, ReceiveMode, StreamConfig, VersionPolicy};
 
-/// Size of the Terminate buffer in bytes. RFC 5040 requires less; the excess accepts trailing bytes.
+/// Size of the Terminate buffer in bytes. RFC 5040 requires less; the rest allows for trailing bytes, which are
+/// ignored.
 const TERMINATE_BUFFER: u32 = 256;
 const _: () = assert!(TERMINATE_BUFFER as usize >= MAX_LEN);
 

@@ -33,7 +33,7 @@ pub struct Counters {
     pub read_bytes: u64,
     /// Times that a Read or atomic waited because ORD requests were outstanding.
     pub ord_waits: u64,
-    /// Maximum number of the peer's requests that awaited their response at one time.
+    /// Largest number of the peer's requests that awaited their response at one time, so far.
     pub requests_max: u64,
     /// Terminates sent: 0 or 1.
     pub terminates_sent: u64,

@@ -132,12 +132,12 @@ pub enum Error {
     Llp {
         /// Error type, 4 bits.
         error_type: u8,
-        /// Error code, 0 to 255; its meaning depends on layer and error type.
+        /// Error code, 0 to 255; its meaning depends on the error type.
         code: u8,
     },
-    /// A Terminate that is too short for its control field; it is not answered.
+    /// The peer's Terminate is shorter than its control field requires. It is not answered with a Terminate.
     InvalidTerminate {
-        /// Bytes of the Terminate.
+        /// Length of the Terminate message without its DDP header, bytes.
         len: usize,
     },
 }

@@ -151,7 +151,7 @@ pub enum Event {
         /// thread must remove it from the tables of all workers.
         invalidated: Option<Stag>,
     },
-    /// A Send is in the memory of a [posted receive](crate::rdmap::Stream::post_receive), and everything before it has
+    /// A Send is in the memory of a [posted receive](crate::rdmap::Stream::post_receive), and all earlier messages have
     /// arrived. The receive is used up.
     ReceivedInto {
         /// Cookie of the receive.
@@ -163,7 +163,7 @@ pub enum Event {
         /// The STag that the peer has invalidated, as in [`Event::Received`].
         invalidated: Option<Stag>,
     },
-    /// Immediate Data has arrived, and so has everything before it. The message has used up a posted receive and does
+    /// Immediate Data has arrived, and so have all earlier messages. The message has used up a posted receive and does
     /// not touch the receive's memory.
     ImmediateInto {
         /// Cookie of the receive.

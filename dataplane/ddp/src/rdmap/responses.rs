@@ -42,7 +42,7 @@ pub(crate) struct RequestSegment {
 /// A response handed to DDP.
 #[derive(Debug)]
 pub(crate) enum SentResponse {
-    Read { request: ReadRequestRepr, origin: RequestSegment },
+    Read { request: ReadRequestRepr, request_segment: RequestSegment },
     Atomic,
 }
 
@@ -50,16 +50,18 @@ pub(crate) enum SentResponse {
 #[derive(Debug)]
 pub(crate) struct PendingRead {
     pub(crate) request: ReadRequestRepr,
-    pub(crate) origin: RequestSegment,
+    pub(crate) request_segment: RequestSegment,
     /// True if the response was handed to DDP.
     pub(crate) begun: bool,
 }
 
+/// Responses of one stream to the peer's requests.
 #[derive(Debug)]
 pub(crate) struct Responses<M> {
     waiting: LazyDeque<Response<M>>,
     /// Responses handed to DDP and not acknowledged, oldest first. The last response may be in progress.
     sent: LazyDeque<SentResponse>,
+    /// Maximum number of responses in `sent`.
     max_sent: usize,
 }
 
@@ -98,8 +100,8 @@ impl<M: RegionMemory> Responses<M> {
         }
         let response = self.waiting.pop_front()?;
         self.sent.push_back(match &response {
-            Response::Read { request, request_segment: origin, .. } => {
-                SentResponse::Read { request: *request, origin: origin.clone() }
+            Response::Read { request, request_segment, .. } => {
+                SentResponse::Read { request: *request, request_segment: request_segment.clone() }
             }
             Response::Atomic(_) => SentResponse::Atomic,
         });
@@ -127,7 +129,8 @@ impl<M: RegionMemory> Responses<M> {
         self.sent.pop_front()
     }
 
-    /// Removes one flushed response. DDP flushes either only the last response handed to it, or all of them.
+    /// Removes the last response handed to DDP. Called once for each response that DDP flushes: only the last one, or
+    /// all of them.
     pub(crate) fn pop_flushed(&mut self) {
         self.sent.pop_back();
     }
@@ -136,15 +139,19 @@ impl<M: RegionMemory> Responses<M> {
     /// `current`: true if the last response handed to DDP was not completely handed to the LLP.
     pub(crate) fn find_read(&self, stag: Stag, current: bool) -> Option<PendingRead> {
         let last = self.sent.back().filter(|_| current).and_then(|sent| match sent {
-            SentResponse::Read { request, origin } => {
-                Some(PendingRead { request: *request, origin: origin.clone(), begun: true })
-            }
+            SentResponse::Read { request, request_segment } => Some(PendingRead {
+                request: *request,
+                request_segment: request_segment.clone(),
+                begun: true,
+            }),
             SentResponse::Atomic => None,
         });
         let waiting = self.waiting.iter().filter_map(|response| match response {
-            Response::Read { request, request_segment: origin, .. } => {
-                Some(PendingRead { request: *request, origin: origin.clone(), begun: false })
-            }
+            Response::Read { request, request_segment, .. } => Some(PendingRead {
+                request: *request,
+                request_segment: request_segment.clone(),
+                begun: false,
+            }),
             Response::Atomic(_) => None,
         });
         let matches_stag =

@@ -378,7 +378,8 @@ impl<M: RegionMemory> Stream<M> {
     /// §4.8). Returns true if a Read was unfinished.
     fn terminate_reads(&mut self, stag: Stag, buffers: Option<&mut BufferPool>) -> bool {
         let current = self.current_is_response && self.ddp.has_unsent();
-        let Some(PendingRead { request, origin, begun }) = self.responses.find_read(stag, current)
+        let Some(PendingRead { request, request_segment, begun }) =
+            self.responses.find_read(stag, current)
         else {
             return false;
         };
@@ -393,8 +394,8 @@ impl<M: RegionMemory> Stream<M> {
         let error = Error::Rdmap(RdmapError {
             code: ErrorCode::InvalidStag,
             mismatch: Mismatch::unexpected(Field::Stag, stag.0.into()),
-            header: origin.header,
-            segment_len: origin.segment_len,
+            header: request_segment.header,
+            segment_len: request_segment.segment_len,
             read_request: Some(request.advanced(done)),
         });
         self.terminate(error, 0, buffers);
@@ -620,7 +621,8 @@ impl<M: RegionMemory> UlpduSource for Stream<M> {
         let out = self.ddp.next(mulpdu).map(mark_unstable)?;
         if !self.ddp.has_unsent() {
             if core::mem::take(&mut self.current_is_response) && !self.ended {
-                // The LLP has the whole response, so the peer may send one more request. The queue always exists.
+                // The LLP has the whole response, so the peer may send one more request. The post cannot fail, because
+                // the queue always exists.
                 let _posted = self.ddp.post_buffers(REQUEST_QUEUE, 1);
             }
             self.post_next();

@@ -52,7 +52,8 @@ pub(super) fn wrong_version<E>(header: &HeaderRepr, seen: u8, expected: DdpVersi
 /// Entry of a tagged segment's STag, and the offset of the payload in the entry's memory.
 pub(super) type TaggedTarget<'a, M> = (&'a StagEntry<M>, u64);
 
-/// Checks a tagged segment (RFC 5041 §7.1, §8.2). Returns the target of its payload, or `None` without payload.
+/// Checks a tagged segment (RFC 5041 §7.1, §8.2). Returns the target of its payload, or `None` if the segment has no
+/// payload.
 pub(super) fn check_tagged<'a, M: RegionMemory, C: UlpChecks>(
     header: &TaggedRepr,
     len: u32,

@@ -72,8 +72,8 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         Ok(())
     }
 
-    /// Takes a receive from the shared source for the message at `distance` from the next message, unless that message
-    /// already has a receive.
+    /// Takes a receive from the shared source for the message whose MSN is `distance` after the next MSN to be
+    /// delivered, unless that message already has a receive.
     fn take_receive(
         &mut self,
         distance: usize,
@@ -87,7 +87,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         let Some(source) = source else { return Err(Reject::Refused) };
         let Some(receive) = source.take(stags) else {
             // As with an empty queue of posted receives, a receive may be available by the time the segment is in
-            // order.
+            // order. A segment beyond a gap is therefore refused, and the peer sends it again.
             return Err(if in_order { no_buffer() } else { Reject::Refused });
         };
         // The queue's maximum bounds `distance`.
@@ -181,12 +181,12 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         Ok(())
     }
 
-    /// Returns the receive of the message at `distance` from the next message.
+    /// Returns the receive of the message whose MSN is `distance` after the next MSN to be delivered.
     fn receive(&self, distance: usize) -> Option<&Receive<M>> {
         self.unfinished.receives.get(distance)?.as_ref()
     }
 
-    /// Copies the payload into the memory of the receive for the message at `distance` from the next message.
+    /// Copies the payload into the memory of the receive that [`receive`](Self::receive) returns for `distance`.
     fn place_receive(
         &self,
         usage: ReceiveUse,

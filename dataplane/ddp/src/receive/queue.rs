@@ -33,7 +33,8 @@ pub(super) struct Queue {
     limit: u32,
     /// MSN of the oldest message that is not delivered.
     next: Msn,
-    /// Unused buffers or posted receives, for the message `next` and those after it. With a shared source: `limit`.
+    /// Unused buffers or posted receives, for the message `next` and those after it. With a shared source: equal to
+    /// `limit`.
     posted: u32,
     /// Messages in reassembly, by MSN.
     assemblies: LazyDeque<Assembly>,
@@ -191,7 +192,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Checks the MSN (RFC 5041 §7.1 (2), (5)), including that of a zero-length segment.
+    /// Checks the MSN (RFC 5041 §7.1 (2), (5)), even if the segment has no payload.
     fn check_msn<E>(&self, msn: Msn, in_order: bool) -> Result<(), Reject<E>> {
         let distance = msn.distance_from(self.next);
         if in_order {
@@ -214,7 +215,7 @@ impl Queue {
     /// Switches the queue to at most `max` receives: posted receives, or with `is_shared` receives of a shared source.
     pub(super) fn set_max_receives(&mut self, max: u32, is_shared: bool) {
         self.limit = max.min(MAX_POSTED);
-        // Messages of a shared source need no receive in advance.
+        // Messages that take their receives from a shared source need no receive in advance.
         self.posted = if is_shared { self.limit } else { 0 };
     }
 
@@ -233,8 +234,8 @@ impl Queue {
         (self.limit, self.posted) = (0, 0);
     }
 
-    /// Checks the MSN of a segment for a posted receive (RFC 5041 §7.1 (2), (5)). Returns the receive's distance from
-    /// the oldest.
+    /// Checks the MSN of a segment for a posted receive (RFC 5041 §7.1 (2), (5)). Returns the distance of this MSN from
+    /// the next MSN to be delivered.
     pub(super) fn check_receive<E>(
         &self,
         msn: Msn,

@@ -18,7 +18,7 @@ pub(crate) const STEP_BYTES: u32 = STEP_RANGES * RANGE_BYTES;
 pub(crate) enum Ranges {
     /// At most one range, from the first value to the second; empty if they are equal.
     One(u32, u32),
-    /// Several ranges now, or at an earlier time.
+    /// Ranges of a message that had several at some time. The message stays `Many` even if its ranges merge into one.
     Many(Box<RangeMap>),
 }
 
@@ -185,7 +185,11 @@ mod tests {
         }
         assert_eq!(ranges.insert(1000, 1001), Err(InsertError::TooMany));
         assert_eq!(ranges.insert(0, 1), Err(InsertError::Overlap));
-        assert_eq!(ranges.insert(1, 2), Ok(()), "it needs no room");
+        assert_eq!(
+            ranges.insert(1, 2),
+            Ok(()),
+            "merges with a range, so no further range is needed"
+        );
         ranges.grow();
         assert_eq!(ranges.reserved_bytes(), u64::from(STEP_BYTES));
         for i in 0..=STEP_RANGES {

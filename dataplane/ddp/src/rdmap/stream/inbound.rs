@@ -281,12 +281,12 @@ impl<M: RegionMemory> Stream<M> {
             }
             Source::Region { memory: entry.memory.clone(), offset, len: size }
         };
-        let origin = request_segment(delivered);
+        let request_segment = request_segment(delivered);
         let held = size == 0 && self.ddp.holds_confirmations();
         if held {
             self.events.push_back(Event::ReadHeld);
         }
-        self.queue_response(Response::Read { request, source, request_segment: origin, held });
+        self.queue_response(Response::Read { request, source, request_segment, held });
         Ok(())
     }
 

@@ -58,8 +58,8 @@ impl<M: RegionMemory> Stream<M> {
         self.ddp.holds_unfinished_state()
     }
 
-    /// Flushes posted receives if reception has ended. After the peer's close, their events precede the event of the
-    /// close.
+    /// Flushes posted receives if reception has ended. After the peer's close, the events of these flushes precede the
+    /// event of the close.
     pub(super) fn flush_ended_receives(&mut self) {
         if self.ended {
             self.flush_receives();

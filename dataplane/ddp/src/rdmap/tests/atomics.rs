@@ -159,7 +159,7 @@ fn an_atomic_request_of_another_length_is_an_error() {
     }
     let mut b = End::new();
     b.input(&[&segment[..], &[0]].concat());
-    assert_eq!(b.terminate_numbers(), (1, 2, 5), "DDP's buffer has no room for it");
+    assert_eq!(b.terminate_numbers(), (1, 2, 5), "the request does not fit into DDP's buffer");
     assert_eq!(b.memory.to_vec()[..8], [0; 8]);
 }
 

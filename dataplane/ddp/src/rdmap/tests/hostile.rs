@@ -108,7 +108,8 @@ fn requests_without_acknowledgement_are_bounded() {
     assert_eq!(b.terminate_numbers(), (1, 2, 2));
 }
 
-/// The second segment of a Write lies beyond the end of the region and is refused. The other region does not change.
+/// The second segment of a Write lies beyond the end of the region and is refused. The end's other region, the sink,
+/// does not change.
 #[test]
 fn write_past_region_end_is_refused_there() {
     let mut b = End::new();

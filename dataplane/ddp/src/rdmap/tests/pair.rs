@@ -13,7 +13,7 @@ impl Pair {
         Pair { a: End::with_config(config.clone()), b: End::with_config(config) }
     }
 
-    /// Carries segments of at most `mulpdu` bytes in both directions until neither end has one.
+    /// Carries segments of at most `mulpdu` bytes in both directions until neither end has one to send.
     pub(super) fn run(&mut self, mulpdu: usize) {
         loop {
             let forth = deliver(&mut self.a, &mut self.b, mulpdu);

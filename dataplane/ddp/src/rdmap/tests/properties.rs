@@ -1,4 +1,4 @@
-//! Properties of two RDMAP streams over a path that loses and reorders ULPDUs, like the properties of bare DDP.
+//! Properties of two RDMAP streams over a path that loses and reorders ULPDUs. `stream::tests` has those of bare DDP.
 
 use std::collections::VecDeque;
 

@@ -301,7 +301,7 @@ fn read_response_in_many_ranges_completes() {
         let seen = a.input(&response(at, at == 598, &[at as u8]));
         assert_eq!(seen, Disposition::Placed(1));
         if at == 599 {
-            assert!(a.pool.in_use() >= 300 * 8, "the records of the ranges count");
+            assert!(a.pool.in_use() >= 300 * 8, "the records of the ranges use pool bytes");
         }
     }
     assert_eq!(a.events(), [completed(0, Outcome::Read { len: 600 })]);
@@ -366,7 +366,8 @@ fn region_revoked_during_last_response_is_not_read() {
     assert!(b.next_segment(128).is_none() && !b.stream.has_unsent());
 }
 
-// A sent response counts as served although the response after it is flushed.
+// A response that was sent before a Terminate counts as served once it is acknowledged. The flush of the response after
+// it does not count.
 #[test]
 fn flushed_response_is_not_counted_as_acknowledged() {
     let mut b = End::new();

@@ -316,8 +316,8 @@ fn undecided_first_message_refuses_messages_behind_it() {
     assert_eq!(b.input_at(0, &first), Placed(0));
     assert_eq!(b.input_at(1, &second), Placed(3));
     assert_eq!(b.events(), [Event::ReadyToReceive, into(0, 3)]);
-    // The first Send arrives beyond a gap, which an empty Write fills. With `peer_ready`, readiness was signalled
-    // before.
+    // The first Send arrives beyond a gap, which an empty Write then fills. With `peer_ready`, the initiator is ready
+    // before the Send is in order, so that the Send is an ordinary message.
     for peer_ready in [false, true] {
         let mut b = end_of(rtr.clone(), &[]);
         assert_eq!(b.input_at(1, &first), Refused, "the message may need a receive");

@@ -1,4 +1,5 @@
-//! Sends, Writes and Immediate Data: opcodes, queues, control bytes, lengths.
+//! Messages of RDMAP as sent and received: headers, opcodes, queues and lengths of all kinds, Reads, atomics and
+//! Terminates included; delivery of Sends and Immediate Data; interleaving.
 
 use super::pair::received;
 use wire::rdmap::{AtomicRequestRepr, AtomicResponseRepr};
@@ -110,7 +111,7 @@ fn rdmap_reserved_bits_are_not_checked() {
 // RFC 5040 §4.1, RFC 7306 §4.1: in every untagged message that does not invalidate, reserved bits and the Invalidate
 // STag are ignored. RFC 7306 §5.2.1: unused fields of an Atomic Request are also ignored.
 #[test]
-fn invalidate_stag_of_plain_send_is_ignored() {
+fn reserved_bits_and_unused_fields_are_ignored() {
     let noisy = |opcode: Opcode, qn, payload: &[u8]| {
         let mut segment = untagged(opcode, qn, 1, payload);
         segment[1] |= 0x30;

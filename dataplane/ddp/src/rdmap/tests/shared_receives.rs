@@ -1,4 +1,4 @@
-//! Receives of a source that streams share: each message takes one when its first segment arrives.
+//! Receives of a source that streams share: each message takes one receive when its first segment arrives.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;

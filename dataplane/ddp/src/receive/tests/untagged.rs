@@ -299,7 +299,7 @@ fn a_message_in_any_number_of_ranges_is_delivered() {
             assert_eq!(rig.events(), [untagged_delivered(1, &data)]);
         }
         assert_eq!(rig.pool.in_use(), 0);
-        assert!(rig.pool.high_water() > 500 * 8, "the records of the ranges count");
+        assert!(rig.pool.high_water() > 500 * 8, "the records of the ranges use pool bytes");
     }
 }
 
@@ -338,7 +338,7 @@ fn ranges_are_bounded_by_the_peers_memory() {
     let error = rig.error();
     assert_eq!(error.code, ErrorCode::LocalCatastrophic);
     assert_eq!(error.mismatch, Mismatch::exact(Field::RangeMemory, 0, 2048));
-    assert_eq!(rig.pool.in_use(), 8192, "only the other peer's");
+    assert_eq!(rig.pool.in_use(), 8192, "only the other peer's bytes are in use");
 }
 
 // Memory is bounded: a full pool refuses segments, which slows the peer and is not an error.

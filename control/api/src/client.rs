@@ -169,7 +169,7 @@ impl Client {
         self.call(Method::GET, path, None)
     }
 
-    /// Returns a whole list, which is read page by page. `path` has no parameters.
+    /// Returns a whole list, which is read page by page. `path` must not contain a query.
     pub fn list<T: DeserializeOwned + Paged>(&self, path: &str) -> Result<Vec<T>, ClientError> {
         self.list_first(path, "", usize::MAX)
     }

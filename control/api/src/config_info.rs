@@ -105,7 +105,8 @@ pub enum When {
     Reload,
     /// A restart.
     Restart,
-    /// The API made the change. A reload keeps it; a restart reverts it unless the running configuration is saved.
+    /// A restart. The API made the change: a reload keeps it, and a restart reverts it unless the running configuration
+    /// was saved.
     Api,
 }
 

@@ -33,7 +33,7 @@ use super::connection_slots::{
 };
 use crate::accept::Backoff;
 
-/// Time for open requests to finish after the request to stop the server.
+/// Maximum time for open requests to finish once the server is stopping.
 const GRACE: Duration = Duration::from_secs(1);
 /// Maximum size of a connection's buffers for a request's header and for a part of a body, bytes.
 const MAX_BUFFER: usize = 64 << 10;
@@ -214,7 +214,8 @@ impl ConnectionSet<'_> {
     }
 }
 
-/// Stores `busy` in the body of the response. hyper drops the body when the response is complete.
+/// Stores `busy` in the body of the response, so that the request counts as open until hyper drops the body. hyper
+/// drops the body when the response is complete.
 fn hold_until_complete(busy: OpenRequest, response: Response) -> Response {
     response.map(|body| {
         Body::new(body.map_frame(move |frame| {

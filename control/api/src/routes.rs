@@ -62,11 +62,11 @@ pub(super) fn route_table() -> Vec<RouteEntry> {
     const POST: Method = Method::POST;
     const DELETE: Method = Method::DELETE;
     vec![
-        route_entry(GET, "/v1/status", View, unversioned_route(Request::Status)),
-        route_entry(GET, "/v1/ports", View, unversioned_route(Request::Ports)),
+        route_entry(GET, "/v1/status", View, parameterless_route(Request::Status)),
+        route_entry(GET, "/v1/ports", View, parameterless_route(Request::Ports)),
         route_entry(GET, "/v1/ports/{name}/capture", Operate, get(capture::begin_capture)),
         route_entry(DELETE, "/v1/ports/{name}/capture", Operate, delete(capture::end_capture)),
-        route_entry(GET, "/v1/workers", View, unversioned_route(Request::Workers)),
+        route_entry(GET, "/v1/workers", View, parameterless_route(Request::Workers)),
         route_entry(GET, "/v1/regions", View, get(regions)),
         route_entry(POST, "/v1/regions", Operate, post(add_region)),
         route_entry(DELETE, "/v1/regions/{name}", Operate, delete(remove_region)),
@@ -78,11 +78,11 @@ pub(super) fn route_table() -> Vec<RouteEntry> {
         route_entry(GET, "/v1/streams", View, get(streams)),
         route_entry(GET, "/v1/streams/{id}", View, get(stream)),
         route_entry(DELETE, "/v1/streams/{id}", Operate, delete(close_stream)),
-        route_entry(GET, "/v1/associations", View, unversioned_route(Request::Associations)),
+        route_entry(GET, "/v1/associations", View, parameterless_route(Request::Associations)),
         route_entry(GET, "/v1/associations/{id}", View, get(association)),
-        route_entry(GET, "/v1/ipsec/sas", View, unversioned_route(Request::IpsecSas)),
-        route_entry(GET, "/v1/ipsec/policies", View, unversioned_route(Request::IpsecPolicies)),
-        route_entry(GET, "/v1/stats", View, unversioned_route(Request::Stats)),
+        route_entry(GET, "/v1/ipsec/sas", View, parameterless_route(Request::IpsecSas)),
+        route_entry(GET, "/v1/ipsec/policies", View, parameterless_route(Request::IpsecPolicies)),
+        route_entry(GET, "/v1/stats", View, parameterless_route(Request::Stats)),
         route_entry(GET, "/v1/events", View, get(events)),
         route_entry(GET, "/v1/messages", View, get(messages)),
         route_entry(POST, "/v1/connect", Operate, post(connect)),
@@ -92,10 +92,10 @@ pub(super) fn route_table() -> Vec<RouteEntry> {
         route_entry(POST, "/v1/ping", Operate, post(ping)),
         route_entry(POST, "/v1/atomic", Operate, post(atomic)),
         route_entry(POST, "/v1/bench", Operate, post(bench)),
-        route_entry(GET, "/v1/programs", View, unversioned_route(Request::Programs)),
+        route_entry(GET, "/v1/programs", View, parameterless_route(Request::Programs)),
         route_entry(GET, "/v1/programs/{id}", View, get(program)),
         route_entry(DELETE, "/v1/programs/{id}", Operate, delete(kill_program)),
-        route_entry(GET, "/v1/jobs", View, unversioned_route(Request::Jobs)),
+        route_entry(GET, "/v1/jobs", View, parameterless_route(Request::Jobs)),
         route_entry(GET, "/v1/jobs/{id}", View, get(job)),
         route_entry(DELETE, "/v1/jobs/{id}", Operate, delete(cancel_job)),
         route_entry(POST, "/v1/jobs/{id}/input", Operate, post(input)),
@@ -103,10 +103,10 @@ pub(super) fn route_table() -> Vec<RouteEntry> {
         route_entry(POST, "/v1/drain", Operate, post(drain)),
         route_entry(POST, "/v1/undrain", Operate, post(undrain)),
         route_entry(POST, "/v1/reload", Admin, post(reload)),
-        route_entry(GET, "/v1/config", View, unversioned_route(Request::Config)),
-        route_entry(GET, "/v1/config/diff", View, unversioned_route(Request::ConfigDiff)),
+        route_entry(GET, "/v1/config", View, parameterless_route(Request::Config)),
+        route_entry(GET, "/v1/config/diff", View, parameterless_route(Request::ConfigDiff)),
         route_entry(POST, "/v1/config/save", Admin, post(save)),
-        route_entry(GET, "/v1/log", View, unversioned_route(Request::Log)),
+        route_entry(GET, "/v1/log", View, parameterless_route(Request::Log)),
         route_entry(POST, "/v1/log", Admin, post(log::set_filter)),
         route_entry(GET, "/v1/metrics", View, get(prometheus)),
     ]
@@ -132,7 +132,7 @@ pub(super) fn router(app: App, access: Arc<Access>) -> Router {
 }
 
 /// Returns the handler of a GET without parameters, which sends `request` to the control thread and returns the reply.
-fn unversioned_route(request: Request) -> Route {
+fn parameterless_route(request: Request) -> Route {
     get(move |State(app): State<App>| async move { app.respond_ok(request).await })
 }
 
@@ -151,7 +151,7 @@ impl NamePageQuery {
     }
 }
 
-/// Returns the number of objects in a page of a list.
+/// Returns the maximum number of objects on a page: `limit`, but at most [`MAX_PAGE`].
 fn bounded_limit(limit: Option<usize>) -> usize {
     limit.unwrap_or(MAX_PAGE).min(MAX_PAGE)
 }

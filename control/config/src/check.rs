@@ -16,7 +16,7 @@ use super::values::show_size;
 use crate::transport::Transport;
 
 /// The sections of a file that could be read, before the checks between sections. The lists of names include sections
-/// with errors, so that references to these are considered valid.
+/// with errors, so that references to these sections are considered valid.
 pub(super) struct Sections {
     pub(super) ports: Vec<(PortSection, SectionSpan)>,
     pub(super) port_names: Vec<String>,

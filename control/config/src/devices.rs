@@ -15,8 +15,8 @@ section! {
     /// `[memory]`: parameters of the EAL. All files of one process must have the same values.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct MemorySection in "memory" {
-        /// Hugepages for DPDK's memory. `auto`: if enough are free. `require`: without enough of them the start fails.
-        /// `never`: ordinary memory.
+        /// Hugepages for DPDK's memory. `auto`: used if enough are free. `require`: the start fails if too few are
+        /// free. `never`: ordinary memory is used.
         hugepages: Hugepages = word_rule(&Hugepages::NAMES), or Hugepages::Auto;
         /// Memory for packet pools and rings, bytes; by default the ports' requirement. Without hugepages this is the
         /// limit. With hugepages the EAL allocates more as needed; `hugepages = "auto"` uses hugepages only if this

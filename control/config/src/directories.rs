@@ -118,7 +118,7 @@ impl Directories {
         Directories::from_key(&["/".into()])
     }
 
-    /// Checks whether the path is allowed, without creating anything. A missing file is allowed.
+    /// Checks whether the path is allowed, without creating a file. The path of a missing file is allowed.
     ///
     /// # Errors
     /// The path is outside of the directories, by its name or through a symbolic link.

@@ -280,7 +280,8 @@ fn listener_needs_key(listener: &ListenerSection, table: &WrittenTable, key: &st
     listener_from_json(&body).ok().as_ref() != Some(listener)
 }
 
-/// Returns the tables of one region or listener as an API request, without the key `without`.
+/// Returns the tables of one region or listener as an API request. Omits the key `without` of the table `section`; for
+/// a table of queues, of the queue with the number `queue`.
 fn api_body(tables: &[WrittenTable], section: &str, queue: &str, without: &str) -> Json {
     let mut body = serde_json::Map::new();
     for table in tables {

@@ -160,7 +160,7 @@ impl Config {
         }))
     }
 
-    /// Applies a reload's changes to the sections that are compared key by key, and the peer lists of interfaces.
+    /// Applies a reload's changes to the sections that are compared key by key, and to the peer lists of interfaces.
     pub fn apply_reload(&mut self, new: &Config) {
         self.memory.apply_reload(&new.memory);
         self.tcp.apply_reload(&new.tcp);

@@ -14,7 +14,7 @@ pub const SMALL_REGION: u64 = 16 << 10;
 /// Maximum number of small regions that share a mapping.
 pub const REGIONS_PER_MAP: u64 = 64;
 
-/// Mappings of a region in shared memory: its object, and its completion ring.
+/// Number of mappings of a region in shared memory: one for its object, and one for its completion ring.
 pub const SHARED_REGION_MAPS: u64 = 2;
 
 /// The kernel's default of `vm.max_map_count`, used if the value cannot be read.

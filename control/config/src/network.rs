@@ -83,8 +83,8 @@ fn read_host(
             section.report("host", sentence);
         }
         if port.checksum == ChecksumMode::Trusted {
-            let sentence = "is \"tap\", but the port's checksum is \"trusted\", and the kernel looks at them: write \
-                            \"offload\" there";
+            let sentence = "is \"tap\", but the port's checksum is \"trusted\", and the host's kernel verifies \
+                            checksums: write \"offload\" for the port";
             section.report("host", sentence);
         }
     }
@@ -99,11 +99,12 @@ fn read_host(
     Some(tap)
 }
 
+/// Reports an MTU that exceeds the port's, or that is too small for an IPv6 address of the interface.
 fn check_mtu(section: &Section<'_, '_>, mtu: u16, port: Option<u16>, addresses: &[IpNet]) {
     if let Some(port) = port.filter(|&port| mtu > port) {
         section.report(
             "mtu",
-            format!("is {mtu}, but its port has {port}: raise the port's or lower it"),
+            format!("is {mtu}, but its port has {port}: raise the port's mtu, or lower this one"),
         );
     }
     let v6 = addresses.iter().find(|net| net.addr().is_ipv6());
@@ -151,6 +152,8 @@ fn read_routes(section: &mut Section<'_, '_>, addresses: &[IpNet]) -> Vec<Route>
     routes
 }
 
+/// Adds a route, or reports under `key` that its router is not a neighbour of the interface, or that a route to the
+/// same destination exists.
 fn add_route(
     section: &Section<'_, '_>,
     key: &str,
@@ -163,7 +166,7 @@ fn add_route(
     if !link_local && !addresses.is_empty() && !addresses.iter().any(|net| net.contains(&via)) {
         section.report(
             key,
-            format!("is {via}, which is in no network of `addresses`: correct either"),
+            format!("is {via}, which is in no network of `addresses`: correct one of the two"),
         );
     } else if addresses.iter().any(|net| net.addr() == via) {
         section.report(key, format!("is {via}, this interface's own address: name the router"));

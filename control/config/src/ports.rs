@@ -100,7 +100,7 @@ pub(super) fn read_port(
     // TCP's timers.
     let default_timeout = matches!(kind, Some(PortKind::Memif { .. } | PortKind::VhostUser { .. }))
         .then_some(Duration::ZERO);
-    let patience =
+    let link_down_timeout =
         section.or_default("link_down_timeout", default_timeout, tables::port::link_down_timeout());
     let port_workers = read_port_workers(&mut section, workers, kind.as_ref());
     let rx_descriptors = section.or_default("rx_descriptors", 1024, tables::port::rx_descriptors());
@@ -125,7 +125,7 @@ pub(super) fn read_port(
         workers: port_workers,
         rx_descriptors,
         tx_descriptors,
-        link_down_timeout: patience,
+        link_down_timeout,
         impair,
     });
     (port, section.finish())

@@ -29,7 +29,8 @@ section! {
         socket_group: Option<String> = account_rule("a group").optional(), or None;
         /// Maximum number of attached programs.
         programs: u32 = integer_rule(1, 1024), or 64;
-        /// Maximum number of queue pairs of a program.
+        /// Maximum number of queue pairs of a program. The same maximum applies separately to its shared receive
+        /// queues.
         queue_pairs: u32 = integer_rule(1, 16384), or 1024;
         /// Maximum number of completion queues of a program.
         completion_queues: u32 = integer_rule(1, 16_384), or 1024;
@@ -40,7 +41,7 @@ section! {
         /// `limits.memory`.
         memory: u64 = size_rule(64 << 10, 64 * TIB), or 1 << 30;
         /// Size of the address space for a program's memory, bytes, rounded up to whole pages. Only pages in use take
-        /// memory. A program that uses more than twice `memory` and 64 MiB registers no further memory.
+        /// memory. A program that uses more than 64 MiB plus twice `memory` registers no further memory.
         arena: u64 = size_rule(64 << 10, 64 * TIB), or 64 << 30;
         /// Maximum number of incomplete posts of each send queue and of each receive queue.
         posts: u32 = integer_rule(1, 32_768), or 8192;

@@ -30,6 +30,7 @@ impl<'s, 'i> Section<'s, 'i> {
         Self { sink, table, known: Vec::new(), span: SectionSpan { path, offset: at, keys } }
     }
 
+    /// Marks the key as known, and returns its value; `None` if the key is absent.
     fn value_once(&mut self, key: &'static str) -> Option<&'s Spanned<DeValue<'i>>> {
         self.known.push(key);
         self.table?.get(key)

@@ -340,7 +340,7 @@ fn read_rate(value: &DeValue<'_>) -> Parsed<u64> {
     }
 }
 
-/// Parses a unicast address.
+/// Parses a unicast IP address.
 pub(super) fn parse_host_ip(value: &DeValue<'_>) -> Parsed<IpAddr> {
     const EXAMPLE: &str = "an address such as \"192.0.2.1\" or \"2001:db8::1\"";
     let text = parse_text(value, EXAMPLE)?;

@@ -26,13 +26,15 @@ pub(super) fn hint_on_notes(kinds: &[String]) -> String {
     }
 }
 
+/// Prints the explanations of `names`, or lists all names if `names` is empty. `client` connects to an appliance. It is
+/// called only for names that have no declared explanation, because these may be counters.
 pub(super) fn explain(
     names: &[String],
     client: impl FnOnce() -> Result<Client, Failure>,
     output: &mut Output<'_>,
 ) -> Result<(), Failure> {
     if names.is_empty() {
-        return output.print_answer(&explain::all(), |all| list(all));
+        return output.print_answer(&explain::all(), |all| format_list(all));
     }
     let mut found: Vec<Explained> = Vec::new();
     let mut unknown = Vec::new();
@@ -46,7 +48,7 @@ pub(super) fn explain(
     if !unknown.is_empty() {
         let metrics = client().ok().and_then(|client| client.text("/v1/metrics").ok());
         for name in unknown {
-            match metrics.as_deref().and_then(|text| counter(name, text)) {
+            match metrics.as_deref().and_then(|text| find_counter(name, text)) {
                 Some(counter) => answers.push(counter),
                 None => return Err(not_found(name, metrics.is_some())),
             }
@@ -77,19 +79,20 @@ enum Answer {
 impl Answer {
     fn to_text(&self) -> String {
         match self {
-            Answer::Declared(explained) => one(explained),
+            Answer::Declared(explained) => format_explanation(explained),
             Answer::Counter { name, meaning, .. } => format!("{name} (counter)\n{meaning}\n"),
         }
     }
 }
 
+/// Returns the error for an unknown name. `asked`: true if the appliance's counters were searched, too.
 fn not_found(name: &str, asked: bool) -> Failure {
     let message = format!("there is no drop reason, refusal, note or event \"{name}\"");
     let near = explain::similar(name);
     let hint = match (&near[..], asked) {
         ([], true) => "ddpctl explain lists all names".to_owned(),
         ([], false) => {
-            "ddpctl explain lists all names; those of counters take an appliance that runs (--socket)"
+            "ddpctl explain lists all names; names of counters need a running appliance (--socket)"
                 .to_owned()
         }
         (near, _) => format!("similar names: {}", near.join(", ")),
@@ -99,19 +102,19 @@ fn not_found(name: &str, asked: bool) -> Failure {
 }
 
 /// Finds a counter's metric and its help text in the OpenMetrics text of an appliance. `None` for an unknown counter.
-fn counter(name: &str, metrics: &str) -> Option<Answer> {
+fn find_counter(name: &str, metrics: &str) -> Option<Answer> {
     // Units are ignored: their position in the name of a counter and of its metric may differ.
-    let bare = |name: &str| {
+    let without_units = |name: &str| {
         let words = name.split('_').filter(|word| {
             !matches!(*word, "bytes" | "nanoseconds" | "seconds" | "total" | "ddpd" | "")
         });
         words.collect::<Vec<_>>().join("_")
     };
-    let wanted = bare(name);
+    let wanted = without_units(name);
     let helps = metrics.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split_once(' '));
     let mut helps = helps.filter(|_| !wanted.is_empty());
     helps.find_map(|(metric, help)| {
-        let known = bare(metric);
+        let known = without_units(metric);
         let is = OWNERS.iter().any(|owner| known.strip_prefix(owner) == Some(wanted.as_str()));
         is.then(|| Answer::Counter {
             group: "counter",
@@ -124,8 +127,8 @@ fn counter(name: &str, metrics: &str) -> Option<Answer> {
     })
 }
 
-/// Lists all names by group, one line each.
-fn list(all: &[Explained]) -> String {
+/// Formats the list of all names by group, one line each.
+fn format_list(all: &[Explained]) -> String {
     let mut text = String::new();
     for group in Group::ALL {
         text += &format!("{}{}\n", if text.is_empty() { "" } else { "\n" }, group.title());
@@ -137,7 +140,7 @@ fn list(all: &[Explained]) -> String {
 }
 
 /// Formats an explanation: name, meaning, usual cause, remedy, and the metric or output that shows the name.
-fn one(explained: &Explained) -> String {
+fn format_explanation(explained: &Explained) -> String {
     let Explained { group, name, meaning, cause, remedy, counted } = explained;
     let (group, place) = match group {
         Group::Drop | Group::TcpDrop | Group::SctpDrop => ("drop reason", "counted in"),

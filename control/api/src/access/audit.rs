@@ -72,8 +72,8 @@ impl Audit {
         }
     }
 
-    /// Records a call without effect, or a refused program, of user `uid`. Counts it as omitted if the user's quota is
-    /// used up or the queue is full.
+    /// Records a call without effect, or a refused program, of user `uid`. Counts the record as omitted if the user's
+    /// quota is used up or the queue is full.
     fn record_refused(&self, uid: u32, line: &impl Serialize) {
         let now = Instant::now();
         let mut quota = lock_quota(&self.quota);
@@ -164,8 +164,8 @@ fn lock_quota(quota: &Mutex<LineQuota>) -> std::sync::MutexGuard<'_, LineQuota> 
     quota.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The queue of a file and the thread that writes the file. Dropping it waits until the thread has written all queued
-/// lines.
+/// The queue of a file and the thread that writes the file. Dropping this value waits until the thread has written all
+/// queued lines.
 #[derive(Debug)]
 struct AuditWriter {
     sender: Option<SyncSender<String>>,

@@ -84,7 +84,8 @@ explained_events! {
             /// Address and port of the peer.
             remote: String,
         },
-        /// A peer connected to an exclusive region that another stream holds. The region is advertised to it as busy.
+        /// A peer connected to an exclusive region that another stream holds. The region is advertised to this peer as
+        /// busy.
         #[explain("region_busy",
             cause = "A region without `shared` serves one stream at a time. An earlier peer still holds it, perhaps \
                      one that has crashed.",

@@ -101,7 +101,7 @@ pub struct WorkerStats {
     pub worker: u32,
     /// Counters of the worker, and totals of its streams.
     pub counters: Counters,
-    /// Gauges: present values, and maxima of the worker.
+    /// Gauges: present values, and maxima since the start.
     #[serde(default)]
     pub gauges: Counters,
     /// Frames and segments dropped, by reason.

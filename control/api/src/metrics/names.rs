@@ -5,7 +5,8 @@ use prometheus_client::registry::Unit as Suffix;
 
 use crate::CounterName;
 
-/// Description of a metric, from the descriptor of its counter. Without a descriptor it is derived from the name.
+/// Description of a metric, from the descriptor of its counter. Without a descriptor, the description is derived from
+/// the name.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct MetricDescription {
     /// Name without unit. The encoder appends the unit, and `_total` for counters.

@@ -57,7 +57,7 @@ fn an_unknown_name_is_an_error_with_similar_ones() {
     ));
     let json: Value = serde_json::from_str(&explain(&["--json", "quux"]).err).unwrap();
     assert_eq!(json["error"], "not_found");
-    assert!(json["hint"].as_str().unwrap().contains("take an appliance that runs"));
+    assert!(json["hint"].as_str().unwrap().contains("need a running appliance"));
 }
 
 #[test]

@@ -119,7 +119,7 @@ pub(super) fn join(size: Option<u8>) -> Result<Lab, Failure> {
 }
 
 /// Joins the running lab. Returns `None` if the lab is ending or still starting. A lab can be starting although this
-/// process holds the lock of `gate`: its first program was killed, which released the lock.
+/// process holds the lock of `gate`: the lab's first program was killed, which released the lock.
 fn join_running(directory: &Path, size: Option<u8>) -> Result<Option<File>, Failure> {
     let members = open_lock(directory, MEMBERS)?;
     let is_joined = flock(&members, FlockOperation::NonBlockingLockShared).is_ok();
@@ -132,8 +132,8 @@ fn join_running(directory: &Path, size: Option<u8>) -> Result<Option<File>, Fail
     Ok(Some(members))
 }
 
-/// Starts a lab and joins it. Returns `None` if another lab holds the lock of `serving` by now. Its first program was
-/// killed, which released the lock of `gate` before the lab held the lock of `serving`.
+/// Starts a lab and joins it. Returns `None` if another lab has locked `serving` in the meantime. This is possible if
+/// the first program of that lab was killed before the lab had locked `serving`: its death released the lock of `gate`.
 fn start_new(directory: &Path, size: u8) -> Result<Option<File>, Failure> {
     // The file `members` is created anew, because children of an earlier lab's programs may still hold the lock of the
     // old file.
@@ -443,8 +443,8 @@ impl LabProcess {
     }
 }
 
-/// Returns when no process has joined and no program has a session, or when the appliance has ended. In the first case
-/// returns the file of members, which is locked exclusively.
+/// Waits until no program has joined the lab or has a session, or until the appliance has ended. In the first case,
+/// returns the file `members`, which is locked exclusively.
 fn wait_for_last_program(directory: &Path, appliance: &mut Child, client: &Client) -> Option<File> {
     let mut silences = 0;
     while matches!(appliance.try_wait(), Ok(None)) {

@@ -100,7 +100,7 @@ fn index_previous<'a, T>(
     (before.value.iter().map(|one| (name(one), one)).collect(), now.taken_at - before.taken_at)
 }
 
-/// Rates in bytes per second.
+/// Rates in bytes per second; `None` if unknown.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rates {
     rx: Option<f64>,

@@ -213,7 +213,7 @@ fn invalid_interfaces_are_refused() {
         ),
         (
             "addresses = [\"10.0.0.1/24\"]\nmtu = 1500",
-            "t.toml:10: interface.mtu: is 1500, but its port has 1400: raise the port's or lower it",
+            "t.toml:10: interface.mtu: is 1500, but its port has 1400: raise the port's mtu, or lower this one",
         ),
         (
             "addresses = [\"fd00::1/64\"]\nmtu = 1000",
@@ -223,7 +223,7 @@ fn invalid_interfaces_are_refused() {
         (
             "addresses = [\"10.0.0.1/24\"]\ngateway = \"10.0.1.1\"",
             "t.toml:10: interface.gateway: is 10.0.1.1, which is in no network of `addresses`: correct \
-             either",
+             one of the two",
         ),
         (
             "addresses = [\"10.0.0.1/24\"]\ngateway = [\"10.0.0.2\", \"10.0.0.3\"]",

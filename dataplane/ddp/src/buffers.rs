@@ -31,8 +31,8 @@ const MAX_LONG_BYTES: usize = 4 << 20;
 /// the copy of its bytes.
 const LONG: usize = 64 * 1024;
 
-/// The peer of an LLP connection. Streams with the same `PeerId` share one peer's limits on streams, half-open streams,
-/// buffers, fragments and answers.
+/// The peer of an LLP connection. Streams with the same `PeerId` share the limits of one peer: on the number of streams
+/// and half-open streams, on the bytes of buffers, fragments and copies of sent data, and on the rate of answers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PeerId(u64);
 
@@ -310,7 +310,8 @@ mod tests {
         assert_eq!((pool.in_use(), pool.high_water(), pool.peers.len()), (0, 100, 0));
     }
 
-    /// RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1: limits of one peer, and of one stream.
+    /// RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1: a single stream gets a third of the pool, all streams of a single peer
+    /// half of it.
     #[test]
     fn one_peer_leaves_as_much_as_it_takes() {
         let mut pool = BufferPool::new(1200);
@@ -399,7 +400,7 @@ mod tests {
         assert_eq!((pool.spare.short_buffers.len(), pool.spare.long_buffers.len()), (MAX_SHORT, 4));
         assert!((0..4).all(|_| pool.take(LONG + 1).capacity() == 1 << 20));
         assert_eq!((pool.take(LONG + 1).capacity(), pool.spare.long_bytes), (0, 0));
-        // Short and long buffers do not replace each other.
+        // Requests for long buffers have not used up the spare short ones.
         assert!((0..MAX_SHORT).all(|_| pool.take(LONG).capacity() == 10));
     }
 

@@ -39,7 +39,7 @@ pub struct UlpError<C> {
     pub code: C,
     /// The received value, and the range of valid values.
     pub mismatch: Mismatch,
-    /// The segment's header.
+    /// The segment's DDP header as received.
     pub header: ArrayVec<u8, MAX_DDP_HEADER>,
     /// Length of the segment including the header, bytes.
     pub segment_len: u32,

@@ -23,7 +23,7 @@ pub struct Counters {
     pub tagged_delivered: u64,
     /// Untagged messages delivered.
     pub untagged_delivered: u64,
-    /// Bytes of delivered messages.
+    /// Payload bytes of delivered messages.
     pub delivered_bytes: u64,
     /// Segments handed to the LLP for the first time.
     pub segments_sent: u64,

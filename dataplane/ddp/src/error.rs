@@ -252,7 +252,7 @@ impl fmt::Display for Mismatch {
 pub struct DdpError {
     /// Error of RFC 5041 §7.2.
     pub code: ErrorCode,
-    /// The wrong value.
+    /// The value in error, and the expected range.
     pub mismatch: Mismatch,
     /// Key of the segment in error. No data at or beyond it is placed or delivered.
     pub key: OrderKey,
@@ -300,7 +300,7 @@ pub enum PostError {
     ToWrap {
         /// TO of the first byte.
         to: u64,
-        /// Bytes of the message.
+        /// Length of the message, bytes.
         len: u64,
     },
     /// The stream has no such queue.

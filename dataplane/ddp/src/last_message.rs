@@ -7,8 +7,8 @@
 //!  1  layer (high 4 bits), error type (low 4 bits)
 //!  2  error code
 //!  3  H: bytes of DDP header that follow, 0 to 18
-//!  4  length of the wrong DDP segment in bytes, 32 bits, big-endian; 0 if not known
-//!  8  the wrong segment's DDP header as received, H bytes
+//!  4  length of the DDP segment in error, bytes, 32 bits, big-endian; 0 if not known
+//!  8  that segment's DDP header as received, H bytes
 //! ```
 //!
 //! Bytes after the header are ignored. Layer, type and code are those of an RDMAP Terminate (RFC 5040 §4.8).
@@ -43,9 +43,9 @@ pub struct LastMessage {
     pub error_type: u8,
     /// Error code, 0 to 255; its meaning depends on layer and error type.
     pub code: u8,
-    /// Length of the wrong DDP segment in bytes, 0 if not known.
+    /// Length of the DDP segment in error, bytes; 0 if not known.
     pub segment_len: u32,
-    /// DDP header of the wrong segment, empty if not known.
+    /// DDP header of the segment in error, empty if not known.
     pub header: ArrayVec<u8, MAX_DDP_HEADER>,
 }
 

@@ -85,7 +85,7 @@ pub enum Message<M> {
     },
     /// A message into the next untagged buffer of one of the peer's queues.
     Untagged {
-        /// The peer's queue.
+        /// Number of the peer's queue.
         qn: Qn,
         /// RsvdULP, carried unmodified in every segment.
         rsvd_ulp: [u8; 5],
@@ -135,7 +135,7 @@ pub enum Event {
         stag: Stag,
         /// Lowest TO of its segments.
         to: TaggedOffset,
-        /// Payload bytes.
+        /// Payload length of the message, bytes.
         len: u64,
         /// RsvdULP of its last segment.
         rsvd_ulp: u8,

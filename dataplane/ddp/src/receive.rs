@@ -61,7 +61,7 @@ pub(crate) struct Env<'a, M, C> {
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     header: HeaderRepr,
-    /// Payload bytes.
+    /// Payload length of the segment, bytes.
     len: u32,
     /// Index of an untagged segment's queue.
     queue: u16,

@@ -58,9 +58,9 @@ struct Posted<M> {
     destination: Destination,
     source: PayloadSource<M>,
     cookie: Cookie,
-    /// Bytes of the message.
+    /// Payload length of the message, bytes.
     len: u32,
-    /// Bytes handed to the LLP.
+    /// Payload bytes handed to the LLP so far.
     sent: u32,
     state: PostedState,
 }

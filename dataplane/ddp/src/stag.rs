@@ -1,4 +1,4 @@
-//! STags, the names of tagged buffers, and the table in which one worker looks them up (RFC 5041 §8.2, §8.3).
+//! STags, which identify tagged buffers, and the table in which one worker looks them up (RFC 5041 §8.2, §8.3).
 
 use core::cell::Cell;
 use core::fmt;
@@ -204,7 +204,7 @@ impl<M: crate::memory::RegionMemory> StagTable<M> {
         }
     }
 
-    /// Revokes an STag: no bytes are placed through it afterwards (RFC 5041 §8.3 (2), §8.3.1 (6)). Returns its entry,
+    /// Revokes an STag: no segment with it is placed afterwards (RFC 5041 §8.3 (2), §8.3.1 (6)). Returns its entry,
     /// if it was in the table.
     pub fn remove(&mut self, stag: Stag) -> Option<StagEntry<M>> {
         let slot = self.part_mut(stag).remove(&stag)?;

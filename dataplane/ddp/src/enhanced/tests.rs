@@ -145,8 +145,8 @@ fn initiator_limits_ord_to_responders_ird() {
     }
 }
 
-/// RFC 6581 §9.2: the initiator sends the first ready-to-receive message of its order that both ends support. If there
-/// is none, the error code is 7.
+/// RFC 6581 §9.2: in its order of preference, the initiator sends the first ready-to-receive message that both ends
+/// support. If there is none, the error code is 7.
 #[test]
 fn initiator_sends_its_preferred_common_rtr_message() {
     let pick = |ours: Option<RtrSet>, theirs: Option<RtrSet>, ird: u16, order: [Rtr; 3]| {
@@ -162,7 +162,8 @@ fn initiator_sends_its_preferred_common_rtr_message() {
     assert_eq!(pick(all, Some(SEND), 4, ORDER), Ok(Readiness::SendsRtr(Rtr::Send)));
     assert_eq!(pick(Some(WRITE), Some(READ), 4, ORDER), Err(NegotiationError::NoRtr));
     assert_eq!(pick(all, Some(RtrSet::default()), 4, ORDER), Err(NegotiationError::NoRtr));
-    // The ends use different connection models.
+    // One end uses the peer-to-peer model (RTR messages), the other the client-server model. An initiator of the
+    // client-server model ignores the responder's RTR messages.
     assert_eq!(pick(all, None, 4, ORDER), Err(NegotiationError::NoRtr));
     assert_eq!(pick(None, all, 4, ORDER), Ok(Readiness::ClientServer));
     assert_eq!(NegotiationError::NoRtr.code(), 7);

@@ -49,7 +49,7 @@ pub enum WorkRequest<M> {
         source_stag: Stag,
         /// TO of the first byte in the peer's buffer.
         source_to: TaggedOffset,
-        /// Bytes to read.
+        /// Number of bytes to read.
         len: u32,
         /// Identifier that the operation's completion carries.
         cookie: Cookie,
@@ -197,7 +197,7 @@ pub enum Event {
         stag: Stag,
         /// Lowest TO of its segments.
         to: TaggedOffset,
-        /// Payload bytes.
+        /// Payload length of the message, bytes.
         len: u64,
     },
     /// A zero-length Read of the peer waits for [`Stream::release_read`](crate::rdmap::Stream::release_read). All

@@ -142,7 +142,8 @@ impl Queue {
         if buffers.admit_transient(self.limit) { Ok(()) } else { Err(Reject::Refused) }
     }
 
-    /// Checks a segment to this queue (RFC 5041 §7.1), and takes a buffer for its message if the message has none yet.
+    /// Checks a segment to this queue (RFC 5041 §7.1), and reserves a
+    /// buffer for its message if the message has none yet.
     pub(super) fn prepare<E>(
         &mut self,
         key: OrderKey,
@@ -347,7 +348,8 @@ impl Queue {
         }
     }
 
-    /// Advances the message by its next segment in order. Returns true if the segment completes it.
+    /// Advances the message by its next segment in order. Returns true if the segment completes the
+    /// message.
     pub(super) fn advance<E>(
         &mut self,
         header: &UntaggedRepr,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-/// Number of ranges of one message for which no memory is reserved in the worker's pool.
+/// Maximum number of ranges of one message as long as no memory is reserved for them in the worker's pool.
 const FREE_RANGES: u32 = 64;
 /// Number of further ranges for each [`STEP_BYTES`] of reserved memory.
 const STEP_RANGES: u32 = 64;

@@ -18,7 +18,7 @@ pub(super) struct TaggedMessage {
     stag: Stag,
     to: TaggedOffset,
     has_payload: bool,
-    /// Payload bytes.
+    /// Payload bytes of the segments processed in order so far.
     len: u64,
 }
 

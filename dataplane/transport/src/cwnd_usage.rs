@@ -15,6 +15,8 @@ pub struct CwndUsage {
     max_flight: u64,
     /// Sequence number whose acknowledgement ends the round trip.
     round_end: ExtSeq,
+    /// Time at which the window was last full, or at which underuse was last reported. Zero at
+    /// first.
     full_at: Instant,
 }
 
@@ -76,7 +78,7 @@ mod tests {
         assert!(usage.is_limited(false, 1000));
         usage.note(MS(2), false, 100, at(1000), at(1200));
         assert!(!usage.is_limited(false, 1000));
-        assert!(!usage.is_limited(true, 1000), "less than half of it");
+        assert!(!usage.is_limited(true, 1000), "less than half of the window was used");
         assert!(usage.is_limited(true, 150));
     }
 

@@ -11,7 +11,7 @@ use crate::seq::ExtSeq;
 pub struct Transmission {
     /// Transmission time.
     pub at: Instant,
-    /// Sequence number after the last of the segment.
+    /// First sequence number after the segment.
     pub end: ExtSeq,
 }
 
@@ -99,8 +99,8 @@ impl Delivery {
     }
 
     /// Counts a run of segments that were sent once and are now cumulatively acknowledged. `first` and `last` are its
-    /// ends. Has the same effect as [`add_segment`](Self::add_segment) for each segment in sequence order, which is
-    /// also the order by time.
+    /// first and last segments. Has the same effect as [`add_segment`](Self::add_segment) for each segment in
+    /// sequence order, which is also the order by time.
     #[inline]
     pub fn add_run(&mut self, first: Transmission, last: Transmission) {
         self.acked_sent_at.get_or_insert(first.at);
@@ -122,7 +122,7 @@ impl Delivery {
 
     /// Returns the round-trip time by Karn's algorithm (RFC 6298 §3): the age of the oldest newly acknowledged segment.
     /// If the acknowledgement covers a retransmitted segment, later segments may have waited behind it at the receiver.
-    /// The first newly SACKed segment is then measured instead; `None` without one.
+    /// The first newly SACKed segment is then measured instead. Returns `None` if there is none.
     pub fn rtt(&self) -> Option<Nanos> {
         let acked = self.acked_sent_at.filter(|_| !self.ambiguous);
         let sent_at = acked.or(self.sacked_sent_at)?;
@@ -222,7 +222,7 @@ mod tests {
     }
 
     // A retransmission reported sooner than the shortest round trip was not needed. A retransmission reported later may
-    // have been.
+    // have been needed.
     #[test]
     fn resend_acked_within_min_rtt_was_not_needed() {
         let needed = |at| {

@@ -2,7 +2,8 @@
 //!
 //! Among records sent once, the order by time equals the order by sequence number. The search therefore passes each of
 //! these records once, from left to right. The *edge* is the first record not passed: every record to its left has
-//! arrived, is lost, or was retransmitted. Retransmitted records are in a queue in order of time.
+//! arrived, is lost, or was retransmitted. Retransmitted records are in a separate queue, in the order of their last
+//! transmission.
 //!
 //! The edge stops at the first record that is not due yet, because later records are due later. The next search begins
 //! at the edge. To set the reordering timer, the search also examines up to `MAX_LOOKAHEAD` records beyond the edge.

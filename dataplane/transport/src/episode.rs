@@ -20,9 +20,9 @@
 //! The cost: an original that arrives a round trip or more after its retransmission cannot be distinguished from a
 //! duplicate. Such an episode is undone only if timestamps or F-RTO prove it spurious.
 //!
-//! Before the first round-trip measurement, after a time-out of the first flight, the shortest round trip is unknown.
-//! D-SACKs are then proof under two conditions: each D-SACK credits a range (A.4), and no D-SACK is in the
-//! acknowledgement that first reports a retransmitted segment as received (A.1).
+//! If the first flight times out, no round trip has been measured yet, so the shortest is unknown. D-SACKs are then
+//! proof under two conditions: each D-SACK credits a range (A.4), and no D-SACK is in the acknowledgement that first
+//! reports a retransmitted segment as received (A.1).
 //!
 //! An episode is stored in a `Box`, because a connection without losses has none. Memory is bounded by
 //! [`MAX_AWAITING_DSACK`].
@@ -53,7 +53,8 @@ pub struct Episode {
     pub frto_new_left: u8,
     /// True if the episode began with a time-out.
     pub by_timeout: bool,
-    /// SND.NXT when the episode ended. Once this number is acknowledged, no further D-SACK for the episode can arrive.
+    /// SND.NXT when the episode ended. Once SND.UNA is above this number, no further D-SACK for the episode can
+    /// arrive.
     pub end_point: Option<ExtSeq>,
     /// True once the episode was undone. It is not undone again.
     undone: bool,
@@ -65,8 +66,8 @@ pub struct Episode {
     resend_needed: bool,
     /// True if a retransmitted segment arrived before any round trip was measured.
     unmeasured: bool,
-    /// True if the present acknowledgement is the first that reported a retransmitted segment before any round trip was
-    /// measured.
+    /// True while the acknowledgement is processed that first reports a retransmitted segment as arrived, if no round
+    /// trip was measured before.
     first_report: bool,
     /// True if a D-SACK reported a range that was not in `awaiting_dsack`.
     uncredited_dsack: bool,
@@ -77,7 +78,7 @@ pub struct Episode {
 pub enum Proof {
     /// The acknowledgement of a retransmission echoes a timestamp older than the retransmission (RFC 3522).
     Timestamp,
-    /// All retransmitted data had arrived before (RFC 3708).
+    /// D-SACKs report that all retransmitted data arrived twice (RFC 3708).
     DSack,
 }
 

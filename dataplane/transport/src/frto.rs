@@ -41,7 +41,7 @@ pub enum Verdict {
     SendNew,
     /// The time-out was spurious: undo the reduction of the congestion window.
     Spurious,
-    /// A segment counts as lost: continue with retransmissions.
+    /// The time-out was not spurious: continue with retransmissions.
     Genuine,
 }
 

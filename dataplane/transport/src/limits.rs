@@ -91,8 +91,8 @@ impl SenderLimits {
 /// The present limit of one sender, and the time under each limit.
 ///
 /// The struct is small, because each stream that was ever limited keeps one. Times are in ticks of 2^20 ns (about a
-/// millisecond) and saturate after 52 days. The length of an interval is the tick count at its end minus that at its
-/// start, so the rounding errors of consecutive intervals cancel.
+/// millisecond) and saturate after 52 days. The length of an interval is the tick count at its end minus the tick
+/// count at its start, so the rounding errors of consecutive intervals cancel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Limits {
     limit: Limit,

@@ -32,7 +32,8 @@ const MAX_PROBE_LOSSES: u8 = 2;
 /// Consecutive time-outs of full-sized packets after which the path counts as a black hole (RFC 4821 §7.7, RFC 8899
 /// §4.3).
 const BLACK_HOLE_TIMEOUTS: u32 = 4;
-/// The same threshold if a shorter packet sent later has arrived.
+/// Threshold instead of [`BLACK_HOLE_TIMEOUTS`] if a shorter packet that was sent later has
+/// arrived.
 const EVIDENT_BLACK_HOLE_TIMEOUTS: u32 = 3;
 /// Further time-outs after which the base MTU also counts as too big.
 const MIN_FALLBACK_TIMEOUTS: u32 = 2;
@@ -42,7 +43,7 @@ const MIN_GAP_DIVISOR: u16 = 8;
 
 const NEVER: Instant = Instant::from_nanos(u64::MAX);
 
-/// Effect of an event on the size in use: an arrived probe, or a black hole.
+/// Effect of an arrived probe or of a black hole on the size in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SizeChange {
     /// The size in use changed to this value, bytes.
@@ -317,7 +318,7 @@ mod tests {
     #[test]
     fn consecutive_timeouts_select_black_hole_fallback() {
         let falls =
-            |evident, patience| [2, 3, 4, 5, 6].map(|n| black_hole_fallback(n, evident, patience));
+            |evident, limit| [2, 3, 4, 5, 6].map(|n| black_hole_fallback(n, evident, limit));
         let (base, deep) = (Some(Fallback::Base), Some(Fallback::Minimum));
         assert_eq!(falls(false, u32::MAX), [None, None, base, base, deep]);
         assert_eq!(falls(true, u32::MAX), [None, base, base, deep, deep]);

@@ -142,7 +142,8 @@ pub struct Record {
 const _: () = assert!(size_of::<Record>() == 24);
 
 impl Record {
-    /// Creates a record with these two numbers. [`with_header`](Self::with_header) adds the other fields of a header.
+    /// Creates a record with `number` and `answer`. [`with_header`](Self::with_header) adds the other fields of a
+    /// header.
     pub fn new(now: Instant, kind: Kind, number: u32, answer: u32) -> Self {
         let when = now.as_micros() << 16 | (kind as u64) << 8;
         Record { time_kind_flags: when, number, answer, window: 0, len: 0, count: 1 }

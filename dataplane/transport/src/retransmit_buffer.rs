@@ -9,8 +9,8 @@
 //! Total memory: a block is added only for a run that does not fit into the last block. Two consecutive blocks
 //! therefore contain more bytes than the capacity of the first. If runs are freed in order, all blocks except the last
 //! take at most twice the bytes kept, plus the first block. Spare blocks are kept, at most as many as blocks are in
-//! use, because the page faults of new allocations took longer than the copies. If no bytes are kept, at most 8 KiB
-//! remain allocated.
+//! use, because the page faults of new allocations would take longer than the copies. If no bytes are kept, at most 8
+//! KiB remain allocated.
 
 use std::collections::VecDeque;
 
@@ -233,7 +233,8 @@ impl RetransmitBuffer {
         }
     }
 
-    /// Frees the spare blocks, and all blocks longer than `longest` bytes. Requires that no run is kept.
+    /// Frees the spare blocks and all blocks longer than `longest` bytes, and empties the others.
+    /// Requires that no run is kept.
     fn clear_blocks(&mut self, longest: usize) {
         self.spare.clear();
         self.spare_memory = 0;

@@ -119,11 +119,15 @@ impl TailLossProbe {
         self.end_seq.is_none() && !self.unmeasured
     }
 
-    /// Records that a probe was sent. `end`: SND.NXT after the probe. `again`: the range that the probe retransmitted,
-    /// `None` for new data.
-    pub fn on_probe_sent(&mut self, end: ExtSeq, again: Option<Range>) {
-        *self =
-            TailLossProbe { end_seq: Some(end), resent_range: again, unmeasured: true, due: false };
+    /// Records that a probe was sent. `end`: SND.NXT after the probe. `resent`: the range that the probe
+    /// retransmitted, `None` for new data.
+    pub fn on_probe_sent(&mut self, end: ExtSeq, resent: Option<Range>) {
+        *self = TailLossProbe {
+            end_seq: Some(end),
+            resent_range: resent,
+            unmeasured: true,
+            due: false,
+        };
     }
 
     /// Returns true if the outstanding probe retransmitted exactly `range`: only a D-SACK of this range proves that the

@@ -110,8 +110,8 @@ pub(super) trait Controller: Clone + fmt::Debug + Default {
     /// window again (RFC 8257 §3.5).
     const MILD_ECN_RESPONSE: bool = false;
     /// True if the window follows RFC 5681: threshold on loss, proportional reduction (RFC 6937), one segment after a
-    /// time-out, restart after idle. If false, the methods for these events have no effect, and only this
-    /// controller sets the window.
+    /// time-out, restart after idle. If false, [`Congestion`](super::Congestion)'s methods for these events leave the
+    /// window unchanged, and only this controller sets the window.
     const LOSS_BASED: bool = true;
 
     /// Returns the growth in congestion avoidance, bytes.

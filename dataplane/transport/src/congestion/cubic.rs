@@ -15,15 +15,15 @@ const BETA: f64 = 0.7;
 /// alpha_cubic: growth per round trip of Reno with CUBIC's decrease (RFC 9438 §4.3).
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
-/// State kept across congestion events. Blank until the first congestion event or congestion avoidance, whichever is
-/// first.
+/// State kept across congestion events. Not allocated until the first congestion event or the start of congestion
+/// avoidance, whichever comes first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cubic(Lazy<State>);
 
 #[derive(Clone, Copy, Debug)]
 struct State {
-    /// W_max: the plateau. Zero before the first congestion avoidance, and from a time-out to the next congestion
-    /// avoidance.
+    /// W_max: the plateau. Zero before the first congestion event or congestion avoidance, and after a time-out
+    /// until the next congestion event or congestion avoidance.
     w_max: f64,
     /// cwnd_prior: the window before the last decrease; zero before the first decrease.
     cwnd_prior: f64,
@@ -37,6 +37,7 @@ struct State {
 struct Epoch {
     /// t_epoch, delayed by the time in which the window was not the limit (§4.2, §5.8).
     start: Instant,
+    /// K: time from `start` until the curve reaches W_max (§4.2).
     k: f64,
     /// W_est (§4.3).
     w_est: f64,
@@ -138,7 +139,7 @@ impl Epoch {
     }
 
     /// Processes an acknowledgement at a window of `cwnd` segments. Returns false if a cause other than congestion has
-    /// reduced the window. The curve then restarts.
+    /// reduced the window. The caller then starts a new epoch.
     fn advance(&mut self, now: Instant, cwnd: f64) -> bool {
         if self.paused {
             self.paused = false;

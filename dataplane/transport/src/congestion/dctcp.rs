@@ -117,8 +117,8 @@ mod tests {
         ExtSeq::initial(SeqNumber(0)).plus(n)
     }
 
-    /// Acknowledges a window of ten segments, with an acknowledgement per segment, and ECE on the first `marked`.
-    /// SND.NXT stays ten segments ahead.
+    /// Acknowledges a window of ten segments, with one acknowledgement per segment, and ECE set in the first
+    /// `marked` acknowledgements. SND.NXT stays ten segments ahead.
     fn window(dctcp: &mut impl FnMut(&EcnEcho), n: u64, marked: u64) {
         for i in 1..=10 {
             let acked = n * 10 * SMSS + i * SMSS;
@@ -161,8 +161,8 @@ mod tests {
                 }
             }
         }
-        // The first acknowledgement ends the initial window. Each later acknowledgement above WindowEnd ends another
-        // window.
+        // Initial value and two updates. The first acknowledgement ends the initial window and sets WindowEnd to
+        // SND.NXT. The first acknowledgement above WindowEnd ends the second window.
         assert_eq!(values.len(), 1 + 1 + 1, "{values:?}");
         for pair in values.windows(2) {
             assert!((pair[1] - pair[0] * 15.0 / 16.0).abs() < 0.001, "{values:?}");

@@ -80,7 +80,7 @@ impl HyStart {
             if self.css_baseline_min_rtt > 0
                 && self.current_round_min_rtt < self.css_baseline_min_rtt
             {
-                self.css_baseline_min_rtt = 0; // the delay was not a queue
+                self.css_baseline_min_rtt = 0; // the delay was not a growing queue
                 self.css_rounds = 0;
             } else if self.css_baseline_min_rtt == 0 {
                 let threshold =
@@ -114,14 +114,14 @@ mod tests {
     /// Runs a round of ten samples.
     fn round(h: &mut HyStart, n: u64, rtt: Nanos) -> SlowStartMode {
         let at = |n: u64| ExtSeq::initial(SeqNumber(0)).plus(n * 1000);
-        let mut growth = SlowStartMode::Full;
+        let mut mode = SlowStartMode::Full;
         for i in 0..10 {
-            growth = h.on_round_trip(rtt, at(n).plus(i), at(n + 1));
-            if growth == SlowStartMode::Finished {
+            mode = h.on_round_trip(rtt, at(n).plus(i), at(n + 1));
+            if mode == SlowStartMode::Finished {
                 break;
             }
         }
-        growth
+        mode
     }
 
     // RFC 9406 §4.2: slow start becomes conservative when round trips grow by an eighth, at least 4 ms. Five rounds

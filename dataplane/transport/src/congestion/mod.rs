@@ -18,7 +18,7 @@ mod window;
 use base::Nanos;
 
 use self::controller::Controller;
-use self::hystart::SlowStartMode as HyStartGrowth;
+use self::hystart::SlowStartMode;
 use self::window::Window;
 use crate::pacing::{Pace, PacedPath};
 use crate::seq::ExtSeq;
@@ -27,7 +27,8 @@ pub use self::controller::{AckSample, Cause, EcnEcho, Growth, LostSegment, PathS
 pub use self::rate::{RateSample, Run};
 
 /// Declares the controllers that are selectable by configuration name, and the controllers for tests only. The first
-/// argument is the token `$`: the macros declared here contain it, and a macro cannot write it literally.
+/// argument is the token `$`. The macros that this macro declares need it, and a macro's body cannot contain it
+/// literally.
 macro_rules! controllers {
     (
         $d:tt
@@ -129,13 +130,15 @@ impl CongestionControl {
     }
 }
 
-/// The congestion state of a connection.
+/// Congestion control of a connection. All its state is in one [`CongestionState`], so that a copy
+/// of that is a snapshot.
 #[derive(Debug)]
 pub struct Congestion {
     state: CongestionState,
 }
 
-/// A snapshot of window and controller, restored when the following congestion event proves spurious.
+/// Window and controller. A snapshot is taken before a congestion event, and restored if the event
+/// proves spurious.
 #[derive(Clone, Debug)]
 pub struct CongestionState {
     window: Window,
@@ -237,7 +240,7 @@ impl Congestion {
     pub fn on_round_trip(&mut self, rtt: Nanos, una: ExtSeq, nxt: ExtSeq) {
         let window = &mut self.state.window;
         if window.ssthresh == u64::MAX
-            && window.hystart.on_round_trip(rtt, una, nxt) == HyStartGrowth::Finished
+            && window.hystart.on_round_trip(rtt, una, nxt) == SlowStartMode::Finished
         {
             window.ssthresh = window.cwnd; // RFC 9406 §4.2: the first slow start is over
         }

@@ -1,5 +1,5 @@
 //! Delivery rate (draft-cheng-iccrg-delivery-rate-estimation §3), sampled per transmit run. All segments of a run have
-//! the same transmission time, which identifies the run. The record of a segment needs only that time.
+//! the same transmission time, which identifies the run. The record of a segment therefore stores only that time.
 //!
 //! ```text
 //!   runs:  | sent at 1.0 | sent at 1.2 | sent at 1.3 |

@@ -1,5 +1,5 @@
 //! The congestion window and slow-start threshold, in bytes, common to all controllers. The window is at most the send
-//! window. Not included: when to grow or to reduce the window, which the controllers decide.
+//! window. The controllers decide when to grow and to reduce the window.
 
 use base::Lazy;
 

@@ -1,4 +1,5 @@
-//! Reports that prove an episode spurious, and reports that do not.
+//! Reports that prove an episode spurious, and reports that do not. Arguments of
+//! [`Episode::proof`]: the echoed timestamp, and true while a retransmission is in flight.
 
 use super::*;
 use crate::congestion::{Congestion, CongestionControl};
@@ -41,7 +42,7 @@ fn deliver(episode: &mut Episode, now: u64, sent: u64, end: u64, rtt: Option<u64
 #[test]
 fn echoed_timestamp_before_resend_proves_episode_spurious() {
     assert_eq!(episode().proof(Some(49), false), Some(Proof::Timestamp));
-    assert_eq!(episode().proof(Some(49), true), None, "others may be lost");
+    assert_eq!(episode().proof(Some(49), true), None, "another retransmission is in flight");
     assert_eq!(episode().proof(Some(50), false), None);
     assert_eq!(episode().proof(None, false), None);
 }
@@ -69,11 +70,11 @@ fn d_sack_credits_each_resent_range_once() {
     for other in [range(0, 1000), range(2000, 3000), range(500, 1500), range(1500, 2001)] {
         assert!(!e.on_d_sack(other), "{other:?}");
     }
-    assert!(!e.on_d_sack(range(1000, 3500)), "the bytes between were sent once");
+    assert!(!e.on_d_sack(range(1000, 3500)), "2000..3000 was sent once");
     assert!(!e.on_d_sack(range(1500, 1500)) && !e.on_d_sack(range(1600, 1500)));
     assert!(e.on_d_sack(range(3000, 3500)));
     for _ in 0..3 {
-        assert!(!e.on_d_sack(range(3000, 3500)), "once");
+        assert!(!e.on_d_sack(range(3000, 3500)), "already credited");
     }
     assert_eq!(e.proof(None, false), None);
     // Reports of other data do not prevent credit for retransmitted data.
@@ -96,7 +97,7 @@ fn d_sack_of_needed_resend_is_no_proof() {
     };
     assert_eq!(proof(50 + RTT_MS - 1, false), Some(Proof::DSack), "the original had arrived");
     assert_eq!(proof(50 + RTT_MS, false), None);
-    assert_eq!(proof(50 + RTT_MS, true), None, "in any order");
+    assert_eq!(proof(50 + RTT_MS, true), None, "a D-SACK first");
     // A retransmission before the episode is not evidence about this episode.
     let mut e = episode();
     deliver(&mut e, 60, 49, 900, Some(RTT_MS));

@@ -179,8 +179,8 @@ impl LossRecovery {
         repaired
     }
 
-    /// Ends a recovery or reduction once everything below its point is acknowledged (RFC 6675 §5 (A), §5.1; RFC 9260
-    /// §6.2.1 D iv, §7.2.4). Returns true if this acknowledgement ended the recovery or reduction.
+    /// Ends a recovery or reduction once everything below the phase's `point` is acknowledged (RFC 6675 §5 (A),
+    /// §5.1; RFC 9260 §6.2.1 D iv, §7.2.4). Returns true if this acknowledgement ended the recovery or reduction.
     pub fn exit_phase(
         &mut self,
         state: &mut FlightState,
@@ -277,14 +277,14 @@ impl LossRecovery {
         }
         let slow_start = self.cc.in_slow_start();
         if state.usage.is_limited(slow_start, self.cc.cwnd()) || before.is_recovering() {
-            Growth::Allowed // in slow start after a time-out, RFC 5681 §3.1
+            Growth::Allowed // after a time-out, even if the window was not full (RFC 5681 §3.1)
         } else {
             Growth::AppLimited
         }
     }
 
-    /// Sets the window by proportional rate reduction (RFC 6937) after `delivered` bytes. `safe`: SND.UNA advanced and
-    /// no further loss was found.
+    /// Sets the window by proportional rate reduction (RFC 6937) after an acknowledgement that delivered `delivered`
+    /// bytes. `safe`: SND.UNA advanced and no further loss was found.
     pub(super) fn reduce(
         &mut self,
         board: &impl Scoreboard,
@@ -355,8 +355,9 @@ impl LossRecovery {
 }
 
 impl LossRecovery {
-    /// Returns true if [`on_single_ack`](Self::on_single_ack) has the same effect as the separate steps: if no
-    /// loss episode remains, no probe is outstanding or due, and the congestion controller needs no samples.
+    /// Returns true if [`on_single_ack`](Self::on_single_ack) has the same effect as the separate steps. For
+    /// this, no loss episode may remain, no probe may be outstanding or due, and the congestion controller
+    /// must not need samples.
     #[inline]
     pub fn accepts_single_ack(&self, state: &FlightState) -> bool {
         self.is_settled()

@@ -1,4 +1,5 @@
-//! Loss episodes over a scoreboard of ten segments, of which the test selects the lost segments.
+//! Loss episodes over a scoreboard of ten segments. The test selects the segments that the next
+//! search finds lost.
 
 use base::Instant;
 
@@ -29,8 +30,8 @@ struct Board<const IGNORES_CWND: bool> {
     reneged: bool,
 }
 
-impl<const FORCES: bool> Scoreboard for Board<FORCES> {
-    const FIRST_RESEND_IGNORES_CWND: bool = FORCES;
+impl<const IGNORES_CWND: bool> Scoreboard for Board<IGNORES_CWND> {
+    const FIRST_RESEND_IGNORES_CWND: bool = IGNORES_CWND;
 
     fn is_empty(&self) -> bool {
         self.una == 10
@@ -78,7 +79,7 @@ impl<const FORCES: bool> Scoreboard for Board<FORCES> {
 }
 
 /// Returns the state with ten segments in flight, which fill the congestion window.
-fn sent<const FORCES: bool>() -> (LossRecovery, FlightState, Board<FORCES>) {
+fn sent<const IGNORES_CWND: bool>() -> (LossRecovery, FlightState, Board<IGNORES_CWND>) {
     let cc = Congestion::new(CongestionControl::NewReno, 1 << 20, SMSS as usize, 10);
     let board = Board { una: 0, to_lose: 0, lost: 0, reneged: false };
     (LossRecovery::new(cc, &TestParameters::default()), FlightState::new(), board)
@@ -104,10 +105,10 @@ fn after_timeout_only_newly_sacked_bytes_count() {
 
 /// Processes an acknowledgement of everything below segment `una` at time `now`. Each segment was sent once, at 1 s.
 /// Returns the proof if an episode was undone.
-fn ack<const FORCES: bool>(
+fn ack<const IGNORES_CWND: bool>(
     recovery: &mut LossRecovery,
     state: &mut FlightState,
-    board: &mut Board<FORCES>,
+    board: &mut Board<IGNORES_CWND>,
     (una, now): (u64, Instant),
 ) -> Option<UndoProof> {
     let config = TestParameters::default();

@@ -92,7 +92,7 @@ fn record_coalesces_for_a_minute_then_expires_after_another() {
         recorder.records().0.iter().map(|r| (r.kind(), r.number, r.count)).collect()
     };
     let probes = [(Kind::TailProbe, 2, 1), (Kind::TailProbe, 3, 2)];
-    assert_eq!(seen(&recorder)[2..], probes, "an hour apart they are two events");
+    assert_eq!(seen(&recorder)[2..], probes, "probes an hour apart have separate records");
     // The newest record counted its last event a second ago.
     recorder.shrink(at(0) + hour + COALESCE_TIME + Duration::from_secs(1));
     assert_eq!(seen(&recorder).len(), 4);

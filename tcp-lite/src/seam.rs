@@ -53,13 +53,14 @@ pub trait SegmentSource {
     /// windows allow now, at most `emss`, the effective MSS.
     ///
     /// With `in_flight`, an acknowledgement will arrive, after which TCP polls again. The source may then return 0 if
-    /// `out` is too short for a whole FPDU. With nothing in flight, a source with data must use any room.
+    /// `out` is too short for a whole FPDU. With nothing in flight, a source with data must write bytes, however
+    /// short `out` is.
     fn fill(&mut self, offset: u64, emss: usize, in_flight: bool, out: &mut [u8]) -> usize;
 
     /// Writes the payload of a path MTU probe; `out` is longer than `emss`. The payload must not depend on the probed
     /// size: a lost probe is retransmitted in segments of at most `emss`, cut by [`cut_len`](Self::cut_len). Returns
-    /// the length, which may be less than `out.len()`. With 0, too little data for a probe, TCP calls
-    /// [`fill`](Self::fill) instead.
+    /// the length, which may be less than `out.len()`. If the result is 0, because there is too little data for a
+    /// probe, TCP calls [`fill`](Self::fill) instead.
     fn fill_probe(&mut self, offset: u64, emss: usize, out: &mut [u8]) -> usize {
         let _ = (offset, emss, out);
         0

@@ -91,7 +91,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Answers the oldest held Read of the peer: see [`ddp::Ulp::release_read`].
+    /// Answers the oldest of the peer's Reads that the ULP holds: see [`ddp::Ulp::release_read`].
     pub fn release_read(&mut self) {
         if let Some(full) = self.upper.full_mut() {
             full.stream.release_read();

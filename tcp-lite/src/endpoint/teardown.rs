@@ -12,7 +12,8 @@ use ddp::lifecycle::{DeadlineOutcome, FinalError, ShutdownOutcome};
 use transport::recorder::{Kind, Record};
 
 impl<M: RegionMemory> Endpoint<M> {
-    /// Handles an error that MPA or DDP reports. An error is reported once all data before it has arrived.
+    /// Handles an error that MPA or DDP reports. MPA and DDP report an error once all data before the
+    /// error has arrived.
     pub(super) fn check_errors(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         if !self.lifecycle.is_receiving() {
             return;
@@ -112,7 +113,7 @@ impl<M: RegionMemory> Endpoint<M> {
     /// - A Read of this end awaits its response. Many peers close both directions when they
     ///   receive a FIN, and would not send the response.
     ///
-    /// The last two apply only while the peer's direction is open.
+    /// The last two cases apply only while the peer's direction is open.
     pub(super) fn close_when_sendable(&mut self) {
         let peer_open = !self.lifecycle.is_peer_closed();
         let waits = |full: &FullOperation<M>| {

@@ -46,8 +46,11 @@ pub(super) enum Notice {
 /// The layers above TCP: the start-up, later MPA and DDP.
 #[derive(Debug)]
 pub(super) struct Upper<M: RegionMemory> {
+    /// Effective MSS, bytes.
     emss: u32,
+    /// Length of the start-up bytes that this end sends before its first FPDU.
     prologue_len: u16,
+    /// Number of these bytes that were sent at least once.
     prologue_sent: u16,
     pub(super) stage: Stage<M>,
     pending_startup: Option<Box<PendingStartup>>,
@@ -70,6 +73,7 @@ struct PendingStartup {
     notice: Option<Notice>,
 }
 
+/// Stage of a stream, which decides how received bytes are processed.
 #[derive(Debug)]
 pub(super) enum Stage<M: RegionMemory> {
     Startup(Box<StartupPhase>),
@@ -225,7 +229,8 @@ impl<M: RegionMemory> Upper<M> {
         self.pending_startup.is_none() && self.full().is_some_and(is_uneventful)
     }
 
-    /// Takes the pending notice, if any. Frees the start-up's state if it is no longer needed.
+    /// Takes the pending notice, if any. Frees the start-up's state once the start-up bytes are
+    /// acknowledged.
     pub(super) fn take_notice(&mut self) -> Option<Notice> {
         let begin = self.pending_startup.as_mut()?;
         let notice = begin.notice.take();

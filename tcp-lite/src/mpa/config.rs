@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn revisions_have_their_numbers_and_are_chosen_one_by_one() {
+    fn revisions_have_their_numbers_and_are_selected_independently() {
         let all = [Revision::Draft, Revision::Zero, Revision::One, Revision::Two];
         assert_eq!(all.map(Revision::number), [0, 0, 1, 2]);
         assert_eq!(all.map(Revision::is_zero), [true, true, false, false]);

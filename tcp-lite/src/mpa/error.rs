@@ -43,7 +43,7 @@ pub enum Fault {
         seen: u32,
     },
     /// The FPDU exceeds `max_fpdu`. The CRC was not checked, so the error is local, not a bad CRC (RFC 6581 §8 code 5).
-    #[error("FPDU of {seen} bytes, at most {limit} can be taken")]
+    #[error("FPDU of {seen} bytes, at most {limit} are accepted")]
     TooLong {
         /// Largest FPDU, in bytes with markers.
         limit: u32,

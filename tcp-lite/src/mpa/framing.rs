@@ -128,7 +128,7 @@ impl Framing {
 }
 
 /// Returns MULPDU, bytes: the largest ULPDU whose FPDU fits a segment of `emss` bytes at any position relative to the
-/// markers (RFC 5044 §4.5). The result is limited to 128 to 64,768 bytes (§3).
+/// markers (RFC 5044 §4.5). The result is clamped to the range from 128 to 64,768 (§3).
 pub fn mulpdu(emss: usize, markers: bool) -> usize {
     let interval = MARKER_INTERVAL as usize;
     let markers = if markers { MARKER_LEN * emss.div_ceil(interval) } else { 0 };

@@ -10,7 +10,7 @@
 //! the table. Its key is derived from the secret and the number of the period (64 s). A cookie is valid in its own
 //! period and the next. An attacker that does not see the SYN-ACK needs 2^26 tries on average.
 //!
-//! Not included: data on the SYN; without timestamps also window scaling, SACK and ECN.
+//! Not preserved: data on the SYN and, without timestamps, window scaling, SACK and ECN.
 
 use base::Instant;
 use siphasher::sip::SipHasher13;
@@ -55,7 +55,7 @@ pub struct SynCookies {
     secret: [u8; 16],
     /// Source of timestamp offsets. An offset depends on the four-tuple only, so it is equal with and without a cookie.
     isn_generator: IsnGenerator,
-    /// Cached keys: the last even period and the last odd period used, each with its number.
+    /// Cached keys of the last even and the last odd period used, each with the period's number.
     keys: [Cell<Option<(u64, SipHasher13)>>; 2],
 }
 
@@ -96,7 +96,8 @@ impl SynCookies {
     }
 
     /// Answers `syn`, a segment with SYN and neither ACK nor RST, with a SYN-ACK. Returns false if the batch is full.
-    /// The SYN-ACK is never retransmitted, and never longer than a SYN with all options.
+    /// The SYN-ACK is never retransmitted, and never longer than a SYN with all options, so an attack with forged
+    /// SYNs is not amplified.
     pub fn answer(
         &self,
         config: &Config,

@@ -9,6 +9,8 @@
 //!   data CWR  --------------------->           the sender has reduced its window
 //! ```
 //!
+//! Receiver with DCTCP (RFC 8257 §3.2, figure 1):
+//!
 //! ```text
 //!                  CE: acknowledge at once, ECE=1
 //!   DCTCP.CE = 0 ---------------------------------> DCTCP.CE = 1

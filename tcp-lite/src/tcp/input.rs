@@ -206,7 +206,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Handles a segment that failed the first check: schedules an acknowledgement, except after a reset.
+    /// Handles a segment that failed the first check: schedules an acknowledgement, unless the segment is
+    /// a reset.
     fn on_unacceptable(
         &mut self,
         now: Instant,

@@ -249,8 +249,9 @@ impl Connection {
         (resend.start < self.send.right_edge()).then_some(resend)
     }
 
-    /// Returns true if the next segment is a FIN without data. The congestion window does not apply to the FIN, nor
-    /// does the peer's window: a peer without room answers, and the FIN is retransmitted.
+    /// Returns true if the next segment is a FIN without data. Neither the congestion window nor the peer's window
+    /// applies to the FIN. A peer whose window has no room for the FIN acknowledges only the data, and the FIN is
+    /// retransmitted.
     fn is_fin_next(&self, has_data: bool, next: NextSeg) -> bool {
         self.send.fin_queued
             && !self.send.fin_sent

@@ -29,7 +29,7 @@ const MAX_OWED_DUP_ACKS: u8 = 8;
 /// of the burst.
 const MAX_EARLIER_ACKS: usize = 4;
 
-/// Number of segments that are acknowledged at once after a gap was filled.
+/// Number of segments that are acknowledged without delay after a gap was filled.
 const QUICK_ACKS: u8 = 16;
 
 /// The receive half of a connection.
@@ -65,8 +65,8 @@ pub(crate) struct Receiver {
     pub(crate) ack_now: bool,
     /// Data segments received since the last acknowledgement.
     pub(crate) unacked_segments: u8,
-    /// Number of further segments to acknowledge at once after a gap. After a loss the peer's congestion window is
-    /// small, perhaps one segment, and acknowledgements may also be lost.
+    /// Number of further segments to acknowledge without delay after a gap. After a loss the peer's congestion
+    /// window is small, perhaps one segment, and acknowledgements may also be lost.
     quick_acks_left: u8,
     /// Duplicate acknowledgements owed to a peer without SACK. The acknowledgement of `ack_now` counts as one of them.
     pub(crate) owed_dup_acks: u8,
@@ -97,6 +97,7 @@ pub(crate) struct EarlierAck {
     pub(crate) window: u16,
     /// True if ECE is set.
     pub(crate) echo: bool,
+    /// Right edge of `window`.
     edge: ExtSeq,
 }
 
@@ -273,7 +274,7 @@ impl Receiver {
         let (start, len) = (self.nxt, payload.len() as u64);
         let gap = Range { start, end: start.plus(len) };
         let taken = self.hand_up(now, gap, payload, config, stats, up);
-        let came = ReceivedText {
+        let text = ReceivedText {
             len,
             new_bytes: len,
             taken,
@@ -281,7 +282,7 @@ impl Receiver {
             had_gap: false,
             beyond_nxt: false,
         };
-        self.on_text_handed_up(now, start, came, stats)
+        self.on_text_handed_up(now, start, text, stats)
     }
 
     /// Updates acknowledgement state and counters after a segment's new bytes were passed to the upper layer.
@@ -347,8 +348,8 @@ impl Receiver {
         }
     }
 
-    /// Returns true if the segment must be acknowledged at once because of a present or recent gap. Counts down
-    /// `quick_acks_left`.
+    /// Returns true if the segment must be acknowledged without delay because of a present or recent gap.
+    /// Counts down `quick_acks_left`.
     fn must_quick_ack(&mut self) -> bool {
         if self.has_gap() {
             self.quick_acks_left = QUICK_ACKS;

@@ -132,8 +132,8 @@ impl<'a> Segment<'a> {
         Ok(segment)
     }
 
-    /// Parses a segment into `self`, which must be a default value. Unlike [`parse`](Self::parse), no result is copied:
-    /// the copy would wait for all earlier stores, those of the previous payload included.
+    /// Parses a segment into `self`, which must be a default value. Unlike [`parse`](Self::parse), copies no result. A
+    /// copy would wait for all earlier stores, including the stores of the previous payload.
     ///
     /// # Errors
     /// The errors of [`parse`](Self::parse). After an error the content of `self` is unspecified.
@@ -226,8 +226,9 @@ fn data_offset(byte: u8) -> usize {
 /// Header of data segments without options other than timestamps, as [`Segment::emit`] writes it. Contains all fields
 /// except the sequence number and PSH, which differ within a run of segments.
 ///
-/// The header stays in registers. If it were stored in memory, it would be loaded in pieces of another size.
-/// Store-to-load forwarding fails for such a load: it waits for all earlier stores, also those of the payload.
+/// The value stays in registers. A value in memory would be loaded in pieces whose size differs from that of
+/// the stores. Store-to-load forwarding fails for such loads: they wait for all earlier stores, including the
+/// stores of the payload.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DataHeader {
     ports: u32,

@@ -206,7 +206,8 @@ impl Sender {
     /// MUST-34).
     ///
     /// The configured send window limits the result, too (RFC 9293 §3.9.1.2, send queue limits), because unacknowledged
-    /// data needs memory. A peer that SACKs all but the first segment keeps the congestion window open.
+    /// data needs memory. The congestion window alone does not bound this memory: a peer that SACKs all segments but
+    /// the first keeps the congestion window open.
     pub(crate) fn usable_window(&self) -> u64 {
         let own = self.una.plus(self.recovery.cc().send_window());
         self.right_edge().min(own).since(self.nxt)

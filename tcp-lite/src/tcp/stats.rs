@@ -56,7 +56,7 @@ pub struct ReceiverStats {
     pub d_sacks: u64,
     /// Data segments received with a CE mark (RFC 3168).
     pub ecn_marks: u64,
-    /// Maximum number of bytes beyond a gap at any time.
+    /// Largest number of bytes beyond gaps at one time, so far.
     pub out_of_order_max: u64,
 }
 

@@ -116,8 +116,8 @@ fn initiator_sends_the_agreed_rtr_message() {
         let done = net.a.rdmap_events();
         let outcome = rdmap::Outcome::Sent;
         match rtr == READ {
-            // The peer here never answers the ready-to-receive Read, so the ULP's Send behind it does not complete.
-            // Completions of ready-to-receive messages are never reported to the ULP.
+            // The peer here never answers the ready-to-receive Read, so the ULP's Send after that Read does not
+            // complete. Completions of ready-to-receive messages are never reported to the ULP.
             true => assert_eq!(done, []),
             false => {
                 assert_eq!(done, [rdmap::Event::Completed { cookie: Cookie::user(7), outcome }])

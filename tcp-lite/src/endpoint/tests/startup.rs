@@ -80,7 +80,8 @@ fn every_startup_form_carries_data_both_ways() {
     }
 }
 
-/// The responder's ULP also receives the revision of the request.
+/// Each ULP receives the private data of the other end. The responder's ULP also receives the
+/// revision of the request.
 #[test]
 fn private_data_reaches_both_ulps() {
     let a = Node::initiator(EndpointConfig::default(), b"from a");
@@ -161,7 +162,7 @@ fn initiator_waits_for_the_reply() {
     assert_eq!(net.b.up.received[22..], fpdus(&[tagged(DdpVersion::V1, 1, b"now")]));
 }
 
-/// FPDUs in the segment of the request are placed once the ULP accepts it.
+/// FPDUs in the segment of the request are placed once the ULP accepts the request.
 #[test]
 fn fpdus_behind_the_request_wait_for_accept() {
     let mut net = Net::new(Raw::connect(), Node::responder(EndpointConfig::default()));

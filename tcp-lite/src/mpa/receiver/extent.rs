@@ -1,5 +1,5 @@
-//! Contiguous bytes of the stream in several slices: held bytes and newly received bytes. Locating and verifying FPDUs
-//! has no side effects.
+//! Locates and verifies FPDUs, without side effects, in contiguous bytes of the stream. The bytes are in several
+//! slices: held bytes and newly received bytes.
 
 use super::super::error::Fault;
 use super::super::framing::Framing;

@@ -425,6 +425,8 @@ impl Receiver {
     fn judge_fault(&mut self, fault: &Fault, pass: &Pass, span: &Span<'_>) -> Verdict {
         match fault {
             // RFC 5044 §8: if the CRC is valid and a marker wrong, the fault is the sender's, not the path's.
+            // A retransmission would repeat the fault, so the stream ends once the data before the fault is
+            // complete.
             Fault::Marker { .. } if !span.in_order => Verdict::Defer,
             // Beyond a gap the fault is not certain. The segment is dropped, and the peer retransmits it. A short
             // segment can cost the CRC of a whole held FPDU, therefore `verify_budget` bounds the bytes that failed.

@@ -1,5 +1,5 @@
-//! Bytes received beyond the next FPDU in order: held bytes, and islands (contiguous ranges of FPDUs that were handed
-//! up). Positions are stream offsets.
+//! Received bytes at or beyond the start of the next FPDU in order: held bytes, and islands (contiguous ranges of
+//! FPDUs that were handed up). Positions are stream offsets.
 
 use super::ReceiverStats;
 use base::Blank;

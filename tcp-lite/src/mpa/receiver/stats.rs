@@ -13,11 +13,11 @@ pub struct ReceiverStats {
     pub placed_out_of_order: u64,
     /// Bytes held now because their FPDU is incomplete, not located, or refused by DDP.
     pub held: u64,
-    /// Maximum of `held`.
+    /// Largest value of `held` so far.
     pub held_max: u64,
     /// Bytes held now whose FPDU boundaries are unknown, a part of `held`.
     pub unlocatable: u64,
-    /// Maximum of `unlocatable`.
+    /// Largest value of `unlocatable` so far.
     pub unlocatable_max: u64,
     /// Bytes refused for lack of room. The peer retransmits them.
     pub refused: u64,

@@ -137,6 +137,7 @@ struct Writer<'a> {
     /// Stream offset of the next byte to write.
     at: u64,
     out: &'a mut [u8],
+    /// Number of bytes written to `out`.
     done: usize,
 }
 
@@ -150,7 +151,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Returns slices for `len` > 0 bytes, split at markers. Taking a slice writes the marker before it.
+    /// Returns slices for `len` > 0 bytes, split at markers. The iterator writes each marker before it
+    /// returns the slice that follows the marker.
     fn reserve_pieces(&mut self, len: usize) -> impl Iterator<Item = &mut [u8]> {
         const INTERVAL: usize = MARKER_INTERVAL as usize;
         self.write_marker_if_due();

@@ -44,7 +44,7 @@ pub struct SenderStats {
     pub retransmitted: u64,
     /// Bytes of FPDU copies kept now, because the source may change or the FPDU was cut.
     pub kept: u64,
-    /// Maximum of `kept`.
+    /// Largest value of `kept` so far.
     pub kept_max: u64,
 }
 
@@ -103,6 +103,7 @@ impl Blank for UnackedFpdus {
 struct Record {
     /// Low 32 bits of the stream offset of the first byte.
     start: u32,
+    /// Message and offset of the ULPDU's [`UlpduToken`].
     message: u32,
     offset: u32,
     payload_len: u16,
@@ -351,7 +352,8 @@ impl Sender {
         total
     }
 
-    /// Writes a smaller FPDU or, if none fits, a part of the next FPDU.
+    /// Frames a smaller ULPDU whose FPDU fits `out` or, if there is none, writes a part of the next
+    /// FPDU.
     fn fill_small(&mut self, source: &mut impl UlpduSource, out: &mut [u8]) -> usize {
         let full = self.mulpdu();
         // RFC 5044 §4.5: MULPDU is at least 128 bytes.

@@ -520,7 +520,7 @@ proptest! {
                     let room = room.min(emss);
                     let (data, idle) = (bench.sender.has_data(&bench.source), !bench.in_flight());
                     let n = bench.fill(room);
-                    // With nothing in flight, any room must be used.
+                    // With nothing in flight, the sender must write bytes into any room.
                     prop_assert!(n > 0 || !data || !idle);
                 }
                 Step::Refill(a, b) if low < high => {

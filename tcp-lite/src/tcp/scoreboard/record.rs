@@ -10,6 +10,7 @@ pub(super) struct Record {
     pub(super) start: u32,
     /// Bytes of payload.
     pub(super) len: u16,
+    /// Set of marks, [`FIN`] to [`PROBE`].
     pub(super) marks: u8,
     /// Number of transmissions, saturating at 255.
     pub(super) sends: u8,

@@ -163,7 +163,7 @@ impl SctpReason {
 
 impl LowerReason for SctpReason {
     const CARRIER: &'static str = "SCTP association";
-    const LINGER_TEXT: &'static str = "given up by this end: the peer did not terminate in time";
+    const LINGER_TEXT: &'static str = "ended by this end: the peer did not terminate in time";
 
     /// Returns layer 2 (LLP) and a code of RFC 6581 §8; `None` if no code is defined for the reason.
     fn numbers(&self) -> Option<ErrorNumbers> {
@@ -205,7 +205,7 @@ impl LowerReason for SctpReason {
 fn fault_text(fault: sctp::Fault) -> &'static str {
     match fault {
         sctp::Fault::Data(_) => "the peer sent an illegal DATA chunk",
-        sctp::Fault::NeverSent => "the peer acknowledged what was never sent",
+        sctp::Fault::NeverSent => "the peer acknowledged data that was never sent",
         sctp::Fault::InitAck => "the peer sent an illegal INIT ACK",
     }
 }
@@ -231,7 +231,7 @@ impl fmt::Display for SctpReason {
             }
             SctpReason::AnswerTimeout => "no answer to the session's Initiate in time",
             SctpReason::TurnedAway => "turned away by the peer",
-            SctpReason::Cancelled => "cancelled by the peer before it was answered",
+            SctpReason::Cancelled => "cancelled by the peer before its Initiate was answered",
             SctpReason::Unsuitable(why) => return why.fmt(f),
             SctpReason::Local => "local catastrophic error",
             SctpReason::Session(error) => return error.fmt(f),
@@ -260,7 +260,7 @@ mod tests {
             (PeerRestart, "peer_restart", None, peer, "restarted by the peer"),
             (NoSctp, "no_sctp", None, net, "does not support SCTP"),
             (SctpTimeout, "sctp_timeout", None, net, "lost: no answer"),
-            (SctpFault(fault), "sctp_fault", None, peer, "acknowledged what was never sent"),
+            (SctpFault(fault), "sctp_fault", None, peer, "acknowledged data that was never sent"),
             (SctpFault(sctp::Fault::InitAck), "sctp_fault", None, peer, "illegal INIT ACK"),
             (NotDdp { seen: None }, "not_ddp", None, peer, "sends no adaptation indication"),
             (NotDdp { seen: Some(7) }, "not_ddp", None, peer, "indication 0x00000007"),

@@ -207,22 +207,23 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.kept_bytes()
     }
 
-    /// Writes the pending reply to a packet that was not verified: see [`Association::poll_reply`].
+    /// Writes the pending reply to a packet that is not [`verified`](InputResult::verified). The
+    /// owner sends the reply to that packet's source: see [`Association::poll_reply`].
     pub fn poll_reply(&mut self, now: Instant, tx: &mut impl TxBatch) {
         self.now = now;
         self.association.poll_reply(now, tx);
     }
 
-    /// Drops the pending reply to a packet that was not verified, because the owner's limit is reached: see
-    /// [`Association::drop_reply`].
+    /// Drops the pending reply to a packet that is not [`verified`](InputResult::verified), because the
+    /// owner's limit of such replies is reached: see [`Association::drop_reply`].
     pub fn drop_reply(&mut self) {
         self.association.drop_reply();
     }
 
     /// Returns the time at which to call [`handle_timeout`](Self::handle_timeout). A time in the past means now.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        // No iterator over an array of the three times: its wide load, right after narrow stores to the elements, would
-        // defeat store forwarding and stall.
+        // Not an iterator over an array of the four times: wide loads right after the narrow stores to the elements
+        // would defeat store forwarding and stall.
         MaybeInstant::from(self.association.poll_timeout())
             .earlier(self.upper.poll_timeout())
             .earlier(self.empty_deadline)

@@ -29,9 +29,10 @@ impl<M: RegionMemory> Endpoint<M> {
         self.call_ulp(session, true, |ulp| ulp.post_rdmap(request))
     }
 
-    /// Responds to the peer's oldest held Read: see [`ddp::Ulp::release_read`].
+    /// Responds to the oldest of the peer's Reads that the ULP holds: see
+    /// [`ddp::Ulp::release_read`].
     pub fn release_read(&mut self, session: SessionId) {
-        // A closed session has no held Read.
+        // The ULP of a session that has ended holds no Read.
         let _ = self.call_ulp(session, false, |ulp| {
             ulp.release_read();
             Ok(())
@@ -72,7 +73,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.call_ulp(session, false, |ulp| ulp.set_receive_source(source))
     }
 
-    /// Empties the posted receives that use a region: see [`ddp::rdmap::Stream::revoke_receives`].
+    /// Removes the memory of a region from the posted receives that use it: see
+    /// [`ddp::rdmap::Stream::revoke_receives`].
     pub fn revoke_receives(&mut self, session: SessionId, memory: &M) {
         // A session that has ended has no receives.
         let _ = self.call_ulp(session, false, |ulp| {
@@ -100,6 +102,8 @@ impl<M: RegionMemory> Endpoint<M> {
         ended
     }
 
+    /// Calls `f` with the session's ULP. `to_send`: `f` posts data to send, so the session must be
+    /// established.
     fn call_ulp<R>(
         &mut self,
         session: SessionId,

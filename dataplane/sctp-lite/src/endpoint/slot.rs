@@ -1,7 +1,7 @@
 //! One session of an association and its DDP stream: request and answer, established state, graceful close, errors,
 //! time-outs.
 //!
-//! The order of messages and the legal sequences are checked by [`Session`], and states and reasons by [`Lifecycle`].
+//! [`Session`] checks the order of messages and the legal sequences. [`Lifecycle`] records state and close reason.
 //! `upper` selects the slot, and queues slots for transmission, events and timers.
 
 use super::config::EndpointConfig;
@@ -64,7 +64,8 @@ pub(super) struct SessionSlot<M: RegionMemory> {
     pub(super) is_dirty: bool,
     /// True if queued in `Upper::event_queue`: the ULP may have events.
     pub(super) has_event_turn: bool,
-    /// Maximum number of queued events while the owner has paused them; `None`: not paused.
+    /// Maximum number of queued events while the owner has paused the session; `None` if the
+    /// session is not paused.
     pub(super) paused_max_events: Option<u32>,
     /// True if the session keeps the window closed and `Upper::window_closers` counts it.
     pub(super) closes_window: bool,
@@ -130,7 +131,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.lifecycle.on_connected(env.now + env.config.session.answer_timeout);
     }
 
-    /// Reports the peer's request to the owner, and starts the time-out for its decision.
+    /// Reports the peer's request to the owner, and starts the time-out for the owner's decision.
     pub(super) fn report_request(&mut self, data: SessionData, env: &mut Env<'_>) {
         self.requested = data.enhanced;
         self.lifecycle.set_deadline(env.now + env.config.session.answer_timeout);

@@ -46,6 +46,7 @@ pub struct AdaptationStats {
     pub unpaired_messages: u64,
 }
 
+/// The sessions of an association, with their queues, timers and shares of the worker's budgets.
 #[derive(Debug)]
 pub(super) struct Upper<M: RegionMemory> {
     config: Arc<EndpointConfig>,
@@ -435,8 +436,8 @@ impl<M: RegionMemory> Upper<M> {
     ) -> Option<R> {
         let mulpdu = self.mulpdu();
         let slot = self.slots.get_mut(usize::from(stream))?.as_deref_mut()?;
-        let Upper { config, peer, dirty: touched, events, .. } = self;
-        let aborts = &mut touched.abort_requested;
+        let Upper { config, peer, dirty, events, .. } = self;
+        let aborts = &mut dirty.abort_requested;
         let (config, peer) = (&**config, *peer);
         let was_live = slot.is_live();
         let result =

@@ -228,13 +228,15 @@ const _: () = assert!(
 /// Length of an adaptation layer indication parameter, bytes.
 const ADAPTATION_LEN: usize = 8;
 
+/// An INIT ACK to send. Its cookie is issued at the time of transmission.
 #[derive(Clone, Debug)]
 pub(super) struct InitAck {
     header: InitHeader,
     terms: NegotiatedTerms,
     ties: TieTags,
     cookie_life: core::time::Duration,
-    /// Unknown parameters to report, concatenated; `ends` holds the end offset of each.
+    /// Unknown parameters to report, concatenated. `ends` contains the offset at which each
+    /// parameter ends.
     unknown: SmallVec<[u8; 16]>,
     ends: SmallVec<[u16; 4]>,
 }

@@ -118,7 +118,8 @@ impl Association {
         self.stats.path_mtu_black_holes += 1;
         self.apply_path_len(now);
         // The lost packets were too long. Shorter packets are new to the path and need not wait for the backoff of
-        // earlier time-outs (RFC 9260 §6.3.3). The backoff is reset at most twice in a row.
+        // earlier time-outs (RFC 9260 §6.3.3). The backoff is reset at most twice in a row, because a black hole
+        // changes the size first to the base, then to the minimum.
         self.sender.reset_backoff();
         true
     }

@@ -31,9 +31,9 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// Returns enhanced opens in the client-server model, 10 s for answers, 16 pending Initiates, 512 sessions.
-    /// Segments up to 64 KiB are accepted, which suffices for any MTU. `control_room` has room for four Gap Ack
-    /// Blocks.
+    /// Returns these defaults: enhanced opens in the client-server model, 10 s for answers, 16 pending
+    /// Initiates, 512 sessions. Segments up to 64 KiB are accepted, which suffices for any MTU. `control_room`
+    /// has room for four Gap Ack Blocks.
     fn default() -> Self {
         Config {
             open_enhanced: true,

@@ -7,7 +7,7 @@ use wire::sctp::ddp::{BadControl, Function};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum SessionError {
     /// A DDP-SSN that was received before, or is too far ahead of the next DDP-SSN (RFC 5043 §10).
-    #[error("DDP-SSN {seen} where {expected} is the next one in order")]
+    #[error("DDP-SSN {seen}, but {expected} is next in order")]
     Ssn {
         /// The next DDP-SSN in order.
         expected: u16,
@@ -48,7 +48,7 @@ pub enum SessionError {
     #[error("a DDP segment before the session's first control message")]
     EarlySegment,
     /// A message after the peer's Terminate.
-    #[error("DDP-SSN {seen} behind the Terminate with {terminate}")]
+    #[error("DDP-SSN {seen} after the Terminate, which has DDP-SSN {terminate}")]
     AfterTerminate {
         /// DDP-SSN of the Terminate.
         terminate: u16,
@@ -56,7 +56,7 @@ pub enum SessionError {
         seen: u16,
     },
     /// A DDP segment longer than this end accepts (RFC 5043 §9).
-    #[error("a DDP segment of {seen} bytes, at most {limit} are taken")]
+    #[error("a DDP segment of {seen} bytes, at most {limit} are accepted")]
     Oversized {
         /// Largest segment accepted, bytes.
         limit: usize,

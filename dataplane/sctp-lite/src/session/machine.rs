@@ -330,8 +330,8 @@ impl Session {
         if !due || !self.sender.has_room() {
             return None;
         }
-        if let Some(parting) = &self.final_segment {
-            let written = self.sender.write_lone_segment(parting, out)?;
+        if let Some(segment) = &self.final_segment {
+            let written = self.sender.write_lone_segment(segment, out)?;
             self.final_segment = None;
             return Some(written);
         }

@@ -33,7 +33,7 @@ pub struct SenderStats {
     pub retransmitted: u64,
     /// Bytes of messages copied at present, because their source may change or is closed.
     pub kept: u64,
-    /// Maximum of `kept`.
+    /// Largest value of `kept` so far.
     pub kept_max: u64,
 }
 
@@ -55,6 +55,7 @@ pub struct Sender {
 /// An unacknowledged message.
 #[derive(Clone, Copy, Debug)]
 struct Record {
+    /// Message and offset of the segment's [`UlpduToken`]; zero if `header_len` is zero.
     message: u32,
     offset: u32,
     payload_len: u16,

@@ -176,13 +176,14 @@ impl Sender {
     }
 
     /// Returns the number of consecutive time-outs without progress, plus the number of consecutive unanswered window
-    /// probes.
+    /// probes. Both are evidence for a black hole. For diagnostics, see [`unanswered`](Self::unanswered).
     pub fn timeouts_in_a_row(&self) -> u32 {
         self.recovery.consecutive_timeouts().saturating_add(self.peer_state.probes_unanswered)
     }
 
-    /// Returns the number of consecutive unanswered window probes while the peer's window is probed. Otherwise returns
-    /// the number of consecutive time-outs.
+    /// Returns the number of consecutive unanswered window probes while the peer's window is probed, otherwise the
+    /// number of consecutive time-outs. Stall reports and the limit [`Path`](transport::limits::Limit::Path) use this
+    /// number.
     fn unanswered(&self) -> u32 {
         match self.probes_window() {
             true => self.peer_state.probes_unanswered,
@@ -203,7 +204,8 @@ impl Sender {
             && self.peer_state.probes_unanswered == 0
     }
 
-    /// Returns true if the peer has SACKed a message shorter than the oldest message in flight.
+    /// Returns true if the peer has SACKed a message shorter than the oldest message in flight:
+    /// evidence that the path drops only long packets.
     pub fn shorter_arrived(&self) -> bool {
         self.board.shorter_arrived()
     }
@@ -345,8 +347,8 @@ impl Sender {
     /// Returns pacing rate and burst, computed once per round because of their expensive divisions.
     #[inline]
     fn round_pace(&self) -> Option<Pace> {
-        // The pace of a congestion control that measures the delivery rate also depends on the data just sent: not
-        // cached.
+        // The pace of a congestion control that measures the delivery rate also depends on the data just sent, so
+        // it is not cached.
         if self.recovery.cc().needs_samples() {
             return self.pace();
         }

@@ -103,9 +103,9 @@ impl Sender {
 
     /// Ends a round of packets: sets timers, and records the limit that ended the round.
     pub fn end_round(&mut self, now: Instant, source: &mut impl MessageSource) {
-        let Round { cwnd_limited: limited, sent, needs_timer: unwatched, .. } =
+        let Round { cwnd_limited: limited, sent, needs_timer, .. } =
             core::mem::take(&mut self.round);
-        if unwatched {
+        if needs_timer {
             self.set_timer_after_send(now);
         }
         if sent || limited {

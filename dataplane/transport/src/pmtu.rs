@@ -157,8 +157,8 @@ impl PmtuSearch {
 
     /// Processes a black hole (RFC 4821 §7.7): segments of the size in use are lost without a report. Falls back to a
     /// smaller size and searches the sizes above.
-    pub fn on_black_hole(&mut self, fall: Fallback) -> SizeChange {
-        let mtu = match fall {
+    pub fn on_black_hole(&mut self, fallback: Fallback) -> SizeChange {
+        let mtu = match fallback {
             Fallback::Base => self.base,
             Fallback::Minimum => MIN_V4,
         };

@@ -29,6 +29,7 @@ impl Range {
 #[derive(Clone, Debug, Default)]
 pub struct Ranges {
     ranges: Vec<Range>,
+    /// Sum of the lengths of all ranges, in sequence numbers.
     bytes: u64,
 }
 

@@ -135,7 +135,7 @@ pub struct Record {
     pub window: u16,
     /// Bytes of payload.
     pub len: u16,
-    /// Number of events; 0 and 1 both mean one.
+    /// Number of events, or as [`Kind`] states; 0 and 1 both mean one.
     pub count: u32,
 }
 
@@ -235,6 +235,7 @@ pub struct Recorder(Option<Box<RecordLog>>);
 struct RecordLog {
     /// Records, oldest first.
     records: Vec<Record>,
+    /// Number of older records that were dropped.
     dropped: u64,
 }
 

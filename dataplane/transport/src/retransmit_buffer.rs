@@ -32,11 +32,13 @@ pub struct RetransmitBuffer {
     first_block: u32,
     /// Unused blocks, at most as many as `blocks`.
     spare: Vec<Vec<u8>>,
+    /// Sum of the lengths of `runs`.
     bytes: u64,
     /// Capacity of all blocks, spare blocks included, bytes.
     memory: u64,
     /// Capacity of the spare blocks, bytes.
     spare_memory: u64,
+    /// See [`set_limit`](Self::set_limit).
     limit: u64,
 }
 

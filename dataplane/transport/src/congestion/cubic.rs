@@ -27,6 +27,8 @@ struct State {
     w_max: f64,
     /// cwnd_prior: the window before the last decrease; zero before the first decrease.
     cwnd_prior: f64,
+    /// The current period; `None` from a congestion event until the window grows in congestion
+    /// avoidance.
     epoch: Option<Epoch>,
     /// Fraction of a byte not yet added to the window.
     carry: f64,
@@ -39,7 +41,7 @@ struct Epoch {
     start: Instant,
     /// K: time from `start` until the curve reaches W_max (§4.2).
     k: f64,
-    /// W_est (§4.3).
+    /// W_est: estimate of the window that Reno would have (§4.3), segments.
     w_est: f64,
     /// The window at the last acknowledgement, segments, and the time of that acknowledgement.
     cwnd: f64,

@@ -31,9 +31,12 @@ pub(super) enum SlowStartMode {
 /// State of the first slow start. Times are in microseconds; zero means no sample yet, or no baseline.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HyStart {
-    /// lastRoundMinRTT, currentRoundMinRTT, cssBaselineMinRtt.
+    /// lastRoundMinRTT: the shortest round trip of the previous round.
     last_round_min_rtt: u32,
+    /// currentRoundMinRTT: the shortest round trip of this round so far.
     current_round_min_rtt: u32,
+    /// cssBaselineMinRtt: the shortest round trip of the round in which conservative slow start
+    /// began; zero outside conservative slow start.
     css_baseline_min_rtt: u32,
     /// windowEnd: the acknowledgement that reaches it ends the round.
     window_end: ExtSeq,

@@ -306,7 +306,7 @@ impl Congestion {
     }
 
     /// Processes an expiry of the retransmission timer (RFC 5681 §3.1 (4), RFC 9438 §4.8). `reduced`: the cause of an
-    /// earlier reduction of the threshold in this window, if any.
+    /// earlier reduction of the threshold for the same window of data, if any.
     pub fn on_timeout(&mut self, flight: u64, reduced: Option<Cause>) {
         if !self.loss_based() {
             return each!(&mut self.state.algorithm, it => it.on_timeout());

@@ -67,19 +67,25 @@ struct SentRun {
     /// Bytes delivered before the run, and the time of the last delivery.
     delivered: u64,
     delivered_at: Instant,
-    /// Bytes in flight, the run included.
+    /// Bytes in flight when the run was sent, the run included.
     in_flight: u64,
+    /// Bytes found lost before the run was sent.
     lost: u64,
+    /// True if the sender lacked data when the run was sent.
     app_limited: bool,
 }
 
 /// Runs in flight, and totals of delivery and loss.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sampler {
+    /// Runs in the order of transmission, at most [`MAX_RUNS`].
     runs: VecDeque<SentRun>,
+    /// Bytes delivered so far, and the time of the last delivery.
     delivered: u64,
     delivered_at: Instant,
+    /// [`SentRun::first_at`] of the next run.
     first_at: Instant,
+    /// Bytes found lost so far.
     lost: u64,
     /// Samples are application-limited until this many bytes are delivered.
     app_limited_until: u64,

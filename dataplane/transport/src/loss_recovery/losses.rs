@@ -150,7 +150,7 @@ impl LossRecovery {
             episode.frto = Frto::Retransmitted;
             self.episode = Some(Box::new(episode));
         } else if let Some(episode) = &mut self.episode {
-            episode.frto = Frto::Off; // RFC 5682 §2.1 step 1
+            episode.frto = Frto::Off; // RFC 5682 §2.1 step 1: no test after an earlier reduction
             episode.end_point = None;
         }
         self.cc.on_timeout(flight, reduced);

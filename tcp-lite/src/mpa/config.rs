@@ -97,7 +97,8 @@ pub struct Config {
     /// Time-out of the start-up, from the establishment of the TCP connection to the last start-up frame. For a
     /// responder in the peer-to-peer model, the time-out includes the ready-to-receive message.
     pub startup_timeout: Duration,
-    /// Largest FPDU to receive, in bytes with markers, at least 1024. One FPDU of this size can always be held.
+    /// Largest FPDU to receive, in bytes with markers, at least 1024. There is always room to hold the next
+    /// FPDU in order.
     pub max_fpdu: u32,
     /// Maximum bytes held beyond a gap, per stream. Without markers this value also limits the receive window.
     pub hold_limit: u32,

@@ -84,7 +84,7 @@ impl Sender {
         let over = recovery.exit_phase(state, &board, before, ack);
         stats.add(repaired.into(), |s| &mut s.loss.tail_losses_repaired);
         if ack.advanced {
-            self.on_partial_ack(before, over, ack);
+            self.on_una_advanced(before, over, ack);
         }
         let (recovery, state, mut board) = self.split_recovery();
         let undone = recovery.undo_if_spurious(state, &mut board, ack);
@@ -298,7 +298,7 @@ impl Sender {
 
     /// Handles an advance of SND.UNA. `over` is true if the acknowledgement ended the recovery. Without SACK a partial
     /// acknowledgement means that the next segment is also lost (RFC 6582 §3.2 (3)).
-    fn on_partial_ack(&mut self, before: Phase, over: bool, ack: &Ack) {
+    fn on_una_advanced(&mut self, before: Phase, over: bool, ack: &Ack) {
         let smss = u64::from(self.size.emss());
         match before {
             Phase::Recovery { .. } if !over && !self.sack => {

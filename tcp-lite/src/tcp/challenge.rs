@@ -6,6 +6,7 @@ use base::Instant;
 /// channel: an attacker could detect on its own connection that another connection has sent challenges.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChallengeLimit {
+    /// Start of the current second.
     since: Instant,
     sent: u32,
 }

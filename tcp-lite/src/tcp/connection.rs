@@ -60,7 +60,9 @@ pub enum Event {
 pub struct Connection {
     pub(super) state: State,
     pub(super) syn: Syn,
+    /// True if both ends use timestamps.
     pub(super) timestamps: bool,
+    /// True if both ends scale their windows.
     pub(super) window_scaling: bool,
     pub(super) ecn: Ecn,
     /// True after a passive open, false after an active open.
@@ -70,6 +72,7 @@ pub struct Connection {
     pub(super) recv: Receiver,
     pub(super) timers: Timers,
     pub(super) stats: Counters,
+    /// Arrival time of the last segment that was not dropped.
     pub(super) last_received: Instant,
     pub(super) keepalive: KeepaliveProbes,
     /// Offset of the timestamp clock: see [`InitialNumbers::ts_offset`].
@@ -79,6 +82,7 @@ pub struct Connection {
     pub(super) config: Arc<Config>,
     local_port: u16,
     remote_port: u16,
+    /// True over IPv6.
     pub(super) v6: bool,
 }
 

@@ -164,8 +164,8 @@ impl Connection {
         self.check_timestamp(now, seg)?;
         let len = seg.payload.len() as u32 + u32::from(syn) + u32::from(seg.flags.has(Flags::FIN));
         let accepted = acceptance(start, len, self.recv.nxt, self.recv.edge);
-        let reset_behind = accepted == Acceptance::AtEdge && seg.flags.has(Flags::RST);
-        if accepted == Acceptance::Unacceptable || reset_behind {
+        let reset_at_edge = accepted == Acceptance::AtEdge && seg.flags.has(Flags::RST);
+        if accepted == Acceptance::Unacceptable || reset_at_edge {
             return Err(self.on_unacceptable(now, seg, start, len));
         }
         if seg.flags.has(Flags::RST) {

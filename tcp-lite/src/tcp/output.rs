@@ -420,6 +420,8 @@ impl Connection {
         self.write_retransmission(now, resend, most, probe, up, tx)
     }
 
+    /// Writes the retransmission of a segment, with at most `most` bytes of payload. `probe`: the retransmission is a
+    /// window probe or a tail loss probe.
     fn write_retransmission<U: SegmentSource + SpanSink>(
         &mut self,
         now: Instant,
@@ -498,19 +500,19 @@ impl Connection {
                 self.note_new_probe(now, Kind::TailProbe, start, fin_sent);
             }
         }
-        let mut again = None;
+        let mut resent = None;
         if sent == SendOutcome::Declined
             && let Some(last) = self.send.outstanding.board.last_unsacked()
         {
             sent = self.resend(now, last, true, up, tx);
             // The segment may have been cut, so the range of the retransmission is the segment's current range.
-            again =
+            resent =
                 self.send.outstanding.board.transmissions_at(last.index).map(|(range, _)| range);
         }
         match sent {
             SendOutcome::Sent => {
                 self.send.last_sent = now;
-                self.send.outstanding.state.on_probe_sent(self.send.nxt, again);
+                self.send.outstanding.state.on_probe_sent(self.send.nxt, resent);
                 self.stats.cold_stats().loss.tail_loss_probes += 1;
             }
             SendOutcome::BatchFull => return,

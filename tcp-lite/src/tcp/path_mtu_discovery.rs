@@ -134,12 +134,12 @@ impl Connection {
             return;
         }
         let evident = self.send.outstanding.board.has_shorter_arrived();
-        let fall =
+        let fallback =
             black_hole_fallback(self.send.recovery.consecutive_timeouts(), evident, u32::MAX);
         let longest = self.send.outstanding.board.head().map_or(0, |head| head.len);
         let is_long = longest > self.send.size.payload_for_mss(self.path.floor());
-        let Some(fall) = fall.filter(|_| is_long) else { return };
-        if let SizeChange::Size(_) = self.path.discovery_mut().search.on_black_hole(fall) {
+        let Some(fallback) = fallback.filter(|_| is_long) else { return };
+        if let SizeChange::Size(_) = self.path.discovery_mut().search.on_black_hole(fallback) {
             self.stats.cold_stats().path_mtu.black_holes += 1;
             self.use_path_mss(now);
             // The retransmission is shorter than the segments that timed out, so their backoff does not apply (RFC 6298

@@ -93,7 +93,9 @@ struct OutOfOrder {
 /// 8257 §3.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct EarlierAck {
+    /// Acknowledgement number.
     pub(crate) ack: ExtSeq,
+    /// Window field, scaled.
     pub(crate) window: u16,
     /// True if ECE is set.
     pub(crate) echo: bool,
@@ -230,12 +232,12 @@ impl Receiver {
         if had_gap || start < self.nxt {
             self.note_duplicate(start, start.plus(len));
         }
-        let (mut fresh, mut taken) = (0, 0);
+        let (mut new_bytes, mut taken) = (0, 0);
         let mut at = start.max(self.nxt);
         while let Some(gap) = self.out_of_order.ranges.first_gap(at, end) {
             let from = gap.start.since(start) as usize;
             let bytes = &payload[from..from + gap.len() as usize];
-            fresh += gap.len();
+            new_bytes += gap.len();
             taken += self.hand_up(now, gap, bytes, config, stats, up);
             at = gap.end.max(self.nxt);
         }
@@ -246,7 +248,7 @@ impl Receiver {
         self.on_text_handed_up(
             now,
             start,
-            ReceivedText { len, new_bytes: fresh, taken, outside, had_gap, beyond_nxt: beyond },
+            ReceivedText { len, new_bytes, taken, outside, had_gap, beyond_nxt: beyond },
             stats,
         )
     }
@@ -340,10 +342,10 @@ impl Receiver {
     /// Counts the bytes of a segment that were not accepted, as duplicate or refused.
     #[cold]
     fn count_untaken(&mut self, now: Instant, text: &ReceivedText, stats: &mut Counters) {
-        let &ReceivedText { len, new_bytes: fresh, taken, outside, .. } = text;
-        stats.add(len - fresh - outside.min(len - fresh), |s| &mut s.recv.bytes_duplicate);
-        stats.add(fresh - taken + outside, |s| &mut s.recv.bytes_refused);
-        if taken < fresh {
+        let &ReceivedText { len, new_bytes, taken, outside, .. } = text;
+        stats.add(len - new_bytes - outside.min(len - new_bytes), |s| &mut s.recv.bytes_duplicate);
+        stats.add(new_bytes - taken + outside, |s| &mut s.recv.bytes_refused);
+        if taken < new_bytes {
             self.restart_measurement(now); // the upper layer, not the window, limits the peer
         }
     }

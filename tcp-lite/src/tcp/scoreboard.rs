@@ -52,6 +52,7 @@ pub(crate) struct Scoreboard {
     records: VecDeque<Record>,
     /// First sequence number on the scoreboard: SND.UNA.
     una: ExtSeq,
+    /// Ranges of sequence space that the peer has SACKed.
     sacked: Ranges,
     /// Estimated bytes in the network (RFC 6675 §4, SetPipe).
     pipe: u64,

@@ -23,6 +23,7 @@ pub const MAX_OPTIONS_LEN: usize = 40;
 /// Maximum number of SACK blocks in a segment (RFC 2018 §3).
 pub const MAX_SACK_BLOCKS: usize = 4;
 
+// Kinds of options. Pairs are the kind and the length, in bytes, of an option with a fixed length.
 const OPT_END: u8 = 0;
 const OPT_NOP: u8 = 1;
 const OPT_MSS: (u8, usize) = (2, 4);

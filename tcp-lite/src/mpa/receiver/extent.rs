@@ -26,6 +26,7 @@ pub(super) struct Checks {
 pub(super) struct Extent<'a> {
     start: u64,
     end: u64,
+    /// The slices, each with the stream offset of its first byte.
     slices: SmallVec<[(u64, &'a [u8]); 4]>,
 }
 

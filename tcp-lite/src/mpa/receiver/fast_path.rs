@@ -239,12 +239,12 @@ fn markers_match(framing: Framing, fpdu: u64, header: u64, whole: &[u8]) -> bool
     let first = framing.next_marker(fpdu);
     let mut rest = whole.get((first - fpdu) as usize..).unwrap_or_default();
     // A marker in front of the length field has a negative distance, and its FPDUPTR is 0.
-    let mut behind = first as i64 - header as i64;
+    let mut distance = first as i64 - header as i64;
     while let Some((marker, _)) = rest.split_first_chunk() {
-        if Marker::parse(marker).fpduptr() != behind.max(0) as u16 {
+        if Marker::parse(marker).fpduptr() != distance.max(0) as u16 {
             return false;
         }
-        behind += MARKER_INTERVAL as i64;
+        distance += MARKER_INTERVAL as i64;
         rest = rest.get(MARKER_INTERVAL as usize..).unwrap_or_default();
     }
     rest.is_empty()

@@ -48,6 +48,7 @@ pub(super) struct Span<'a> {
     pub(super) bytes: &'a [u8],
     /// End of the bytes that are contiguous with the span, held bytes after it included.
     pub(super) extent_end: u64,
+    /// True if the span, with the held bytes directly before it, begins with the next FPDU in order.
     pub(super) in_order: bool,
 }
 

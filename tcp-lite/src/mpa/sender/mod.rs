@@ -108,6 +108,7 @@ struct Record {
     offset: u32,
     payload_len: u16,
     header_len: u8,
+    /// True if `UnackedFpdus::kept` has a copy of the FPDU.
     kept: bool,
 }
 

@@ -94,10 +94,13 @@ pub enum Progress {
 pub struct Startup {
     config: Config,
     state: State,
+    /// Bytes of the peer's start-up frame so far.
     received: Vec<u8>,
+    /// All bytes that this end sends before its first FPDU.
     output: Vec<u8>,
 }
 
+/// State of one end's start-up. `requested`: IRD, ORD and flags of the initiator's request, if any.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     AwaitRequest,

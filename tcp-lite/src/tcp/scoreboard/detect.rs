@@ -29,8 +29,8 @@ impl Scoreboard {
         lost: impl FnMut(u64, Instant),
     ) -> DetectedLosses {
         let mut search = Search { board: self, found: DetectedLosses::default(), lost };
-        let again_at = detect(&mut search, criterion);
-        DetectedLosses { next_search_at: again_at, ..search.found }
+        let next_search_at = detect(&mut search, criterion);
+        DetectedLosses { next_search_at, ..search.found }
     }
 
     /// Marks losses after a retransmission time-out: the oldest segment, and segments sent at least `criterion.timeout`

@@ -135,15 +135,15 @@ fn loss_search_examines_waiting_segments_in_batches() {
     const N: u64 = 5000;
     let (mut board, mut criterion) = waiting_segments(N);
     let (mut lost, mut turns) = (0, 0);
-    while let Some(again_at) = {
+    while let Some(next_search_at) = {
         let found = board.losses(criterion);
         lost += found.segments;
         found.next_search_at
     } {
         turns += 1;
         let reach = Duration::from_millis(64);
-        assert!(again_at <= Instant::from_millis(lost) + criterion.timeout + reach);
-        criterion.now = again_at;
+        assert!(next_search_at <= Instant::from_millis(lost) + criterion.timeout + reach);
+        criterion.now = next_search_at;
     }
     assert_eq!(lost, N, "each loss is found when due, at most 64 segments later");
     assert!(turns <= N / 64 + 1, "{turns}");
@@ -162,15 +162,15 @@ fn loss_search_examines_waiting_resends_in_batches() {
     assert!(sack(&mut board, (N + 1) * LEN, (N + 2) * LEN));
     let mut criterion = criterion_at(12 * N, (N + 2) * LEN, 3 * N, 12 * N);
     let (mut lost, mut turns) = (0, 0);
-    while let Some(again_at) = {
+    while let Some(next_search_at) = {
         let found = board.losses(criterion);
         lost += found.segments;
         found.next_search_at
     } {
         turns += 1;
         let reach = Duration::from_millis(64);
-        assert!(again_at <= Instant::from_millis(10 * N + lost) + criterion.timeout + reach);
-        criterion.now = again_at;
+        assert!(next_search_at <= Instant::from_millis(10 * N + lost) + criterion.timeout + reach);
+        criterion.now = next_search_at;
     }
     assert_eq!(lost, N);
     assert!(turns <= N / 64 + 1, "{turns}");

@@ -116,7 +116,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
         // The session is not marked as changed: while a changed session waits to be processed, `poll_timeout` returns a
         // time in the past. A caller that retries a post in every iteration would then never sleep.
-        let done = self.upper.with_slot_no_settle(session.stream, self.now, |slot, _| {
+        let done = self.upper.with_slot_unmarked(session.stream, self.now, |slot, _| {
             let open = !to_send || slot.state() == State::Established;
             let full = slot.accepted.as_mut().filter(|_| open);
             full.map_or(Err(PostError::Closed), |full| f(&mut full.stream))

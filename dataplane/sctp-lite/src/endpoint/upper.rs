@@ -57,11 +57,13 @@ pub(super) struct Upper<M: RegionMemory> {
     /// Number of pairs of like-numbered streams: the requested number until the association is up, then the negotiated
     /// number.
     pairs: u16,
+    /// True while the association is established.
     is_up: bool,
     /// True if no new session may begin.
     closing: bool,
     /// Largest message that fits a packet, bytes.
     max_message: usize,
+    /// Serial number of the newest session.
     serial: u32,
     /// Number of live sessions that were reported to the owner.
     live_sessions: usize,
@@ -77,6 +79,7 @@ pub(super) struct Upper<M: RegionMemory> {
     ready: VecDeque<u16>,
     dirty: DirtySlots,
     event_queue: VecDeque<u16>,
+    /// Deadlines of the slots, each with the slot's stream identifier.
     timers: BTreeSet<(Instant, u16)>,
     pub(super) events: VecDeque<Event>,
     pub(super) stats: AdaptationStats,
@@ -85,6 +88,7 @@ pub(super) struct Upper<M: RegionMemory> {
 /// Sessions whose changes [`settle_all`](Upper::settle_all) has not processed yet.
 #[derive(Debug, Default)]
 struct DirtySlots {
+    /// Stream identifiers of the slots, in the order in which the slots became dirty.
     slots: VecDeque<u16>,
     /// Stream of a session that took the fast path in this packet and has no changes to process. Messages of other
     /// sessions in the same packet take the slow path, so that changes are processed in order.
@@ -355,7 +359,7 @@ impl<M: RegionMemory> Upper<M> {
         now: Instant,
         f: impl FnOnce(&mut SessionSlot<M>, &mut Env<'_>) -> R,
     ) -> Option<R> {
-        let result = self.with_slot_no_settle(stream, now, f)?;
+        let result = self.with_slot_unmarked(stream, now, f)?;
         self.mark_dirty(stream);
         Some(result)
     }
@@ -363,7 +367,7 @@ impl<M: RegionMemory> Upper<M> {
     /// Calls `f` and marks the slot as changed, like [`with_slot`](Self::with_slot), but does not queue the slot for
     /// transmission. [`settle_all`](Self::settle_all), called once per packet and before each transmission, queues a
     /// changed slot that has data.
-    fn with_slot_unsettled<R>(
+    fn with_slot_unqueued<R>(
         &mut self,
         stream: u16,
         now: Instant,
@@ -391,7 +395,7 @@ impl<M: RegionMemory> Upper<M> {
     }
 
     /// Processes the acknowledgement of a session's oldest outstanding message. Marks the slot as changed, like
-    /// [`with_slot_unsettled`](Self::with_slot_unsettled). State and timer of the slot change only in
+    /// [`with_slot_unqueued`](Self::with_slot_unqueued). State and timer of the slot change only in
     /// [`settle_all`](Self::settle_all).
     #[inline]
     fn on_acknowledged(&mut self, message: MessageRef) {
@@ -410,7 +414,7 @@ impl<M: RegionMemory> Upper<M> {
 
     /// Does the same as [`with_slot`](Self::with_slot), but does not mark the slot as changed. Updates the timer and
     /// the queue of slots with data to send.
-    pub(super) fn with_slot_no_settle<R>(
+    pub(super) fn with_slot_unmarked<R>(
         &mut self,
         stream: u16,
         now: Instant,
@@ -605,7 +609,7 @@ impl<M: RegionMemory> Upper<M> {
         if self.slot_at(received.stream).is_some_and(|slot| slot.refuses_messages()) {
             return Some(ArrivalResult::Refused);
         }
-        self.with_slot_unsettled(received.stream, now, |slot, env| {
+        self.with_slot_unqueued(received.stream, now, |slot, env| {
             let arrival = match &mut slot.accepted {
                 Some(full) => {
                     let mut sink = full.stream.sink(cx.reborrow());

@@ -130,9 +130,9 @@ pub(super) fn check(
     }
     let expiry = Duration::from_millis(created.saturating_add(u64::from(read_u32(field::LIFE))));
     let current = Duration::from_nanos(now.as_nanos());
-    let stale_by = current.checked_sub(expiry).filter(|by| !by.is_zero());
+    let staleness = current.checked_sub(expiry).filter(|by| !by.is_zero());
     let ties = TieTags { local: read_u32(field::LOCAL_TIE), peer: read_u32(field::PEER_TIE) };
-    Some(Cookie { terms, ties, staleness: stale_by })
+    Some(Cookie { terms, ties, staleness })
 }
 
 impl Cookie {

@@ -124,6 +124,8 @@ impl Association {
         (self.sender.rto() * (1 << doublings)).min(self.config.send.max_rto)
     }
 
+    /// Returns a pseudorandom number that only this end can compute. `count`: number of the nonce to draw, or
+    /// `u64::MAX` for the jitter of the next HEARTBEAT.
     fn draw_heartbeat(&self, count: u64) -> u64 {
         let tags =
             (self.identity.local_tag.0, self.identity.peer_tag.0, self.liveness.heartbeat.count);

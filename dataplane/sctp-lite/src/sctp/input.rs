@@ -87,7 +87,7 @@ impl Association {
         packet: &Packet<'_>,
         upper: &mut (impl MessageSink + MessageSource),
     ) -> InputResult {
-        let one_waited = self.pending_replies.reply.is_some();
+        let had_reply = self.pending_replies.reply.is_some();
         let (verified, result) = match self.verify(now, packet, upper) {
             Ok(TagOwner::Ours { cookie_seen }) => {
                 self.liveness.last_received = now;
@@ -97,8 +97,8 @@ impl Association {
             Ok(TagOwner::Other) => (false, Ok(())),
             Err(reason) => (false, Err(reason)),
         };
-        let answer_waits = !one_waited && self.pending_replies.reply.is_some();
-        InputResult { verified, reply_pending: answer_waits, result }
+        let reply_pending = !had_reply && self.pending_replies.reply.is_some();
+        InputResult { verified, reply_pending, result }
     }
 
     /// Checks the verification tag (RFC 9260 §8.5). Also processes a COOKIE ECHO that is the first chunk, and all

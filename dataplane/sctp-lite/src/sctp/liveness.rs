@@ -6,6 +6,7 @@ use base::Instant;
 #[derive(Debug)]
 pub(super) struct Liveness {
     pub(super) heartbeat: Heartbeat,
+    /// Time of the last transmission of DATA.
     pub(super) data_sent: Instant,
     /// Time of the peer's last packet with a valid tag.
     pub(super) last_received: Instant,
@@ -22,6 +23,7 @@ impl Liveness {
 pub(super) struct Heartbeat {
     /// Nonce of the last HEARTBEAT; `None` before the first HEARTBEAT and once it is answered.
     pub(super) nonce: Option<u64>,
+    /// Time of transmission of the last HEARTBEAT.
     pub(super) sent: Instant,
     /// True while a HEARTBEAT ACK is awaited and not overdue.
     pub(super) awaited: bool,

@@ -38,6 +38,7 @@ pub(super) struct MtuDiscovery {
 pub(super) struct Probe {
     /// Nonce of the HEARTBEAT in the probe.
     pub(super) nonce: u64,
+    /// Length of the probe, bytes.
     pub(super) len: u16,
 }
 

@@ -104,15 +104,15 @@ impl Association {
             return false;
         }
         let evident = self.sender.shorter_arrived();
-        let fall = black_hole_fallback(
+        let fallback = black_hole_fallback(
             self.sender.timeouts_in_a_row(),
             evident,
             self.config.max_retransmits,
         );
         let is_long = usize::from(longest).min(self.packet_len) > self.path.floor().into();
-        let Some(fall) = fall.filter(|_| is_long) else { return false };
+        let Some(fallback) = fallback.filter(|_| is_long) else { return false };
         let found = self.path.discovery_mut();
-        let SizeChange::Size(_) = found.search.on_black_hole(fall) else { return false };
+        let SizeChange::Size(_) = found.search.on_black_hole(fallback) else { return false };
         found.probe = None;
         self.timers.stop(Timer::Probe);
         self.stats.path_mtu_black_holes += 1;

@@ -98,7 +98,9 @@ enum Phase {
 /// First message of this end.
 #[derive(Debug)]
 enum OpeningMessage {
+    /// Due: the function and the private data field.
     Pending(Function, Box<[u8]>),
+    /// Passed to SCTP. It is not known yet whether the peer has received it.
     Sent,
     /// Sent, and known to have been received by the peer.
     Confirmed,
@@ -109,6 +111,7 @@ enum OpeningMessage {
 /// State of this end's Terminate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum TerminateState {
+    /// Not due: this end has not ended its direction.
     None,
     /// Due after the data of the source.
     PendingAfterData,

@@ -85,8 +85,8 @@ impl Control {
         if function.is_enhanced() {
             let data = private_data.split_first_chunk::<ENHANCED_LEN>();
             match data {
-                Some((data, behind)) => {
-                    (enhanced, rest) = (Some(EnhancedRepr::parse(data)), behind);
+                Some((data, after)) => {
+                    (enhanced, rest) = (Some(EnhancedRepr::parse(data)), after);
                 }
                 // RFC 6581 §7 requires enhanced data in Initiate and Accept.
                 None if function == Function::EnhancedReject => {}
@@ -125,10 +125,10 @@ fn segment_pieces<'a>(pieces: &[&'a [u8]]) -> Pieces<'a> {
         return one;
     }
     let mut skip = SEGMENT_HEADER_LEN;
-    let behind = |piece: &&'a [u8]| {
+    let without_header = |piece: &&'a [u8]| {
         let n = skip.min(piece.len());
         skip -= n;
         &piece[n..]
     };
-    pieces.iter().map(behind).filter(|piece| !piece.is_empty()).collect()
+    pieces.iter().map(without_header).filter(|piece| !piece.is_empty()).collect()
 }

@@ -101,9 +101,10 @@ impl SsnOrder {
         {
             range.end = at + 1;
             let end = range.end;
-            if let Some(behind) = self.out_of_order.get(i + 1).filter(|behind| behind.start == end)
+            if let Some(following) =
+                self.out_of_order.get(i + 1).filter(|following| following.start == end)
             {
-                self.out_of_order[i].end = behind.end;
+                self.out_of_order[i].end = following.end;
                 self.out_of_order.remove(i + 1);
             }
             return;

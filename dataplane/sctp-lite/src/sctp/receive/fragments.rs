@@ -52,6 +52,7 @@ pub(super) enum JoinResult {
 #[derive(Debug, Default)]
 pub(super) struct Fragments {
     by_tsn: BTreeMap<ExtSeq, Fragment>,
+    /// Bytes of all kept fragments, [`OVERHEAD`] included.
     held: usize,
 }
 

@@ -126,12 +126,16 @@ pub struct Receiver {
     /// TSNs received beyond `next`.
     gaps: Ranges,
     fragments: Fragments,
+    /// Duplicate TSNs to report in the next SACK.
     duplicates: ArrayVec<Tsn, MAX_DUPLICATES>,
+    /// Number of inbound streams.
     streams: u16,
     packet: PacketEffect,
     /// Packets with new data since the last SACK.
     unacknowledged: u8,
+    /// True if a SACK is due at the next transmission.
     ack_now: bool,
+    /// Time at which a delayed SACK is due.
     ack_at: Option<Instant>,
     /// The a_rwnd of the last SACK, bytes.
     advertised: u32,

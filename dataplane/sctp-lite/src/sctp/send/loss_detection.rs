@@ -17,6 +17,7 @@ use super::scoreboard::Board;
 /// The scoreboard during a search for lost chunks.
 struct Search<'a, F> {
     board: &'a mut Board,
+    /// Number of chunks found lost.
     chunks: u64,
     /// Called with length and transmission time of each lost chunk.
     lost: F,
@@ -31,9 +32,9 @@ impl Board {
         lost: impl FnMut(u64, Instant),
     ) -> DetectedLosses {
         let mut search = Search { board: self, chunks: 0, lost };
-        let again_at = detect(&mut search, criterion);
+        let next_search_at = detect(&mut search, criterion);
         let chunks = search.chunks;
-        DetectedLosses { segments: chunks, congestion_segments: chunks, next_search_at: again_at }
+        DetectedLosses { segments: chunks, congestion_segments: chunks, next_search_at }
     }
 
     /// Marks losses after T3-rtx expired: the oldest chunk, and chunks sent at least `criterion.timeout` ago, unless

@@ -1,5 +1,6 @@
 //! Frees large memory, and all memory of local programs, on a dedicated thread (the free thread). Unmapping several GiB
-//! takes about a second. A worker or the control thread may drop the last handle, and neither may block that long.
+//! takes about a second. A worker or the control thread may drop the memory's last handle, and neither may block that
+//! long.
 //! Memory of programs is freed on this thread regardless of its size. A program decides how often its memory is freed,
 //! and each unmapping on a worker would delay other programs by some microseconds.
 
@@ -30,7 +31,8 @@ pub(super) struct MemoryResources {
 }
 
 impl MemoryResources {
-    /// Frees the resources. Pages are released with the mapping and the descriptor; the charge is dropped last.
+    /// Frees the resources. Pages are released with the mapping and the descriptor. The charge is dropped last, so that
+    /// a memory budget is not credited before the pages are free.
     pub(super) fn free(self) {
         let MemoryResources { mapping, shared, charge } = self;
         drop(mapping);
@@ -39,8 +41,8 @@ impl MemoryResources {
     }
 }
 
-/// Starts the free thread unless it is running. Called before memory is created that the free thread will free, and
-/// never on a worker.
+/// Starts the free thread unless it is running. Called before the creation of memory that the free thread will free.
+/// Must not be called on a worker.
 pub(super) fn start_thread() {
     FREE_THREAD.get_or_init(|| {
         let (outbox, inbox) = channel::<Job>();

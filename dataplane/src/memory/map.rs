@@ -22,10 +22,10 @@ use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags};
 use verbs_layout::Word;
 
 use self::maps::{Permit, Slot};
-use self::pieces::{KernelCall, called, pieces};
+use self::pieces::{KernelCall, pieces, record_call};
 use super::{MemoryError, ProgressCallback};
 
-/// Bytes of a reserved hugepage. The length of a mapping in reserved hugepages is rounded up to a multiple of this.
+/// Length of a reserved hugepage, bytes. The length of a mapping in reserved hugepages is a multiple of it.
 const HUGE_PAGE: usize = 2 << 20;
 
 /// Minimum distance in bytes from the start of a copied piece to the start of the range that is prefetched after the
@@ -49,7 +49,8 @@ const MIN_STREAMED_MAPPING: usize = 8 << 20;
 /// ends cost more than the whole lines save.
 pub(super) const MIN_STREAMED_LEN: usize = 4096;
 
-/// Readable and writable memory of this process, unmapped on drop.
+/// A range of mapped memory of this process, writable except in a read-only view. On drop the range is unmapped; if it
+/// is a slot of a slab, only its pages are freed.
 pub(super) struct Mapping {
     start: NonNull<u8>,
     /// Length of the mapping in bytes, at least the requested length.
@@ -57,9 +58,9 @@ pub(super) struct Mapping {
     hold: Hold,
 }
 
-/// Resources that a mapping holds, released after the mapping is unmapped.
+/// Resources that a mapping owns, released after the mapping is unmapped or, for a slot, after its pages are freed.
 enum Hold {
-    /// No resource: the mapping is empty, or is not counted.
+    /// No resource: the mapping is empty, or does not count against the bound of mappings ([`maps::Maps`]).
     Nothing,
     /// A whole mapping that counts against the bound of mappings.
     Counted { _permit: Permit },
@@ -83,9 +84,9 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Maps and populates private zeroed memory in reserved hugepages. If a page was not populated and no hugepage is
-    /// free, the first access would end the process with SIGBUS. If too few hugepages are free, returns `None` and adds
-    /// a message for the operator to `statements`.
+    /// Maps and populates private zeroed memory in reserved hugepages. If too few hugepages are free, returns `None`
+    /// and adds a message for the operator to `statements`. Pages are populated here, because a later first access
+    /// would end the process with SIGBUS if no hugepage is free.
     pub(super) fn huge(
         len: usize,
         go_on: ProgressCallback<'_>,
@@ -222,7 +223,7 @@ impl Mapping {
         if let Hold::Part { .. } = self.hold {
             return true;
         }
-        called(KernelCall::Lock, self.len);
+        record_call(KernelCall::Lock, self.len);
         // SAFETY: the range is this mapping, which stays mapped; locking changes no byte.
         let locked = unsafe {
             rustix::mm::mlock_with(self.start.as_ptr().cast(), self.len, MlockFlags::ONFAULT)
@@ -270,7 +271,7 @@ impl Mapping {
     /// Copies the concatenated `pieces`, at most `room` bytes in total, to offset `at` by non-temporal stores.
     ///
     /// # Panics
-    /// If `room` bytes at `at` do not lie inside the mapping, or the pieces are longer.
+    /// If `room` bytes at `at` do not lie inside the mapping, or the pieces have more than `room` bytes in total.
     pub(super) fn write_streamed<'a>(
         &self,
         at: usize,
@@ -416,7 +417,7 @@ impl Mapping {
     }
 
     fn advise_populate(&self, at: usize, len: usize, advice: Advice) -> Result<(), Errno> {
-        called(KernelCall::Populate, len);
+        record_call(KernelCall::Populate, len);
         // SAFETY: the range is a part of this mapping; populating changes no byte.
         unsafe { rustix::mm::madvise(self.start.as_ptr().add(at).cast(), len, advice) }
     }
@@ -472,7 +473,7 @@ impl Drop for Mapping {
         }
         // Unmapping from the end keeps the rest one contiguous range.
         for piece in pieces(self.len).rev() {
-            called(KernelCall::Unmap, piece.len());
+            record_call(KernelCall::Unmap, piece.len());
             // SAFETY: the range is the end of the remaining mapping, and no pointer into it remains.
             let unmapped = unsafe {
                 let start = self.start.as_ptr().add(piece.start).cast();

@@ -70,10 +70,11 @@ pub enum Backing {
 pub struct MemoryConfig {
     /// Kind of the pages, and their initial content.
     pub backing: Backing,
-    /// Bytes, at least 1.
+    /// Length in bytes, at least 1.
     pub len: u64,
     /// True if peers may write to the region, or if it is the data sink of our Reads and atomics. The bytes of these
-    /// regions, and of `Shared` regions, can change while a message is being sent from them.
+    /// regions, and of `Shared` regions, can change while a message is being sent from them, so sent bytes are copied
+    /// for retransmission.
     pub remote_write: bool,
     /// True to lock the pages in memory (`mlock`).
     pub lock: bool,
@@ -204,9 +205,11 @@ pub struct Memory(Arc<Inner>);
 struct Inner {
     mapping: Mapping,
     len: u64,
+    /// True if sent bytes need no copy for retransmission: see [`RegionMemory::is_stable`].
     stable: bool,
     /// False for a view whose bytes only the program writes.
     writable: bool,
+    /// The memfd of `Shared` memory.
     shared: Option<OwnedFd>,
     locked: bool,
     /// True if the mapping is in reserved hugepages.

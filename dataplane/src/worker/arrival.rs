@@ -43,7 +43,7 @@ impl<F: Frame> Packet<F> {
         }
     }
 
-    /// Returns the state of the TCP or SCTP checksum. `by`: the site that verifies this checksum. `None` if the device
+    /// Returns the state of the TCP or SCTP checksum, which is verified at the site `by`. Returns `None` if the device
     /// has found the checksum wrong.
     #[inline]
     pub(in crate::worker) fn l4_check(&self, by: ChecksumSite) -> Option<L4Check> {
@@ -107,15 +107,16 @@ impl<F> Received<F> {
     }
 }
 
-/// Permission to forward a packet to the worker that owns its flow. A packet is forwarded at most once.
+/// Origin of a packet, which determines if it may be forwarded to the worker that owns its flow. A packet is forwarded
+/// at most once.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::worker) enum Forwarding {
     /// The packet was received from a port. If another worker owns its flow, the packet is forwarded to that worker.
     Allowed,
     /// Another worker has forwarded the packet to this worker.
     Done,
-    /// A stream of this worker has sent the packet to an address of the appliance. The stream at the other end belongs
-    /// to this worker, too, and checksums are not verified.
+    /// A stream of this worker has sent the packet to an address of the appliance. The packet is not forwarded, because
+    /// the stream at the other end belongs to this worker, too. Its checksums are not verified.
     Looped,
 }
 
@@ -140,12 +141,14 @@ pub(in crate::worker) struct Arrival<F> {
 
 #[derive(Clone, Copy)]
 pub(in crate::worker) enum ArrivalKind {
+    /// A TCP segment.
     Segment {
         /// True if the packet's ECN field is CE: a router signals congestion (RFC 3168).
         ce: bool,
         /// State of the TCP checksum.
         check: L4Check,
     },
+    /// An SCTP packet.
     Packet {
         /// The peer's UDP port, if the packet was encapsulated in UDP.
         udp: Option<u16>,

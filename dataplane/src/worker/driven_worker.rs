@@ -19,7 +19,7 @@ pub struct DrivenWorker<Io: PortIo> {
 }
 
 impl<Io: PortIo> DrivenWorker<Io> {
-    /// Creates the worker. `ports` has its ports in the order of the configuration.
+    /// Creates the worker. `ports` contains the worker's ports in the order of the configuration.
     ///
     /// # Errors
     /// The configuration has no worker, or the system refuses a descriptor for wake-ups.
@@ -55,7 +55,7 @@ impl<Io: PortIo> DrivenWorker<Io> {
         self.core.turn(now)
     }
 
-    /// Returns the worker's queue of the port with index `port`; `None` if the worker has no queue of it.
+    /// Returns the worker's queues of the port with index `port`; `None` if there is no such port.
     pub fn port(&mut self, port: usize) -> Option<&mut Io> {
         self.core.env.ports.get_mut(port).map(|slot| slot.io.queues_mut())
     }

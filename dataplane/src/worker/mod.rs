@@ -392,7 +392,7 @@ impl<Io: PortIo> Core<Io> {
         })
     }
 
-    /// Returns the TCP endpoint of the first stream with this peer; `None` if there is none or it uses SCTP.
+    /// Returns the TCP endpoint of the first stream with this peer; `None` if there is no stream or it uses SCTP.
     #[cfg(test)]
     pub(crate) fn stream_of_peer(
         &self,

@@ -44,8 +44,8 @@ pub(super) struct NetworkKeys {
     pub(super) identifications: [u8; 16],
 }
 
-/// Divisor of the limit on INIT ACKs per second. The quotient is the share of one peer. An INIT ACK is up to three
-/// times as long as its INIT, and is sent to a source address that may be forged.
+/// One peer may cause this fraction (1/32) of the INIT ACKs per second that the worker may send. An INIT ACK is up to
+/// three times as long as its INIT, so forged INITs could otherwise flood the host whose source address they carry.
 const INIT_SHARE_DIVISOR: u32 = 32;
 
 pub(super) struct Network {

@@ -3,8 +3,8 @@
 //! sender.
 //!
 //! An SA belongs to one worker. Received ESP packets and frames to be sealed pass through the mesh to the worker of
-//! their SA. The flow of a decrypted packet may belong to a third worker. A frame without an SA waits for one for at
-//! most [`waiting_frames::MAX_WAIT`].
+//! their SA. The flow of a decrypted packet may belong to a third worker. A frame whose protection has no SA yet waits
+//! for at most [`waiting_frames::MAX_WAIT`].
 
 mod keepalive;
 mod protection_checks;

@@ -56,7 +56,7 @@ struct Inner {
 #[derive(Default)]
 struct Slabs {
     all: BTreeMap<usize, Slab>,
-    /// Slabs with a free slot.
+    /// Addresses of the slabs that have a free slot.
     open: BTreeSet<usize>,
 }
 
@@ -72,7 +72,7 @@ pub(in crate::memory) struct Permit {
     number: u64,
 }
 
-/// A slot in use, freed on drop. The pages of the slot must be freed before the drop.
+/// A slot in use. Its drop makes the slot available to other memory; the owning [`Mapping`] frees the pages before.
 pub(in crate::memory) struct Slot {
     maps: Maps,
     class: usize,

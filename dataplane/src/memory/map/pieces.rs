@@ -15,7 +15,7 @@ pub(super) fn pieces(len: usize) -> impl DoubleEndedIterator<Item = Range<usize>
 
 /// Does nothing. In tests, another function of this name records the kernel call and its number of bytes.
 #[cfg(not(test))]
-pub(super) fn called(_: KernelCall, _: usize) {}
+pub(super) fn record_call(_: KernelCall, _: usize) {}
 
 /// A kernel call that holds `mmap_lock`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,7 +26,7 @@ pub(in crate::memory) enum KernelCall {
 }
 
 #[cfg(test)]
-pub(in crate::memory) use counted::{called, take_calls};
+pub(in crate::memory) use counted::{record_call, take_calls};
 
 #[cfg(test)]
 mod counted {
@@ -38,11 +38,11 @@ mod counted {
         static CALLS: RefCell<Vec<(KernelCall, usize)>> = const { RefCell::new(Vec::new()) };
     }
 
-    pub(in crate::memory) fn called(call: KernelCall, len: usize) {
+    pub(in crate::memory) fn record_call(call: KernelCall, len: usize) {
         CALLS.with_borrow_mut(|calls| calls.push((call, len)));
     }
 
-    /// Returns and forgets the recorded kernel calls of this thread, each with its number of bytes.
+    /// Returns and clears the list of this thread's kernel calls, each with its number of bytes.
     pub(in crate::memory) fn take_calls() -> Vec<(KernelCall, usize)> {
         CALLS.take()
     }

@@ -82,11 +82,12 @@ pub(super) unsafe fn copy_pieces<'a>(
     unsafe { ptr::copy_nonoverlapping(partial.line().as_ptr(), to, partial.len) };
 }
 
-/// The first bytes of an incomplete line, in the middle third of a buffer of three lines. The outer thirds allow copies
-/// of a whole line that begin before or end after the middle third.
+/// The first bytes of an incomplete line, in the middle third of a buffer of three lines. Copies into it have the fixed
+/// length of a line where possible, because these are faster than copies of variable length. Such a copy may extend
+/// into an outer third, whose bytes are ignored.
 struct PartialLine {
     bytes: [u8; 3 * LINE],
-    /// Bytes held, at most a line.
+    /// Number of bytes stored so far, at most a line.
     len: usize,
 }
 

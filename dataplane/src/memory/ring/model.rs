@@ -18,11 +18,13 @@ const RECORDS: u64 = 3;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Weakening {
     Unchanged,
-    /// Stores of the sequence words and of the head are relaxed, or only the stores at this offset.
+    /// Stores at this byte offset are relaxed; if `None`, all stores of sequence words and of the head.
     Stores(Option<usize>),
-    /// Loads of the sequence words and of the head are relaxed, or only the loads at this offset.
+    /// Loads at this byte offset are relaxed; if `None`, all loads of sequence words and of the head.
     Loads(Option<usize>),
+    /// The release fence is left out.
     ReleaseFence,
+    /// The acquire fence is left out.
     AcquireFence,
 }
 

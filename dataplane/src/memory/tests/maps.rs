@@ -1,7 +1,7 @@
 //! Number of mappings: small memories share a mapping, and memory beyond the bound is refused before anything is
 //! mapped.
 //!
-//! Slabs are locked. Where RLIMIT_MEMLOCK leaves no room for the largest slab, tests that need one return early.
+//! Slabs are locked. If RLIMIT_MEMLOCK leaves no room for the largest slab, the tests that need a slab return early.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
@@ -22,8 +22,8 @@ fn small(maps: &Maps, len: u64) -> (Memory, usize) {
     (memory, address)
 }
 
-/// Returns true if the largest slab can be locked and the kernel's pages are of 4 KiB, as these tests assume.
-fn shares() -> bool {
+/// Returns true if the largest slab can be locked and the kernel's pages have 4 KiB, as these tests assume.
+fn can_use_slabs() -> bool {
     let slab = Mapping::slab((SLOTS * SMALL_MEMORY) as usize).unwrap();
     slab.lock(&mut Vec::new()) && rustix::param::page_size() == PAGE
 }
@@ -38,7 +38,7 @@ fn is_present(address: usize) -> bool {
 
 #[test]
 fn small_memory_of_one_size_shares_one_mapping_per_64() {
-    if !shares() {
+    if !can_use_slabs() {
         return;
     }
     for len in [1, 4096, 4097, 8192, 8193, SMALL_MEMORY] {
@@ -111,7 +111,7 @@ fn failed_preparation_returns_its_mappings() {
 
 #[test]
 fn free_slots_are_allocated_at_the_bound() {
-    if !shares() {
+    if !can_use_slabs() {
         return;
     }
     let maps = Maps::new(1);
@@ -126,7 +126,7 @@ fn free_slots_are_allocated_at_the_bound() {
 
 #[test]
 fn freed_slot_has_no_pages_and_next_memory_is_zero() {
-    if !shares() {
+    if !can_use_slabs() {
         return;
     }
     let maps = Maps::default();

@@ -85,8 +85,8 @@ impl<Io: PortIo> Core<Io> {
             }
             Command::PeerReady { stream } => {
                 if let Some((mut stream, env)) = self.find(stream) {
-                    // RFC 5043 §6.2: over SCTP the acknowledged Accept suffices. The endpoint need not wait for a
-                    // message of the peer.
+                    // RFC 5043 §6.2: over SCTP the endpoint does not wait for a message of the peer, because the
+                    // acknowledgement of the Accept suffices. Only a TCP endpoint is therefore notified.
                     if let Some(carrier) = stream.conn.lower.connection() {
                         carrier.endpoint_mut().set_peer_ready();
                     }
@@ -229,6 +229,7 @@ impl<Io: PortIo> Core<Io> {
         if self.env.tables.is_source(stag) {
             self.stop_loads_on(stag, now);
         }
+        // A load without outstanding messages has ended and released the region. Posts and other loads still use it.
         if !self.env.tables.is_source(stag) {
             return self.report_done(ticket, removed);
         }
@@ -437,6 +438,8 @@ impl<Io: PortIo> Env<Io> {
         } else if stream.conn.transient.closing {
             // The stream closes once the last answers of its Echo service are posted.
         } else if let Some(mut lower) = stream.lower() {
+            // A graceful close would confirm all received data, including data that the control thread has not written
+            // to files yet.
             match lower.is_unconfirmed() {
                 true => lower.fail_ulp(now, &mut self.tables.context()),
                 false => lower.shutdown(now),

@@ -49,7 +49,7 @@ impl<Io: PortIo> Env<Io> {
 }
 
 impl Stream<'_> {
-    /// Pauses the endpoint, which then holds at most `most_events` events. `None` resumes the endpoint.
+    /// Pauses the endpoint, which then queues at most `most_events` events. `None` resumes the endpoint.
     fn pause(&mut self, most_events: Option<u32>) {
         if let Some(mut lower) = self.lower() {
             lower.pause(most_events);

@@ -18,7 +18,8 @@ const MAX_ENTRIES: usize = 32;
 /// Maximum number of slots of one table that are examined per turn.
 const MAX_SLOTS: u32 = 1024;
 
-/// Requested lists, oldest first. The control thread has only few requests outstanding at a time.
+/// Requested lists, oldest first. Their number needs no limit, because the control thread has only few requests
+/// outstanding at a time.
 #[derive(Debug, Default)]
 pub(in crate::worker) struct ListRequests(VecDeque<ListRequest>);
 
@@ -64,12 +65,12 @@ impl ListRequest {
 
 impl<Io: PortIo> Core<Io> {
     pub(in crate::worker) fn queue_list(&mut self, which: StreamSelection, ticket: Ticket) {
-        let streams =
+        let streams_done =
             matches!(which, StreamSelection::Associations | StreamSelection::Association(_));
         self.list_requests.0.push_back(ListRequest {
             selection: which,
             ticket,
-            streams_done: streams,
+            streams_done,
             next_slot: 0,
         });
     }

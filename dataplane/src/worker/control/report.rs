@@ -230,7 +230,8 @@ impl<Io: PortIo> Env<Io> {
             ddp::Event::Error(error) => {
                 let numbers = error.code.numbers();
                 record_session_error(stream, RecordKind::ErrorFound, numbers, now);
-                // Bare DDP may report the error to the peer in a last message. RDMAP's Terminate has a separate event.
+                // Bare DDP reports the error to the peer in a last message, if the endpoint sends such messages. That
+                // message is recorded here. RDMAP's Terminate is recorded when its own event arrives.
                 let endpoint = stream.association.as_deref().map(Association::endpoint);
                 if endpoint.is_some_and(|endpoint| endpoint.sends_last_messages()) {
                     record_session_error(stream, RecordKind::TerminateSent, numbers, now);
@@ -366,7 +367,7 @@ impl<Io: PortIo> Env<Io> {
         self.report_records(stream, &reason);
         self.report_closed(stream.conn, reason, stats);
         if let Some(carrier) = stream.conn.lower.connection() {
-            // A connection in TIME-WAIT needs little state.
+            // The connection may remain in TIME-WAIT, which needs little state.
             carrier.endpoint_mut().shrink(now);
         }
         time_wait.then_some(EndAction::TimeWait)

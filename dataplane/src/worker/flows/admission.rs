@@ -90,7 +90,7 @@ impl Cookies {
         self.last_sent = Some(now);
     }
 
-    /// Returns true if an unmatched ACK may return a cookie: one was sent within the last [`COOKIE_CHECK_TIME`].
+    /// Returns true if an unmatched ACK may return a cookie: a cookie was sent within the last [`COOKIE_CHECK_TIME`].
     pub(in crate::worker) fn are_outstanding(&self, now: Instant) -> bool {
         self.last_sent.is_some_and(|at| now.saturating_since(at) <= COOKIE_CHECK_TIME)
     }

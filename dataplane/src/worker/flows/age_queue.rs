@@ -1,6 +1,6 @@
 //! Eviction by age when the table of streams or associations is full. The candidates are streams in TIME-WAIT and
-//! associations that are shutting down. An evicted stream has not stayed in TIME-WAIT for 2 MSL, as RFC 9293 §3.6.1
-//! (MUST-13) would require.
+//! associations that are shutting down. Eviction ends TIME-WAIT before the 2 MSL that RFC 9293 §3.6.1 (MUST-13)
+//! requires. Otherwise peers could fill the table with ended streams, and new streams would be refused.
 
 use std::collections::VecDeque;
 

@@ -81,7 +81,7 @@ pub(in crate::worker) trait CarrierEndpoint {
 
     fn is_closed(&self) -> bool;
 
-    /// Returns the time-outs and the duration of the present stall; `None` while the endpoint makes progress.
+    /// Returns the number of time-outs and the duration of the present stall; `None` while the endpoint makes progress.
     fn stall(&self, now: Instant) -> Option<Stall>;
 
     /// Returns the estimated capacity of the path: payload bytes of the largest packet, without its fixed headers.
@@ -133,8 +133,11 @@ pub(in crate::worker) struct TransmitOutcome {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::worker) enum Refusal {
+    /// [`TransmitContext::quota`] packets were sent.
     Quota,
+    /// The port's transmit ring, or on a loopback path the loopback queue, is full.
     RingFull,
+    /// The port's buffer pool is empty.
     NoBuffer,
 }
 

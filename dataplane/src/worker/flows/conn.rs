@@ -42,6 +42,7 @@ pub(in crate::worker) enum ServiceKind {
 pub(in crate::worker) struct PairRef {
     /// Index of the program in the worker's table of programs.
     pub(in crate::worker) index: u32,
+    /// Number of the QP within its program.
     pub(in crate::worker) number: u32,
 }
 

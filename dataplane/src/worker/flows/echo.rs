@@ -17,7 +17,8 @@ pub(in crate::worker) enum Answer {
 /// Number of unacknowledged answers of the Echo service. Each answer holds the payload of a received message in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::worker) struct EchoCount {
-    /// Receive buffers of all queues. While at most this many answers are unacknowledged, buffers are reposted at once.
+    /// Number of receive buffers of all queues. While at most this many answers are unacknowledged, the buffer of an
+    /// answered message is reposted at once.
     buffers: u32,
     unacknowledged: u32,
 }

@@ -67,7 +67,9 @@ pub(in crate::worker) struct Listeners {
 #[derive(Debug)]
 struct Listener {
     config: Arc<ListenerConfig>,
+    /// Number of further streams that the control thread permits the worker to announce.
     credits: u32,
+    /// Number of the listener's unproven and starting streams, at most its backlog.
     half_open: u32,
 }
 

@@ -29,6 +29,7 @@ pub(in crate::worker) enum LowerLayer {
 /// Reference of a stream to its session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::worker) struct Session {
+    /// Slot of the association.
     pub(in crate::worker) association: u32,
     pub(in crate::worker) id: SessionId,
     /// Flow of the association.
@@ -281,7 +282,8 @@ impl LowerLayerMut<'_> {
         }
     }
 
-    /// Answers the peer's oldest held RDMA Read.
+    /// Answers the oldest of the peer's RDMA Reads whose answers are withheld
+    /// ([`hold_confirmations`](ddp::rdmap::Config::hold_confirmations)).
     pub(in crate::worker) fn release_read(&mut self) {
         match self {
             LowerLayerMut::Tcp(endpoint) => endpoint.release_read(),

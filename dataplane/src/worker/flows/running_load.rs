@@ -1,9 +1,9 @@
-//! A load that the worker itself generates on a stream ([`crate::api::Load`]). A stream has at most one.
+//! A load that the worker itself generates on a stream ([`crate::api::Load`]). A stream has at most one load.
 //!
 //! A load without a pace ([`Pace::Closed`]) posts whenever one of its messages completes, if its depth and the stream
 //! allow. A load with a pace ([`Pace::Open`]) posts when a message is due; the worker polls [`PaceTimers`] once per
-//! turn. A load stops posting when its count is reached, when a command stops the load, or when a post is refused. The
-//! load ends when all posted messages are complete.
+//! turn. A load stops posting when its count is reached, when a command stops the load or removes its region, or when a
+//! post is refused. The load ends when all posted messages are complete.
 //!
 //! Messages that complete with their acknowledgement, and RDMA Reads, carry [`Cookie::LOAD`]. Messages that complete
 //! with an untagged answer of the peer carry [`Cookie::STACK`].
@@ -61,16 +61,17 @@ pub(in crate::worker) struct RunningLoad {
     is_rdmap: bool,
     /// Source region of writes.
     memory: Option<Memory>,
-    /// Offset of the window in `memory`, in bytes.
+    /// Offset in `memory` of the load's [`Window`], the range that its messages read from, in bytes.
     offset: u64,
     /// Payload of each untagged message.
     payload: Arc<[u8]>,
     started_at: Instant,
     /// Time of the newest completion; `started_at` before the first completion.
     last_completion: Instant,
+    /// Number of posted messages. A message that will not complete is subtracted again.
     posted: u64,
     completed: u64,
-    /// Offset of the next message in the window, in bytes. Used with sequential order only.
+    /// Offset of the next message from the start of the [`Window`], in bytes. Used with sequential order only.
     next_offset: u64,
     /// Post times of the outstanding messages, oldest first. With a pace, their due times instead. Empty if latency is
     /// not recorded.
@@ -80,7 +81,7 @@ pub(in crate::worker) struct RunningLoad {
     due_at: Instant,
     /// Time of the load's entry in [`PaceTimers`], if any.
     armed_at: Option<Instant>,
-    /// State of the generator of random window offsets.
+    /// State of the generator of random offsets in the [`Window`].
     random: u64,
     /// True if a [`LoadKind::Notify`] has posted a write and must still post the notice that follows.
     notice_pending: bool,
@@ -101,8 +102,8 @@ fn histogram() -> Histogram<u64> {
 }
 
 impl RunningLoad {
-    /// Creates a load that begins now. `memory` is the source region of writes, and `offset` is the window's offset in
-    /// `memory`, in bytes. `seed` starts the generator of random offsets.
+    /// Creates a load that begins now. `memory` is the source region of writes, and `offset` is the offset in `memory`
+    /// of the load's [`Window`], in bytes. `seed` starts the generator of random offsets.
     pub(in crate::worker) fn new(
         ticket: Ticket,
         load: Load,
@@ -250,8 +251,8 @@ impl RunningLoad {
                 && outstanding < u64::from(self.load.depth))
     }
 
-    /// Returns true if the next message is due. In a closed loop every message is due, and the notice that follows a
-    /// write is always due.
+    /// Returns true if the next message is due. Without a pace, every message is due. The notice that follows a write
+    /// is always due.
     fn is_due(&self, now: Instant) -> bool {
         self.notice_pending || matches!(self.load.pace, Pace::Closed) || self.due_at <= now
     }
@@ -315,7 +316,7 @@ impl RunningLoad {
         Ok(())
     }
 
-    /// Returns the offset of the next message in the window, in bytes.
+    /// Returns the offset of the next message from the start of `window`, in bytes.
     fn next_position(&mut self, window: Window) -> u64 {
         if let Order::Random { stags } = window.order {
             let (part, len) = (window.stag_bytes(), u64::from(self.load.len));

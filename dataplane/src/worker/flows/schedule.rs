@@ -116,7 +116,8 @@ pub(in crate::worker) struct QueueMembership {
 const _: () = assert!(size_of::<QueueMembership>() == 3);
 
 impl QueueMembership {
-    /// Returns true while the carrier waits for the link-layer address of its next hop. The carrier is not polled then.
+    /// Returns true while the carrier waits for the link-layer address of its next hop. A waiting carrier is not polled
+    /// for packets to send.
     #[inline]
     pub(in crate::worker) fn is_waiting(&self) -> bool {
         self.waiting

@@ -93,7 +93,8 @@ impl Tables {
         self.stags.get(stag).is_some_and(|e| e.pd == pd && e.stream.is_some())
     }
 
-    /// Binds a region to a stream, or with `None` to all streams of its domain. Returns the previous binding.
+    /// Binds a region to a stream, or with `None` to all streams of its domain. Returns the previous binding in the
+    /// same form; never an outer `None`.
     ///
     /// # Errors
     /// The STag does not exist.
@@ -132,12 +133,12 @@ impl Tables {
         self.stags.remove(stag).ok_or(CommandError::Stag(StagError::Unknown(stag)))
     }
 
-    /// Counts a post or a load that starts to use a region.
+    /// Increments the number of posts and loads that use the region, when one of them starts.
     pub(in crate::worker) fn add_source(&mut self, stag: Stag) {
         *self.sources.entry(stag).or_insert(0) += 1;
     }
 
-    /// Removes a completed post or an ended load from a region's count.
+    /// Decrements the number of posts and loads that use the region, when one of them has ended.
     pub(in crate::worker) fn release_source(&mut self, stag: Stag) {
         if let Some(count) = self.sources.get_mut(&stag) {
             *count -= 1;

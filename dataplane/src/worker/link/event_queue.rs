@@ -59,8 +59,7 @@ pub(in crate::worker) const MIN_CREDIT: u32 = 16;
 pub(in crate::worker) const EVENT_BATCH: usize = 64;
 /// Maximum number of events in all paused endpoints together, per entry of the ring.
 const HELD_PER_ENTRY: usize = 32;
-/// Divisor of the events that all paused endpoints together may still hold. The quotient is the share of a newly paused
-/// endpoint.
+/// A newly paused endpoint may hold this fraction (1/16) of the events that paused endpoints may still hold together.
 const HELD_SHARE_DIVISOR: usize = 16;
 
 /// The worker's end of the event ring, and the queue of events that did not fit into it.

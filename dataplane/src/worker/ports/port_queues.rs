@@ -1,5 +1,6 @@
-//! The transmit side of a worker's port. If IPsec is configured, frames are held unencrypted until the turn has served
-//! its streams. The frames of all senders are then sealed by the same code.
+//! A worker's queues of a port. Received frames pass unchanged. If IPsec is configured, sent frames are held
+//! unencrypted until the turn has served its streams. The frames of all senders are then sealed by the same code.
+//! Frames to own addresses wait in a loopback queue.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;

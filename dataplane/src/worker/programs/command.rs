@@ -37,8 +37,8 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// Begins to remove a program with its queues. The following turns reset its streams and unbind its windows. Then
-    /// `ticket` is answered.
+    /// Begins to remove a program with its queues. The following turns reset its streams and unbind its windows, and
+    /// then report to the control thread that the command with `ticket` is done.
     ///
     /// # Errors
     /// The program does not exist.
@@ -203,8 +203,8 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// Completes the request of a QP that binds a type 1 window at all workers. An answer for a QP that has ended
-    /// meanwhile is ignored.
+    /// Completes the request of a QP that binds a type 1 window at all workers. `sequence` is the number that the
+    /// request reported to the control thread. The call has no effect if the QP has ended meanwhile.
     pub(in crate::worker) fn on_window_bound(
         &mut self,
         id: QueuePairId,
@@ -233,7 +233,7 @@ impl<Io: PortIo> Core<Io> {
     /// A window is bound to the region.
     pub(in crate::worker) fn check_no_windows(&self, stag: Stag) -> Result<(), CommandError> {
         let mut programs = self.env.programs.programs.iter().flatten();
-        match programs.any(|program| program.windows.are_on(stag)) {
+        match programs.any(|program| program.windows.has_windows_on(stag)) {
             true => Err(CommandError::WindowsBound),
             false => Ok(()),
         }
@@ -262,7 +262,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Resets the stream of a removed QP.
+    /// Resets the stream of a QP that is removed, or ended by a command.
     pub(super) fn abandon_pair(&mut self, pair: &QueuePair) {
         let Some((mut stream, env)) = pair.stream.and_then(|stream| self.find(stream)) else {
             return;

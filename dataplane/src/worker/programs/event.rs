@@ -51,7 +51,7 @@ impl<Io: PortIo> Env<Io> {
                 }
             }
             Event::WriteDelivered { len, .. } => {
-                // Nothing is completed, so the QP need not be served.
+                // An RDMA Write of the peer completes no post, so the QP need not be served.
                 pair.written = u32::try_from(len).unwrap_or(u32::MAX);
                 return None;
             }

@@ -44,21 +44,25 @@ pub(super) struct QueuePair {
     pub(super) refused_request: Option<Status>,
     /// Status with which the oldest receive is flushed, if the stream's error concerns the message for that receive.
     pub(super) refused_receive: Option<Status>,
-    /// Length of the peer's last RDMA Write after its last Send or Immediate Data, bytes; 0 without one.
+    /// Length in bytes of the newest RDMA Write that has arrived since the peer's last Send or Immediate Data; 0 if
+    /// none has arrived.
     pub(super) written: u32,
 }
 
 pub(super) struct SendQueue {
     pub(super) ring: Ring,
+    /// Maximum number of incomplete posts.
     pub(super) max: usize,
     /// A fenced request that waits until `requests` is 0.
     pub(super) waiting: Option<Box<SendWork>>,
-    /// Number of the newest post while it binds a type 1 window at all workers. Further requests wait.
+    /// Sequence number of the newest post, while this post binds a type 1 window at all workers. Further requests wait
+    /// until the bind is complete ([`QueuePair::finish_bind`]).
     pub(super) binding: Option<u32>,
     /// Posted operations, oldest first.
     posted: VecDeque<PostedSend>,
     /// Number of Reads and atomics in `posted`.
     requests: u32,
+    /// Number of the CQ of sends.
     completions: u32,
 }
 
@@ -67,9 +71,11 @@ pub(super) struct ReceiveQueue {
     pub(super) ring: Option<Ring>,
     /// The SRQ; `None` if the QP has its own ring.
     pub(super) shared: Option<SharedQueue>,
+    /// Maximum number of incomplete receives.
     pub(super) max: usize,
     /// Receives taken from the QP's own ring and not complete yet, oldest first.
     posted: VecDeque<PostedReceive>,
+    /// Number of the CQ of receives.
     completions: u32,
 }
 

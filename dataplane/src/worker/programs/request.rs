@@ -70,7 +70,8 @@ impl Regions<'_> {
                 let (data, solicited) = (*data, *solicited);
                 Ok(WorkRequest::Immediate { data, solicited, cookie: COOKIE })
             }
-            // Reads have several operations. The worker performs operations on windows itself.
+            // Not translated here: a Read becomes several operations ([`reads`](Self::reads)), and the worker performs
+            // operations on windows itself.
             Operation::Read { .. }
             | Operation::LocalInvalidate { .. }
             | Operation::BindWindow(_) => Err(Status::LocalQpOperation),

@@ -85,7 +85,7 @@ impl<Io: PortIo> Core<Io> {
     /// Queues the QPs whose doorbells were rung to be served, and takes their receives.
     fn scan_doorbells(&mut self, program: &mut Program, budget: &mut u32, now: Instant) {
         while let Some(doorbell) = program.doorbells.next_queue(budget) {
-            // A doorbell without a QP has no effect.
+            // Doorbell 2n announces sends of QP n, doorbell 2n + 1 receives. A doorbell without a QP has no effect.
             let number = doorbell / 2;
             program.make_ready(number);
             if doorbell % 2 == 1 {

@@ -25,7 +25,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Creates the source of receives for the stream of a QP. Returns `None` if the stream already has one.
+    /// Creates the source of receives for the stream of a QP. Returns `None` if the stream already has a source.
     pub(super) fn new(
         queue: &mut SharedQueue,
         stream: StreamId,

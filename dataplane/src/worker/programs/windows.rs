@@ -28,7 +28,8 @@ pub(super) struct Windows {
     of_regions: BTreeMap<Stag, BTreeSet<WindowId>>,
     /// Bound type 2 windows of each QP, by the QP's number, never an empty set.
     of_pairs: BTreeMap<u32, BTreeSet<WindowId>>,
-    /// Number of requests that bind type 1 windows, modulo 2³².
+    /// Number of the last request that binds a type 1 window, modulo 2³². The control thread's answer quotes the
+    /// request's number, so that a QP ignores an answer to an earlier request.
     sequence: u32,
 }
 
@@ -170,7 +171,7 @@ impl Windows {
         }))
     }
 
-    /// Invalidates a type 2 window at the request of its QP `pair`. Returns the binding that has ended.
+    /// Invalidates a type 2 window at the request of its QP `pair_number`. Returns the binding that has ended.
     ///
     /// # Errors
     /// The status of the request: `LocalProtection` if the STag does not exist in the domain `pd`, `WindowBind` if it
@@ -179,7 +180,7 @@ impl Windows {
         &mut self,
         stag: Stag,
         pd: PdId,
-        pair: u32,
+        pair_number: u32,
         tables: &mut Tables,
     ) -> Result<Option<Binding>, Status> {
         let Some(window) = self.windows.get(&WindowId::of(stag)) else {
@@ -189,24 +190,25 @@ impl Windows {
         if window.pd != pd {
             return Err(Status::LocalProtection);
         }
-        if !window.binding.is_some_and(|binding| binding.is_of(stag, pair)) {
+        if !window.binding.is_some_and(|binding| binding.is_of(stag, pair_number)) {
             return Err(Status::WindowBind);
         }
         Ok(self.unbind(WindowId::of(stag), tables))
     }
 
-    /// Records that the peer of the QP `pair` has invalidated a window. Other STags are ignored.
-    pub(super) fn on_invalidated(&mut self, stag: Stag, pair: u32, tables: &mut Tables) {
+    /// Unbinds a window that the peer of the QP `pair_number` has invalidated. An STag that is not that of a window
+    /// bound to this QP is ignored.
+    pub(super) fn on_invalidated(&mut self, stag: Stag, pair_number: u32, tables: &mut Tables) {
         let window = self.windows.get(&WindowId::of(stag));
         let binding = window.and_then(|window| window.binding);
-        if binding.is_some_and(|binding| binding.is_of(stag, pair)) {
+        if binding.is_some_and(|binding| binding.is_of(stag, pair_number)) {
             self.unbind(WindowId::of(stag), tables);
         }
     }
 
     /// Unbinds the windows that are bound to a QP, whose stream has ended.
-    pub(super) fn release_pair(&mut self, pair: u32, tables: &mut Tables) {
-        for window in self.of_pairs.get(&pair).cloned().unwrap_or_default() {
+    pub(super) fn release_pair(&mut self, pair_number: u32, tables: &mut Tables) {
+        for window in self.of_pairs.get(&pair_number).cloned().unwrap_or_default() {
             self.unbind(window, tables);
         }
     }
@@ -228,7 +230,7 @@ impl Windows {
     }
 
     /// Returns true if a window is bound to the region.
-    pub(super) fn are_on(&self, region: Stag) -> bool {
+    pub(super) fn has_windows_on(&self, region: Stag) -> bool {
         self.of_regions.contains_key(&region)
     }
 
@@ -257,13 +259,13 @@ impl Windows {
 }
 
 impl Binding {
-    /// Returns true for the binding of a type 2 window with this STag to the QP `pair`.
-    fn is_of(&self, stag: Stag, pair: u32) -> bool {
-        self.stag == stag && self.pair.is_some_and(|bound| bound.number == pair)
+    /// Returns true for the binding of a type 2 window with this STag to the QP `pair_number`.
+    fn is_of(&self, stag: Stag, pair_number: u32) -> bool {
+        self.stag == stag && self.pair.is_some_and(|bound| bound.number == pair_number)
     }
 }
 
-/// Returns the access rights of peers.
+/// Converts the access rights of a bind request to the rights of peers in an entry of the STag table.
 fn rights(access: WindowAccess) -> Access {
     let WindowAccess { remote_write, remote_read, remote_atomic, zero_based: _ } = access;
     let rights = [

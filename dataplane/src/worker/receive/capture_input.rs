@@ -1,5 +1,6 @@
-//! Input from a port while a capture runs. Each frame is processed separately, so that the capture can record its
-//! outcome. Only queues of the captured port use this code.
+//! Input from a port while a capture runs. Each frame is processed separately. The [`Tap`] holds the frame meanwhile,
+//! and records it with its outcome (passed, forwarded, dropped) when the frame is released. Only queues of the captured
+//! port use this code.
 
 use arrayvec::ArrayVec;
 use base::Instant;

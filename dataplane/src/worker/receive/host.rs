@@ -93,7 +93,7 @@ impl HostPorts {
 pub(in crate::worker) enum Recipient {
     /// The worker alone.
     Worker,
-    /// The worker. The host's kernel gets a copy.
+    /// The worker. The host's kernel receives a copy.
     Both,
     /// The host's kernel alone.
     Host,

@@ -123,7 +123,7 @@ pub(crate) fn start<Io: PortIo + Send + 'static>(
     let queues = distribute_queues(config, ports);
     let clock = std::time::Instant::now();
     // Queried before any thread is pinned: a pinned thread would count a single CPU only.
-    let alone = std::thread::available_parallelism().is_ok_and(|n| n.get() == 1);
+    let single_cpu = std::thread::available_parallelism().is_ok_and(|n| n.get() == 1);
     // On an error below, dropping this value stops the threads that were started so far.
     let mut dataplane = Dataplane::new(handles, config, control);
     dataplane.hosts = host_ends;
@@ -143,7 +143,8 @@ pub(crate) fn start<Io: PortIo + Send + 'static>(
             secret: *config.secret.expose(),
             ipsec: config.ipsec.clone(),
         };
-        let (thread, ready) = spawn_worker(worker.clone(), parts, clock, alone, register.clone())?;
+        let (thread, ready) =
+            spawn_worker(worker.clone(), parts, clock, single_cpu, register.clone())?;
         handle.attach(thread);
         // If the thread panicked before it was ready, it has dropped the sender without a result. The worker's handle
         // reports the panic.
@@ -251,7 +252,7 @@ fn spawn_worker<Io: PortIo + Send + 'static>(
     worker: WorkerConfig,
     parts: CoreParts<Io>,
     clock: std::time::Instant,
-    alone: bool,
+    single_cpu: bool,
     register: impl Fn(WorkerId) -> Result<Registration, String> + Send + 'static,
 ) -> Result<(JoinHandle<()>, StartResult), StartError> {
     let (ready, started) = sync_channel(1);
@@ -261,7 +262,7 @@ fn spawn_worker<Io: PortIo + Send + 'static>(
         .spawn(move || {
             let (wake, control) = (parts.link.wake.clone(), parts.link.control.clone());
             let exit = parts.link.exit.clone();
-            let body = || run_worker(&worker, parts, &wake, clock, alone, register, &ready);
+            let body = || run_worker(&worker, parts, &wake, clock, single_cpu, register, &ready);
             let ended = catch_unwind(AssertUnwindSafe(body));
             exit.end(ended.err().map(|panic| panic_message(&*panic)));
             control.notify();
@@ -275,7 +276,7 @@ fn run_worker<Io: PortIo>(
     parts: CoreParts<Io>,
     wake: &Wake,
     clock: std::time::Instant,
-    alone: bool,
+    single_cpu: bool,
     register: impl Fn(WorkerId) -> Result<Registration, String>,
     ready: &SyncSender<Result<(), StartError>>,
 ) {
@@ -293,7 +294,7 @@ fn run_worker<Io: PortIo>(
     let now = || Instant::from_nanos(clock.elapsed().as_nanos() as u64);
     let mut core = Core::new(parts, now());
     let _ = ready.send(Ok(()));
-    let mut idle = IdleLoop::new(worker.idle, alone, now());
+    let mut idle = IdleLoop::new(worker.idle, single_cpu, now());
     let mut at = now();
     while !core.is_stopped() {
         let busy = core.turn(at);
@@ -334,12 +335,12 @@ struct IdleLoop {
 }
 
 impl IdleLoop {
-    fn new(idle: Idle, alone: bool, now: Instant) -> Self {
+    fn new(idle: Idle, single_cpu: bool, now: Instant) -> Self {
         if matches!(idle, Idle::Adaptive { .. }) {
             // The default timer slack of 50 µs extends each sleep. A failure is harmless: sleeps are then longer.
             let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
         }
-        IdleLoop { idle, last_busy: now, spin: None, single_cpu: alone }
+        IdleLoop { idle, last_busy: now, spin: None, single_cpu }
     }
 
     /// Polls, yields or sleeps after a turn that ended at `at`. Returns the time at which the next turn starts.

@@ -145,7 +145,7 @@ impl<Io: PortIo> Core<Io> {
             || self.env.ports.receive_all(now)
     }
 
-    /// Processes the messages of other workers. Returns true if there were any.
+    /// Processes the messages of other workers. Returns true if a message was received.
     pub(in crate::worker) fn input_messages(&mut self, now: Instant) -> bool {
         if !self.mesh.has_messages() {
             return false;
@@ -358,8 +358,8 @@ impl<Io: PortIo> Core<Io> {
         let Kind::Fragment(ref fragment) = found.kind else { return };
         let Some(slot) = self.env.ports.get(port) else { return };
         let (source, destination) = (fragment.source, fragment.destination);
-        // Fragments have no ports. All fragments of a packet go to the worker that owns the address pair with both
-        // ports zero.
+        // Only the first fragment contains ports. All fragments of a packet therefore go to the worker that owns the
+        // address pair with both ports zero.
         let (source, destination) = (SocketAddr::new(source, 0), SocketAddr::new(destination, 0));
         let steering = &slot.facts.steering;
         if forwarding == Forwarding::Allowed && steering.single_worker().is_none() {
@@ -411,7 +411,8 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Second and third stage: looks up the arrivals, and processes the matched arrivals. The others are moved to
-    /// `unmatched`, to be processed at the end of the burst. Returns the number of matched arrivals.
+    /// `unmatched`, to be processed at the end of the burst. `next` has the frames of the burst that follow, for
+    /// prefetch. Returns the number of matched arrivals.
     pub(in crate::worker) fn look_up_and_input(
         &mut self,
         arrivals: &mut Arrivals<Io::Frame>,

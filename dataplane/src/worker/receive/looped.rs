@@ -15,7 +15,7 @@ use crate::worker::arrival::{Arrivals, Forwarding, Packet, Received, push_if_pre
 
 impl<Io: PortIo> Core<Io> {
     /// Processes the frames that are in a port's loopback queue now. Frames that are looped back during the call wait
-    /// for the next turn. Returns true if there were any.
+    /// for the next turn. Returns true if a frame was in the queue.
     #[inline]
     pub(in crate::worker) fn receive_looped(&mut self, port: usize, now: Instant) -> bool {
         let count = self.env.ports.get(port).map_or(0, |slot| slot.io.looped());
@@ -72,10 +72,10 @@ impl<Io: PortIo> Core<Io> {
             Ok(found) => found,
             Err(reason) => return self.env.control.counters().drops.count(reason),
         };
-        let (received, way) = (Received { packet, strength }, Forwarding::Looped);
+        let (received, forwarding) = (Received { packet, strength }, Forwarding::Looped);
         match found.kind {
-            Kind::Sctp { .. } => self.classify_sctp(port, &found, received, way, arrivals),
-            _ => self.classify_segment(port, &found, received, check, way, arrivals),
+            Kind::Sctp { .. } => self.classify_sctp(port, &found, received, forwarding, arrivals),
+            _ => self.classify_segment(port, &found, received, check, forwarding, arrivals),
         }
     }
 }

@@ -17,11 +17,11 @@ use crate::net::link;
 use crate::net::protocol::{TCP, UDP, UDP_HEADER};
 use crate::worker::Env;
 
-/// Number of packets of one host within [`WINDOW`] at which the host is reported. A single connect retransmits its SYN
-/// often enough.
+/// Number of packets of one host within [`WINDOW`] at which the host is reported. The SYN and its retransmissions of a
+/// single connect reach this number.
 const REPORT_THRESHOLD: u32 = 3;
-/// Window in which packets are counted. A host is reported at most once per window, unless packets of another host
-/// arrive between its own.
+/// Interval over which packets are counted. A host is reported at most once per interval, unless packets of another
+/// host arrive between its own.
 const WINDOW: Duration = Duration::from_secs(10);
 
 /// Counts the packets with partial checksums of one host, the sender of the last such packet. A packet of another host

@@ -3,7 +3,7 @@
 //! The peer lists of listeners apply to:
 //!
 //! * SYNs and returned SYN cookies of TCP;
-//! * INITs and COOKIE ECHOs of SCTP, with or without UDP, also if they restart an association;
+//! * INITs and COOKIE ECHOs of SCTP, with or without UDP, including those that restart an association;
 //! * packets of an association that arrive from another address;
 //! * each new session of an accepted association.
 //!

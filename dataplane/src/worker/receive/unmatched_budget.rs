@@ -67,7 +67,8 @@ impl UnmatchedBudget {
         self.extra_taken > FRAMES_PER_BURST
     }
 
-    /// Exhausts the rate limit, as a flood does. Full bursts then get only [`FRAMES_PER_BURST`] frames.
+    /// Exhausts the rate limit, as a flood does. Of a full burst, only [`FRAMES_PER_BURST`] unmatched frames are then
+    /// examined.
     #[cfg(test)]
     pub(in crate::worker) fn exhaust(&mut self, now: Instant) {
         self.extra = RateLimit::new(0, now);

@@ -10,7 +10,7 @@
 //!
 //! A shutdown may take minutes if the peer does not answer (RFC 9260 §9.2). The association counts against its peer
 //! until it is freed. At a peer's limit of streams, the oldest of the peer's associations in shutdown is evicted. At
-//! the worker's limit of associations, the oldest of all peers is evicted.
+//! the worker's limit of associations, the oldest association in shutdown is evicted, regardless of its peer.
 
 use std::net::IpAddr;
 

@@ -198,7 +198,8 @@ impl<Io: PortIo> Core<Io> {
 
     /// Answers a packet, mostly an INIT, that is not proven to be from the peer. The answer is sent to the packet's
     /// source address (RFC 9260 §5.1 B). If the packet's UDP encapsulation or UDP port differs from the association's,
-    /// the answer uses the packet's. A peer that has restarted behind a NAT thus receives its cookie.
+    /// the answer has the packet's encapsulation and port. A peer that has restarted behind a NAT thus receives its
+    /// cookie.
     ///
     /// The answer counts against the limit on INIT ACKs, because any host can send an INIT in the peer's name. A peer
     /// that the listener no longer admits cannot restart its association.

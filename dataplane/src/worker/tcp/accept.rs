@@ -132,8 +132,8 @@ impl<Io: PortIo> Core<Io> {
     /// possible.
     ///
     /// # Errors
-    /// The reason why the SYN creates no stream and gets no cookie. If a limit is the reason, the peer retransmits the
-    /// SYN.
+    /// The reason why the SYN neither creates a stream nor is answered with a cookie. If a limit is the reason, the
+    /// peer retransmits the SYN.
     fn handle_syn(
         &mut self,
         flow: FlowKey,

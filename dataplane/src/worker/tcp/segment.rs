@@ -25,9 +25,10 @@ use crate::worker::transmit::segment_batch::SegmentBatch;
 use crate::worker::{Core, Env};
 
 impl<Io: PortIo> Core<Io> {
-    /// Handles one or more successive segments of one flow after their look-up. Calls `prefetch` before each, with its
-    /// index. Returns the number handled. Processing stops after a segment if an acknowledgement must be sent now, if
-    /// the endpoint has at least [`EVENT_BATCH`] pending events, or if the segment replaced a connection in TIME-WAIT.
+    /// Handles one or more successive segments of one flow after their look-up. Calls `prefetch` with the index of each
+    /// segment before it is handled. Returns the number of handled segments. Handling stops after a segment if an
+    /// acknowledgement must be sent now, if the endpoint has at least [`EVENT_BATCH`] pending events, or if the segment
+    /// replaced a connection in TIME-WAIT.
     pub(in crate::worker) fn input_segment_run(
         &mut self,
         run: &[Arrival<Io::Frame>],
@@ -141,8 +142,8 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) {
         if follow_up.has_events {
-            // The events are reported before further segments cause more, so that a stream without credit is paused in
-            // time.
+            // The events are reported before further segments cause more events, so that a stream without credit is
+            // paused in time.
             self.report_events(slot, now);
         }
         if follow_up.answer_now

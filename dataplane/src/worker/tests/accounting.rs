@@ -131,7 +131,8 @@ impl FrameSource {
     }
 }
 
-/// Delivers 4000 frames to hosts with a stream over TCP and one over SCTP. Returns the hosts.
+/// Delivers 4000 frames to hosts with a stream over TCP and one over SCTP. `room` is the number of entries of each
+/// worker's transmit ring. Returns the hosts.
 fn run_flood(workers: u16, limits: Limits, room: usize, seed: u64) -> Net {
     let plan = |n| Plan { workers, limits, rss: Rss::None, ..Plan::new(n) };
     let mut net = Net::new(&[plan(1), plan(2)]);

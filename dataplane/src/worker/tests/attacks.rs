@@ -2,8 +2,8 @@
 //! at least nine tenths of its goodput in virtual time, and the worker's state stays within its limits.
 //!
 //! The victim is host 2. A client, host 1, writes 4 MiB to the victim over a path with 1 ms delay each way, with a
-//! window of 128 KiB: about 5 frames per step of 100 µs. The attack adds at most [`RATE`] frames per step. The victim
-//! receives bursts of at most 32 frames.
+//! receive window of 128 KiB: about 5 frames per step of 100 µs. The attack adds at most [`RATE`] frames per step. The
+//! victim receives bursts of at most 32 frames.
 //!
 //! | attack | attacker | test |
 //! |---|---|---|
@@ -54,6 +54,7 @@ const RATE: usize = 10;
 const MAX_STEPS: usize = 20_000;
 const CLIENT: usize = 0;
 const VICTIM: usize = 1;
+/// The third host: an attacker with its own address. In attacks with forged addresses, it is an innocent second client.
 const ATTACKER: usize = 2;
 
 /// Header fields of the client's last segment, from which attacks forge segments. A real off-path attacker has to guess

@@ -1,4 +1,4 @@
-//! A capture of a worker's port has every frame once, with its outcome, and does not change the worker's behaviour.
+//! A capture of a worker's port records every frame once, with its outcome, and does not change the worker's behaviour.
 
 use std::cell::RefCell;
 use std::rc::Rc;

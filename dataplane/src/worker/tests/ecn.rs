@@ -49,8 +49,8 @@ pub(super) fn mark_data(frame: &mut [u8]) {
     }
 }
 
-/// Writes 1 MiB through a router that marks data. Returns the numbers of marked frames and of the sender's window
-/// reductions.
+/// Writes 1 MiB through a router that marks data. Returns the number of marked frames, and the number of times that the
+/// sender has reduced its congestion window.
 fn write_through_marking_router(remote: IpAddr) -> (u64, u64) {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen(PORT);
@@ -95,7 +95,7 @@ fn ce_marks_reduce_cwnd_over_ipv4_and_ipv6() {
     for remote in [v4(2), v6(2)] {
         let (marked, reductions) = write_through_marking_router(remote);
         assert!(marked > 500, "{marked}");
-        // The window is reduced once per window of data, not once per mark.
+        // The congestion window is reduced once per round trip, not once per mark.
         assert!(reductions > 3 && reductions < marked / 2, "{reductions} for {marked} marks");
     }
 }

@@ -22,9 +22,9 @@ const VICTIM: usize = 1;
 const OTHER: usize = 2;
 const SINK: Stag = Stag(0x1234);
 const SOURCE: Stag = Stag(0x77);
-/// Entries of the victim's event ring.
+/// Number of entries of the victim's event ring.
 const RING: usize = 64;
-/// Messages of the flood.
+/// Number of messages of the flood.
 const FLOOD: usize = 4000;
 
 /// ULP and transport of the flood.

@@ -203,8 +203,8 @@ fn unmatched_segments_are_reset_at_a_bounded_rate() {
     let mut e = EstablishedPair::new(plan, 100);
     e.flood((0..200).map(|n| forged_segment((3, 2000 + n), 7, Flags::SYN)));
     assert_eq!(e.net.hosts[1].count("no_listener"), 200);
-    // One address gets a quarter of the rate, and all addresses together the full rate. A burst may contain the resets
-    // of a tenth of a second.
+    // The limit is 25 resets per second to one address, and 100 to all addresses together. A burst may contain the
+    // resets of a tenth of a second: 2 to one address.
     assert_eq!(e.net.hosts[1].count("resets_sent"), 2);
     assert_eq!(e.net.hosts[1].count("answers_limited"), 198);
     e.flood((4..250).map(|n| forged_segment((n, 2000), 7, Flags::SYN)));
@@ -377,7 +377,7 @@ fn mass_connect_loses_nothing_and_endless_flood_is_dropped() {
             assert!(first == burst || workers == 2, "{first} frames");
             e.net.advance(Duration::from_millis(100));
         }
-        // In a longer flood, eight frames of each burst are examined, and a thousand more by the rate limit.
+        // In a longer flood, eight frames of each burst are examined. The rate limit admits a thousand more.
         let (lost, _) = deliver_burst(&mut e, (0..3200).map(make).collect());
         assert!(lost > 0);
         if workers == 1 {

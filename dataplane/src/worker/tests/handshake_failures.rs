@@ -224,8 +224,8 @@ fn unanswered_syn_is_not_counted_as_failed_handshake() {
 fn refused_init_flood_is_counted_and_reported_within_limit() {
     let mut net = net_with_listener();
     for n in 0..200u16 {
-        let syn = sctp_frame_in(1, 2, (1000 + n, 81), 0, &init(1), None);
-        net.hosts[1].deliver(syn);
+        let frame = sctp_frame_in(1, 2, (1000 + n, 81), 0, &init(1), None);
+        net.hosts[1].deliver(frame);
         if n % 16 == 0 {
             net.run_until_idle();
         }

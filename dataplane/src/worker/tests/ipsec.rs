@@ -67,14 +67,15 @@ fn parameters(suite: Suite, from: u8, to: u8, v6: bool, n: u32) -> Parameters {
 /// Builds the `n`th pair of SAs (inbound, outbound) of a host with a peer.
 pub(super) fn sas(suite: Suite, host: u8, peer: u8, v6: bool, n: u32) -> [SaConfig; 2] {
     let protection = Protection(u16::from(v6));
-    let sa = |way, from, to| SaConfig {
+    let sa = |direction, from, to| SaConfig {
         id: SaId(spi(from, v6, n).into()),
         protection,
         parameters: Arc::new(parameters(suite, from, to, v6, n)),
-        direction_config: way,
+        direction_config: direction,
     };
-    let way = SaDirectionConfig::Out { reserve: None, keepalive: Some(Duration::from_secs(20)) };
-    [sa(SaDirectionConfig::In { window: 1024, top: 0 }, peer, host), sa(way, host, peer)]
+    let direction =
+        SaDirectionConfig::Out { reserve: None, keepalive: Some(Duration::from_secs(20)) };
+    [sa(SaDirectionConfig::In { window: 1024, top: 0 }, peer, host), sa(direction, host, peer)]
 }
 
 /// Builds a selector for all packets of an address family.
@@ -127,9 +128,9 @@ pub(super) fn net(suite: Suite, change: impl Fn(&mut Plan)) -> Net {
     net
 }
 
-pub(super) fn open(net: &mut Net, sctp_too: bool, v6: bool) -> StreamId {
+pub(super) fn open(net: &mut Net, over_sctp: bool, v6: bool) -> StreamId {
     let remote = |port| SocketAddr::new(address(2, v6), port);
-    match sctp_too {
+    match over_sctp {
         false => net.open(0, 0, 1, remote(PORT)).0,
         true => net.open_as(0, 0, 1, remote(SCTP_PORT), sctp()).0,
     }

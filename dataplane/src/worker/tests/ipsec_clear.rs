@@ -70,7 +70,7 @@ fn disguised_frames(plain: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Builds ARP, LLDP and EAPOL frames, also with a priority tag.
+/// Builds ARP, LLDP and EAPOL frames, and an LLDP frame with a priority tag.
 fn non_ip_frames() -> Vec<(&'static str, Vec<u8>)> {
     let lldp = || [&[1, 0x80, 0xc2, 0, 0, 14, 2, 0, 0, 0, 0, 9, 0x88, 0xcc][..], &[2; 40]].concat();
     let eapol = [&[1, 0x80, 0xc2, 0, 0, 3, 2, 0, 0, 0, 0, 9, 0x88, 0x8e][..], &[1; 40]].concat();

@@ -320,8 +320,8 @@ fn frames_for_other_hosts_are_neither_opened_nor_audited() {
     net.run_until_idle();
     assert_eq!(net.hosts[1].count("ipsec_unprotected"), 0);
     assert_eq!(net.hosts[1].count("not_our_mac"), before + 1);
-    // A packet with a wrong IP header checksum is dropped before the policies are checked. The checksum is not
-    // corrected.
+    // A packet with a wrong IP header checksum is dropped before the policies are checked. Decryption, which writes a
+    // new header checksum, would hide the damage.
     let mut damaged = super::floods::forged_segment((1, 4000), PORT, tcp_lite::tcp::Flags::SYN);
     damaged.0[22] ^= 1;
     net.hosts[1].deliver(damaged);

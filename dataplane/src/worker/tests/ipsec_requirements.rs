@@ -19,8 +19,8 @@ use crate::api::{
     WorkerId,
 };
 
-/// Returns an SCTP configuration without path MTU probes. With probes, an outage would lower the path MTU, and ESP is
-/// not fragmented.
+/// Returns an SCTP configuration without path MTU probes. With probes, the outages of these tests would lower the path
+/// MTU. SCTP would then retransmit longer packets in IP fragments, which cannot be sealed.
 fn sctp() -> SctpConfig {
     let config = super::sctp::config();
     let probing = sctp_lite::sctp::Config { path_mtu_probing: false, ..(*config.sctp).clone() };
@@ -96,6 +96,7 @@ struct Case {
     v6: bool,
     /// True if the peer has no requirement and continues in clear.
     lenient: bool,
+    /// True if every SYN is answered with a cookie.
     cookies: bool,
 }
 

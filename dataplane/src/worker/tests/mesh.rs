@@ -134,7 +134,7 @@ fn header_prediction_requires_the_same_port() {
         slot: None,
         strength: Strength::CLEAR,
     });
-    // A frame from another worker may be from another port than the preceding frame in the burst.
+    // A frame that another worker forwards may have arrived on another port than the preceding frame in the burst.
     assert!(
         push_if_predicted(
             0,

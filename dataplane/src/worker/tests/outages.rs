@@ -79,7 +79,9 @@ enum Cut {
     All,
     /// All frames except neighbour discovery: the path is interrupted behind the next hop.
     BeyondNextHop,
+    /// All frames that the first host sends.
     FromFirst,
+    /// All frames that the second host sends.
     FromSecond,
 }
 
@@ -107,10 +109,10 @@ fn wait_both_sent(net: &mut Net, sent: [(usize, Ticket); 2]) -> Duration {
 // than the time in which SCTP reaches `max_retransmits`.
 #[test]
 fn streams_survive_a_path_outage() {
-    for way in VARIANTS {
+    for variant in VARIANTS {
         for cut in [Cut::All, Cut::BeyondNextHop, Cut::FromFirst, Cut::FromSecond] {
             for seconds in [1, 100] {
-                let (mut net, here, there) = way.open();
+                let (mut net, here, there) = variant.open();
                 net.is_lost = Box::new(move |from, frame| cut.is_lost(from, frame));
                 let sent = [
                     (0, net.hosts[0].send(here, &[7; 4000])),
@@ -122,7 +124,7 @@ fn streams_survive_a_path_outage() {
                 // After the outage, the next retransmission time-out follows within the duration of the outage, at most
                 // 60 s.
                 let max_duration = Duration::from_secs(seconds.min(60) + 2);
-                assert!(duration <= max_duration, "{way:?} {cut:?} {seconds} s: {duration:?}");
+                assert!(duration <= max_duration, "{variant:?} {cut:?} {seconds} s: {duration:?}");
                 let sent = [
                     (0, net.hosts[0].send(here, &[7; 4000])),
                     (1, net.hosts[1].send(there, &[8; 4000])),
@@ -130,7 +132,7 @@ fn streams_survive_a_path_outage() {
                 let duration = wait_both_sent(&mut net, sent);
                 assert!(
                     duration < Duration::from_secs(1),
-                    "{way:?} {cut:?} {seconds} s: then {duration:?}"
+                    "{variant:?} {cut:?} {seconds} s: then {duration:?}"
                 );
             }
         }
@@ -140,9 +142,9 @@ fn streams_survive_a_path_outage() {
 // Idle streams survive the same outages, although SCTP heartbeats remain unanswered.
 #[test]
 fn idle_streams_survive_a_path_outage() {
-    for way in VARIANTS {
+    for variant in VARIANTS {
         for cut in [Cut::All, Cut::BeyondNextHop, Cut::FromFirst, Cut::FromSecond] {
-            let (mut net, here, there) = way.open();
+            let (mut net, here, there) = variant.open();
             net.is_lost = Box::new(move |from, frame| cut.is_lost(from, frame));
             net.advance(Duration::from_secs(180));
             net.is_lost = Box::new(|_, _| false);
@@ -151,7 +153,7 @@ fn idle_streams_survive_a_path_outage() {
                 (1, net.hosts[1].send(there, &[8; 4000])),
             ];
             let duration = wait_both_sent(&mut net, sent);
-            assert!(duration < Duration::from_secs(5), "{way:?} {cut:?}: {duration:?}");
+            assert!(duration < Duration::from_secs(5), "{variant:?} {cut:?}: {duration:?}");
         }
     }
 }
@@ -160,10 +162,10 @@ fn idle_streams_survive_a_path_outage() {
 // lost once in one of the runs.
 #[test]
 fn handshake_survives_loss_of_any_single_packet() {
-    for way in VARIANTS {
+    for variant in VARIANTS {
         let mut lost = 0;
         for which in 0..24 {
-            let mut net = way.net();
+            let mut net = variant.net();
             net.advance(Duration::from_secs(15));
             let (mut n, done) = (0, Rc::new(RefCell::new(false)));
             let seen = done.clone();
@@ -173,7 +175,7 @@ fn handshake_survives_loss_of_any_single_packet() {
                 *seen.borrow_mut() |= loses;
                 loses
             });
-            let ticket = way.connect(&mut net);
+            let ticket = variant.connect(&mut net);
             let there = net.run_until("a request", |net| {
                 net.hosts[1].take_event(|e| match e {
                     Event::Incoming { stream, .. } => Some(*stream),
@@ -186,7 +188,7 @@ fn handshake_survives_loss_of_any_single_packet() {
                     Event::Established { stream, ticket: t, .. } if *t == Some(ticket) => {
                         Some(*stream)
                     }
-                    Event::ConnectFailed { reason, .. } => panic!("{way:?} {which}: {reason}"),
+                    Event::ConnectFailed { reason, .. } => panic!("{variant:?} {which}: {reason}"),
                     _ => None,
                 })
             });
@@ -194,16 +196,16 @@ fn handshake_survives_loss_of_any_single_packet() {
             net.wait_sent(0, ticket);
             lost += usize::from(*done.borrow());
         }
-        assert!(lost >= 8, "{way:?}: {lost} packets");
+        assert!(lost >= 8, "{variant:?}: {lost} packets");
     }
 }
 
 /// The second host's link-layer address changes, with and without an announcement that reaches the first host.
 #[test]
 fn stream_continues_after_neighbour_mac_change() {
-    for way in VARIANTS {
+    for variant in VARIANTS {
         for is_announced in [true, false] {
-            let (mut net, here, there) = way.open();
+            let (mut net, here, there) = variant.open();
             let mac = [2, 0, 0, 0, 9, 9];
             net.is_lost = Box::new(move |from, frame| {
                 from == 1 && !is_announced && is_neighbour_discovery(frame)
@@ -217,7 +219,7 @@ fn stream_continues_after_neighbour_mac_change() {
             let duration = net.now - begun;
             // The first host verifies an announcement before it uses the new address (RFC 4861 §7.3.3).
             let max_duration = Duration::from_secs(if is_announced { 5 } else { 30 });
-            assert!(duration < max_duration, "{way:?} {is_announced}: {duration:?}");
+            assert!(duration < max_duration, "{variant:?} {is_announced}: {duration:?}");
             let ticket = net.hosts[1].send(there, &[8; 4000]);
             net.wait_sent(1, ticket);
         }
@@ -228,34 +230,34 @@ fn stream_continues_after_neighbour_mac_change() {
 /// sends from it.
 #[test]
 fn stream_continues_after_own_mac_change() {
-    for way in VARIANTS {
-        let (mut net, here, _) = way.open();
+    for variant in VARIANTS {
+        let (mut net, here, _) = variant.open();
         let sent = net.record_frames_from(0);
         let mac = [2, 0, 0, 0, 7, 7];
         net.hosts[0].command_all(|_| Command::PortChanged { port: PortId(0), mac });
         net.advance(Duration::from_secs(5));
         let ticket = net.hosts[0].send(here, &[7; 4000]);
         net.wait_sent(0, ticket);
-        assert!(sent.borrow().iter().all(|frame| frame[6..12] == mac), "{way:?}");
-        assert!(sent.borrow().iter().any(|frame| frame.len() > 1000), "{way:?}");
+        assert!(sent.borrow().iter().all(|frame| frame[6..12] == mac), "{variant:?}");
+        assert!(sent.borrow().iter().any(|frame| frame.len() > 1000), "{variant:?}");
     }
 }
 
 /// Returns true for an IPv4 frame with the transport of host 0's stream.
-fn is_stream_frame(way: Variant, frame: &[u8]) -> bool {
-    frame[12..14] == [8, 0] && frame[23] == if way.sctp { 132 } else { 6 }
+fn is_stream_frame(variant: Variant, frame: &[u8]) -> bool {
+    frame[12..14] == [8, 0] && frame[23] == if variant.sctp { 132 } else { 6 }
 }
 
 // RFC 5927 §5.2, RFC 9260 §10 (ICMP3, ICMP9): ICMP errors do not end an established stream. The exception is ICMP8: the
 // peer's host has no SCTP.
 #[test]
 fn icmp_errors_do_not_end_established_streams() {
-    for way in VARIANTS.into_iter().filter(|way| !way.v6) {
-        let (mut net, here, _) = way.open();
+    for variant in VARIANTS.into_iter().filter(|variant| !variant.v6) {
+        let (mut net, here, _) = variant.open();
         let caught = Rc::new(RefCell::new(Vec::new()));
         let recorder = caught.clone();
         net.is_lost = Box::new(move |from, frame| {
-            let takes = from == 0 && is_stream_frame(way, frame);
+            let takes = from == 0 && is_stream_frame(variant, frame);
             if takes {
                 recorder.borrow_mut().push(frame.to_vec());
             }
@@ -269,7 +271,7 @@ fn icmp_errors_do_not_end_established_streams() {
             net.hosts[0].deliver(icmp_quoting_frame(3, code, 0, &frame));
         }
         net.turn();
-        assert_eq!(net.hosts[0].count("icmp_soft_errors"), 7, "{way:?}");
+        assert_eq!(net.hosts[0].count("icmp_soft_errors"), 7, "{variant:?}");
         net.wait_sent(0, ticket);
     }
 }
@@ -277,13 +279,13 @@ fn icmp_errors_do_not_end_established_streams() {
 /// Connects over a path on which up to `most` packets of the handshake are answered with this ICMP code. Returns the
 /// number of answered packets, with the error if the connect failed.
 fn connect_answered_by_icmp(
-    way: Variant,
+    variant: Variant,
     code: u8,
     most: usize,
 ) -> Result<usize, (ConnectError, usize)> {
-    let mut net = way.net();
+    let mut net = variant.net();
     let first = divert(&mut net, 40);
-    let ticket = way.connect(&mut net);
+    let ticket = variant.connect(&mut net);
     let mut answered = 0;
     loop {
         if answered == most {
@@ -295,7 +297,7 @@ fn connect_answered_by_icmp(
         }
         let reason = net.run_until("an answer", |net| {
             for frame in first.borrow_mut().drain(..) {
-                if is_stream_frame(way, &frame) {
+                if is_stream_frame(variant, &frame) {
                     answered += 1;
                     // RFC 1812 §4.3.2.3: the error quotes all bytes that fit. RFC 9260 §10 (ICMP6) requires the
                     // initiate tag.
@@ -318,29 +320,29 @@ fn connect_answered_by_icmp(
 // RFC 5461 §4.1: a connect survives one soft error, and succeeds if the path works again.
 #[test]
 fn connect_survives_one_soft_icmp_error() {
-    for way in VARIANTS.into_iter().filter(|way| !way.v6) {
+    for variant in VARIANTS.into_iter().filter(|variant| !variant.v6) {
         let unreachable = |what| ConnectError::Icmp(what);
         assert_eq!(
-            connect_answered_by_icmp(way, 3, 9),
+            connect_answered_by_icmp(variant, 3, 9),
             Err((unreachable(Unreachable::Port), 1)),
-            "{way:?}"
+            "{variant:?}"
         );
         assert_eq!(
-            connect_answered_by_icmp(way, 2, 9),
+            connect_answered_by_icmp(variant, 2, 9),
             Err((unreachable(Unreachable::Protocol), 1)),
-            "{way:?}"
+            "{variant:?}"
         );
         assert_eq!(
-            connect_answered_by_icmp(way, 13, 9),
+            connect_answered_by_icmp(variant, 13, 9),
             Err((unreachable(Unreachable::Prohibited), 1)),
-            "{way:?}"
+            "{variant:?}"
         );
         for code in [0, 1, 5] {
-            assert_eq!(connect_answered_by_icmp(way, code, 1), Ok(1), "{way:?} {code}");
+            assert_eq!(connect_answered_by_icmp(variant, code, 1), Ok(1), "{variant:?} {code}");
             assert_eq!(
-                connect_answered_by_icmp(way, code, 9),
+                connect_answered_by_icmp(variant, code, 9),
                 Err((unreachable(Unreachable::Host), 2)),
-                "{way:?}"
+                "{variant:?}"
             );
         }
     }
@@ -349,30 +351,34 @@ fn connect_survives_one_soft_icmp_error() {
 // A next hop that does not answer during a connect is solicited for a bounded time.
 #[test]
 fn connect_without_next_hop_fails_as_unreachable() {
-    for way in VARIANTS {
-        let mut net = way.net();
+    for variant in VARIANTS {
+        let mut net = variant.net();
         net.is_lost = Box::new(|_, _| true);
-        let ticket = way.connect(&mut net);
+        let ticket = variant.connect(&mut net);
         let begun = net.now;
-        assert_eq!(wait_connect_failure(&mut net, ticket), ConnectError::Unreachable, "{way:?}");
-        assert!(net.now - begun < Duration::from_secs(5), "{way:?}");
+        assert_eq!(
+            wait_connect_failure(&mut net, ticket),
+            ConnectError::Unreachable,
+            "{variant:?}"
+        );
+        assert!(net.now - begun < Duration::from_secs(5), "{variant:?}");
     }
 }
 
 /// Opens a stream with the maximum private data in request and reply (RFC 5044 §7.1).
-fn open_with_max_private_data(way: Variant, net: &mut Net) -> (StreamId, StreamId) {
-    let endpoint = match way.sctp {
+fn open_with_max_private_data(variant: Variant, net: &mut Net) -> (StreamId, StreamId) {
+    let endpoint = match variant.sctp {
         true => config().into(),
         false => EndpointConfig::default().into(),
     };
-    let port = if way.sctp { PORT } else { TCP_PORT };
+    let port = if variant.sctp { PORT } else { TCP_PORT };
     let ticket = net.hosts[0].command(0, |ticket| {
         Command::Connect(Box::new(Connect {
             ip: Default::default(),
             ticket,
             interface: InterfaceId(0),
             local: None,
-            remote: (way.peer(), port).into(),
+            remote: (variant.peer(), port).into(),
             endpoint,
             ulp: stream_config().into(),
             service: Service::Control,
@@ -387,7 +393,7 @@ fn open_with_max_private_data(way: Variant, net: &mut Net) -> (StreamId, StreamI
             Event::ConnectFailed { reason, .. } => Some(reason.clone()),
             _ => None,
         }) {
-            panic!("{way:?}: {reason}");
+            panic!("{variant:?}: {reason}");
         }
         net.hosts[1].take_event(|e| match e {
             Event::Incoming { stream, .. } => Some(*stream),
@@ -400,7 +406,7 @@ fn open_with_max_private_data(way: Variant, net: &mut Net) -> (StreamId, StreamI
     let here = net.run_until("both ends", |net| {
         net.hosts[0].take_event(|e| match e {
             Event::Established { stream, ticket: t, .. } if *t == Some(ticket) => Some(*stream),
-            Event::ConnectFailed { reason, .. } => panic!("{way:?}: {reason}"),
+            Event::ConnectFailed { reason, .. } => panic!("{variant:?}: {reason}"),
             _ => None,
         })
     });
@@ -410,18 +416,18 @@ fn open_with_max_private_data(way: Variant, net: &mut Net) -> (StreamId, StreamI
 // RFC 4821 §7.7, RFC 8899 §4.3: packets that exceed the path MTU are lost without a report, from the first packet on.
 #[test]
 fn streams_open_over_a_pmtu_black_hole() {
-    for way in VARIANTS {
+    for variant in VARIANTS {
         for mtu in [1400, 1280, 1000, 600] {
-            if way.v6 && mtu < 1280 {
+            if variant.v6 && mtu < 1280 {
                 continue;
             }
-            let mut net = way.net();
+            let mut net = variant.net();
             net.is_lost = Box::new(move |_, frame| frame.len() - 14 > mtu);
             let begun = net.now;
-            let (here, there) = open_with_max_private_data(way, &mut net);
+            let (here, there) = open_with_max_private_data(variant, &mut net);
             assert!(
                 net.now - begun < Duration::from_secs(15),
-                "{way:?} {mtu}: {:?}",
+                "{variant:?} {mtu}: {:?}",
                 net.now - begun
             );
             let sent = [
@@ -429,7 +435,7 @@ fn streams_open_over_a_pmtu_black_hole() {
                 (1, net.hosts[1].send(there, &[8; 4000])),
             ];
             let duration = wait_both_sent(&mut net, sent);
-            assert!(duration < Duration::from_secs(30), "{way:?} {mtu}: {duration:?}");
+            assert!(duration < Duration::from_secs(30), "{variant:?} {mtu}: {duration:?}");
         }
     }
 }
@@ -446,11 +452,11 @@ fn wait_end(net: &mut Net, host: usize) -> CloseReason {
 // RFC 9293 §3.6, RFC 9260 §9.2: each packet of a close by either side is lost once in one of the runs.
 #[test]
 fn graceful_close_survives_loss_of_any_single_packet() {
-    for way in VARIANTS {
+    for variant in VARIANTS {
         for first in [0, 1] {
             let mut lost = 0;
             for which in 0..16 {
-                let (mut net, here, there) = way.open();
+                let (mut net, here, there) = variant.open();
                 let (mut n, done) = (0, Rc::new(RefCell::new(false)));
                 let seen = done.clone();
                 net.is_lost = Box::new(move |_, _| {
@@ -463,11 +469,14 @@ fn graceful_close_survives_loss_of_any_single_packet() {
                 net.hosts[first].command(0, |_| Command::Close { stream, abort: false });
                 for host in [0, 1] {
                     let reason = wait_end(&mut net, host);
-                    assert!(reason.is_graceful(), "{way:?} {first} {which}: {reason} of {host}");
+                    assert!(
+                        reason.is_graceful(),
+                        "{variant:?} {first} {which}: {reason} of {host}"
+                    );
                 }
                 lost += usize::from(*done.borrow());
             }
-            assert!(lost >= 3, "{way:?}: {lost} packets");
+            assert!(lost >= 3, "{variant:?}: {lost} packets");
         }
     }
 }
@@ -475,8 +484,8 @@ fn graceful_close_survives_loss_of_any_single_packet() {
 // RFC 9293 §3.5.1, RFC 9260 §8.4: a restarted peer rejects the old stream and accepts a new one.
 #[test]
 fn restarted_peer_resets_the_old_stream() {
-    for way in VARIANTS {
-        let (mut net, here, _) = way.open();
+    for variant in VARIANTS {
+        let (mut net, here, _) = variant.open();
         net.hosts[1] = Host::new(&Plan::new(2));
         net.hosts[1].listen(TCP_PORT);
         net.hosts[1].listen_as(PORT, 200, 200, config());
@@ -484,10 +493,14 @@ fn restarted_peer_resets_the_old_stream() {
         net.hosts[0].send(here, &[7; 100]);
         let begun = net.now;
         let reason = wait_end(&mut net, 0);
-        assert_eq!(reason.name(), if way.sctp { "peer_abort" } else { "peer_reset" }, "{way:?}");
-        assert!(net.now - begun < Duration::from_secs(1), "{way:?}");
+        assert_eq!(
+            reason.name(),
+            if variant.sctp { "peer_abort" } else { "peer_reset" },
+            "{variant:?}"
+        );
+        assert!(net.now - begun < Duration::from_secs(1), "{variant:?}");
         net.hosts[0].events.clear();
-        let (here, _) = open_with_max_private_data(way, &mut net);
+        let (here, _) = open_with_max_private_data(variant, &mut net);
         let ticket = net.hosts[0].send(here, &[7; 100]);
         net.wait_sent(0, ticket);
     }
@@ -496,9 +509,9 @@ fn restarted_peer_resets_the_old_stream() {
 // A full transmit ring or an empty pool does not count as silence of the peer.
 #[test]
 fn streams_survive_a_full_ring_and_an_empty_pool() {
-    for way in VARIANTS {
+    for variant in VARIANTS {
         for no_buffers in [false, true] {
-            let (mut net, here, there) = way.open();
+            let (mut net, here, there) = variant.open();
             let was = {
                 let io = net.hosts[0].cores[0].port_mut(0);
                 let was = (io.room, io.buffers);
@@ -521,7 +534,7 @@ fn streams_survive_a_full_ring_and_an_empty_pool() {
             let io = net.hosts[0].cores[0].port_mut(0);
             (io.room, io.buffers) = was;
             let duration = wait_both_sent(&mut net, sent);
-            assert!(duration < Duration::from_secs(62), "{way:?} {no_buffers}: {duration:?}");
+            assert!(duration < Duration::from_secs(62), "{variant:?} {no_buffers}: {duration:?}");
         }
     }
 }

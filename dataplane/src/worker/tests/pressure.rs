@@ -112,7 +112,7 @@ fn streams_are_served_round_robin() {
     for (n, &stream) in streams.iter().enumerate() {
         net.hosts[0].write(stream, (SOURCE, &source), Stag(SINK.0 + n as u32), len as u32);
     }
-    // With equal shares, the other streams are nearly complete when the first stream is.
+    // With equal shares, the other streams are nearly complete when the first stream is complete.
     net.run_until("the first", |net| {
         net.hosts[1].take_event(|e| matches!(e, Event::TaggedDelivered { .. }).then_some(()))
     });

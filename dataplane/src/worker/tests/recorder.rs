@@ -70,8 +70,11 @@ impl TestTransport {
 
 struct Settings {
     recorder: bool,
+    /// TCP's limit on the time of retransmissions.
     limit: Duration,
+    /// True for a probe of an idle peer each second: a keepalive of TCP or a HEARTBEAT of SCTP.
     probes: bool,
+    /// True to use ECN over TCP.
     ecn: bool,
 }
 

@@ -31,7 +31,7 @@ impl<Io: PortIo> Core<Io> {
                 self.env.network.set_mac(at, mac);
                 self.readdress(at, mac);
             }
-            // The neighbours may also have changed.
+            // The port may be connected to another link now, with other neighbours.
             self.env.network.verify_neighbours(at, now);
             self.announce(at, now);
         }

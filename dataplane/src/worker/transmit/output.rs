@@ -22,8 +22,9 @@ const CARRIER_QUOTA: usize = 32;
 /// the last carrier served may exceed it.
 const MAX_FRAMES_PER_PASS: u64 = 256;
 
-/// Time that a stream's last segment waits for free space in the transmit ring. After that, the stream is removed: a
-/// lost reset is not retransmitted either.
+/// Maximum time that a stream's last segment waits for free space in the transmit ring. After that, the stream is
+/// removed without it. This is no worse than the loss of the segment (a reset) on the path, where it is not
+/// retransmitted.
 const LAST_SEGMENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Result of serving a carrier.
@@ -88,7 +89,7 @@ impl<Io: PortIo> Core<Io> {
         busy
     }
 
-    /// Serves the queued TCP connections. Returns true if one was queued.
+    /// Serves the queued TCP connections. Returns true if a connection was queued.
     pub(in crate::worker) fn transmit_connections(&mut self, now: Instant) -> bool {
         self.transmit(CarrierKind::Connection, now)
     }

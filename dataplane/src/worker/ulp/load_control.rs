@@ -16,7 +16,7 @@ use crate::worker::{Core, Env};
 const MAX_DUE_POSTS: usize = 256;
 
 impl<Io: PortIo> Core<Io> {
-    /// Starts a load. An [`Event::LoadDone`] always follows, also after a failure.
+    /// Starts a load. An [`Event::LoadDone`] always follows, even if the load cannot start.
     pub(in crate::worker) fn start_load(
         &mut self,
         stream: StreamId,
@@ -153,7 +153,7 @@ impl<Io: PortIo> Env<Io> {
     }
 
     /// Counts an untagged message as the answer that the stream's load awaits, and reposts its receive buffer. Returns
-    /// false if the load awaits none.
+    /// false if the load awaits no answer.
     pub(in crate::worker) fn take_load_answer(
         &mut self,
         stream: &mut Stream<'_>,

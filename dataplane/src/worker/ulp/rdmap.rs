@@ -74,7 +74,7 @@ impl<Io: PortIo> Env<Io> {
                     });
                 }
             },
-            // Services use pooled receive buffers only.
+            // Only the streams of QPs have posted receives, and `handle_pair_event` consumes their events.
             RdmapEvent::ReceivedInto { .. }
             | RdmapEvent::ImmediateInto { .. }
             | RdmapEvent::ReceiveFlushed { .. } => {
@@ -113,7 +113,7 @@ impl<Io: PortIo> Env<Io> {
             },
             RdmapEvent::Flushed { cookie } => return self.handle_flushed(stream, cookie, now),
             RdmapEvent::Error(error) => {
-                // An unreadable Terminate has no layer, error type and code.
+                // An unreadable Terminate of the peer has no layer, error type and code that could be recorded.
                 if let Some(terminate) = error.terminate() {
                     let numbers = terminate.numbers();
                     record_session_error(stream, RecordKind::ErrorFound, numbers, now);

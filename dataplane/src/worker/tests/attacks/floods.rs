@@ -64,6 +64,7 @@ fn syn_flood_from_random_sources_lets_clients_connect() {
             continue;
         }
         assert!(scene.count("cookies_sent") > 1000, "{mode:?}");
+        // In this test, the third host is a legitimate client. 400 steps are 40 ms, several round-trip times.
         let ticket = scene.net.hosts[ATTACKER].connect(0, (v4(2), PORT).into());
         for _ in 0..400 {
             for frame in forged_syns(&mut scene) {
@@ -83,6 +84,7 @@ fn syn_flood_from_random_sources_lets_clients_connect() {
             _ => None,
         };
         assert!(scene.net.hosts[ATTACKER].take_event(established).is_some(), "{mode:?}");
+        // With `Always`, the first client's stream was opened by a cookie, too.
         assert_eq!(
             scene.count("cookies_accepted"),
             if mode == SynCookieMode::Auto { 1 } else { 2 }

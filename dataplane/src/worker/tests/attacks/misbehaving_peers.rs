@@ -4,7 +4,7 @@ use tcp_lite::tcp::{Flags, SeqNumber};
 
 use super::*;
 
-/// Bytes that the victim sends to the attacker during the attack.
+/// Number of bytes that the victim sends to the attacker during the attack.
 const BAIT_LEN: usize = 8 << 20;
 
 /// Applies `change` to the TCP segment of a frame from the attacker to the victim, and corrects length and checksums.
@@ -37,8 +37,8 @@ fn is_ack(frame: &TestFrame) -> bool {
     })
 }
 
-/// Runs the attack: the victim sends to the attacker. `mangle` rewrites the attacker's frames once its stream is open.
-/// With `from_the_start`, its SYN is rewritten too.
+/// Runs the attack: the victim sends to the attacker. `mangle` rewrites the frames that the attacker sends once its
+/// stream is open, or with `from_the_start` all of them, including the SYN.
 fn run_misbehaving_peer(
     from_the_start: bool,
     mut mangle: impl FnMut(TestFrame) -> Vec<TestFrame> + 'static,

@@ -160,6 +160,7 @@ fn broken_rules_end_the_pair_with_an_event() {
         operation: Operation::BindWindow(bind),
     };
     type Break = Box<dyn Fn(&mut TestProgram)>;
+    // The first word of a descriptor has the number of units in bits 0..8 and the opcode in bits 8..16.
     let cases: Vec<(QueuePairError, Break)> = vec![
         (QueuePairError::Window, Box::new(move |a| a.post_work(&window))),
         (QueuePairError::SendQueue(RingError::UnitCount(0)), Box::new(|a| a.post_units(&[[0; 8]]))),
@@ -245,6 +246,7 @@ enum Step {
 }
 
 fn unit() -> impl Strategy<Value = Unit> {
+    // A descriptor that probably decodes. Its first word has the number of units, opcode, flags and number of SGEs.
     let likely = (1..6u64, 0..11u64, 0..16u64, 0..7u64).prop_map(|(units, opcode, flags, sges)| {
         [
             units | opcode << 8 | flags << 16 | sges << 24,

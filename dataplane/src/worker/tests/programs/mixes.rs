@@ -17,9 +17,9 @@ use crate::api::{Transport, WindowId, WindowKind};
 
 const PART: u64 = 256 << 10;
 const SLOT: u64 = 4096;
-/// Window of each program. It covers the part of the region into which the peer writes.
+/// Memory window of each program, over the part of the region into which the peer writes.
 const TARGET: WindowId = WindowId(0x51);
-/// Window of each program, which the program's operations bind and invalidate.
+/// Memory window of each program, which the program's operations bind and invalidate.
 const CHANGED: WindowId = WindowId(0x52);
 const OPERATIONS: u64 = PART / SLOT;
 
@@ -44,7 +44,7 @@ struct Model {
     /// Messages sent by the other program: bytes, length in the completion, Solicited Event flag, and Immediate Data if
     /// any.
     inbound: Vec<(Vec<u8>, u32, bool, Carried)>,
-    /// Length of the other program's last Write after its last message; 0 without one.
+    /// Length in bytes of the last Write that the other program has posted since its last message; 0 if there is none.
     written: u32,
     /// With an SRQ: completions in order, without `wr_id`, and the bytes of their messages.
     shared: Vec<(Completion, Vec<u8>)>,

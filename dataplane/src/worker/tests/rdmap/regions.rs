@@ -98,7 +98,7 @@ fn revoked_read_access_terminates_reads_in_progress() {
 /// other stream's peer writes.
 #[test]
 fn rebinding_a_region_terminates_reads_from_it() {
-    let nobody = StreamId(u64::MAX);
+    let unused_id = StreamId(u64::MAX);
     for first in [false, true] {
         let mut b = bench();
         let (here, there) = b.open(Service::Control);
@@ -118,7 +118,7 @@ fn rebinding_a_region_terminates_reads_from_it() {
             net.turn();
             (net.hosts[1].count("tx_bytes") > 100_000).then_some(())
         });
-        bind(&mut b, if first { nobody } else { theirs });
+        bind(&mut b, if first { unused_id } else { theirs });
         assert_eq!(b.wait_end(0).numbers(), Some(ErrorNumbers::new(0, 1, 0)));
         let flushed = b.net.hosts[0].take_event(|e| match e {
             Event::PostFailed { ticket: t, reason, .. } if *t == ticket => Some(reason.clone()),
@@ -131,7 +131,8 @@ fn rebinding_a_region_terminates_reads_from_it() {
     }
 }
 
-// RFC 5041 §8.2: while a stream is being opened, no stream can access its memory. Afterwards only that stream can.
+// RFC 5041 §8.2: while a stream is being opened, no stream can access the regions that its connect names. Afterwards
+// only the opened stream can.
 #[test]
 fn region_bound_at_connect_is_accessible_to_that_stream_only() {
     let mut b = bench();

@@ -456,6 +456,7 @@ fn init_ack_reflection_is_rate_limited_per_victim() {
 struct RawPeer {
     host: u8,
     port: u16,
+    /// Verification tag of packets to host 2.
     tag: u32,
 }
 
@@ -493,7 +494,7 @@ impl RawPeer {
         net.run_until_idle();
     }
 
-    /// Sends a fragment of an unordered message, with 1000 bytes.
+    /// Sends a fragment of an unordered message, with 1000 bytes. `begin_end` has the chunk's flags B (2) and E (1).
     fn deliver_fragment(&self, net: &mut Net, tsn: u32, begin_end: u8) {
         let mut chunk = vec![0, 4 | begin_end, (1016u16 >> 8) as u8, 1016u16 as u8];
         chunk.extend_from_slice(&tsn.to_be_bytes());

@@ -1,4 +1,4 @@
-//! Builds frames with SCTP packets for peers that have no association.
+//! Builds frames with SCTP packets, for peers that the test plays itself (without a `Host`).
 
 use std::net::IpAddr;
 

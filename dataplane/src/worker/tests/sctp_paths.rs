@@ -128,8 +128,8 @@ fn run_until_delivered(net: &mut Net, mut each: impl FnMut(&mut Net)) {
 // are sent in packets that fit. The peer accepts both, and the association continues.
 #[test]
 fn packets_in_flight_are_fragmented_when_path_mtu_falls() {
-    for way in VARIANTS {
-        let (mut net, here) = way.open(sctp::Config::default());
+    for variant in VARIANTS {
+        let (mut net, here) = variant.open(sctp::Config::default());
         let (long, short) = narrow_path(&mut net, 1300);
         let len = 400_000;
         let to = begin_write(&mut net, here, len);
@@ -138,13 +138,14 @@ fn packets_in_flight_are_fragmented_when_path_mtu_falls() {
                 net.hosts[0].deliver(too_big_report(1300, &frame));
             }
         });
-        assert!(read_memory(&to) == pattern(len), "{way:?}");
+        assert!(read_memory(&to) == pattern(len), "{variant:?}");
         let (cut, whole) = (net.hosts[0].count("tx_cut"), net.hosts[1].count("reassembled"));
-        assert!(cut > 0 && whole == cut, "{way:?}: {whole} of {cut}");
+        assert!(cut > 0 && whole == cut, "{variant:?}: {whole} of {cut}");
         assert_eq!(net.hosts[0].count("path_mtu_updates"), 1);
-        // Only earlier packets are fragmented: the first window, and packets in flight when the report arrives.
+        // Only earlier packets are fragmented: the first congestion window, and packets in flight when the report
+        // arrives.
         let full = short.borrow().iter().filter(|f| f.len() > 1250).count();
-        assert!(full > 200 && cut < 30, "{way:?}: {full} whole, {cut} cut");
+        assert!(full > 200 && cut < 30, "{variant:?}: {full} whole, {cut} cut");
         net.run_until_idle();
         assert_eq!(net.hosts[1].count("reassembly_bytes"), 0);
     }
@@ -153,14 +154,14 @@ fn packets_in_flight_are_fragmented_when_path_mtu_falls() {
 // RFC 8899 §4.6.1, RFC 9260 §10: a report without the right verification tag has no effect.
 #[test]
 fn packet_too_big_with_wrong_tag_is_ignored() {
-    for way in VARIANTS {
-        let (mut net, here) = way.open(sctp::Config::default());
+    for variant in VARIANTS {
+        let (mut net, here) = variant.open(sctp::Config::default());
         let whole = path_len(&net);
         let (long, _) = narrow_path(&mut net, 1300);
         begin_write(&mut net, here, 10_000);
         net.run_until("a long packet", |_| (!long.borrow().is_empty()).then_some(()));
         let frame = long.borrow()[0].clone();
-        let tag = 14 + if way.v6 { 40 } else { 20 } + if way.udp { 8 } else { 0 } + 4;
+        let tag = 14 + if variant.v6 { 40 } else { 20 } + if variant.udp { 8 } else { 0 } + 4;
         for bit in 0..32 {
             let mut guess = frame.clone();
             guess[tag + bit / 8] ^= 1 << (bit % 8);
@@ -172,11 +173,11 @@ fn packet_too_big_with_wrong_tag_is_ignored() {
         let host = &net.hosts[0];
         let (ignored, limited) =
             (host.count("icmp_not_in_flight"), host.count("icmp_rate_limited"));
-        assert!(ignored > 0 && ignored + limited == 32, "{way:?}: {ignored} and {limited}");
-        assert_eq!((host.count("path_mtu_updates"), path_len(&net)), (0, whole), "{way:?}");
+        assert!(ignored > 0 && ignored + limited == 32, "{variant:?}: {ignored} and {limited}");
+        assert_eq!((host.count("path_mtu_updates"), path_len(&net)), (0, whole), "{variant:?}");
         net.hosts[0].deliver(too_big_report(1300, &frame));
         net.advance(Duration::from_secs(1));
-        assert_eq!(net.hosts[0].count("path_mtu_updates"), 1, "{way:?}");
+        assert_eq!(net.hosts[0].count("path_mtu_updates"), 1, "{variant:?}");
     }
 }
 
@@ -237,35 +238,35 @@ fn path_len(net: &Net) -> usize {
 // passes.
 #[test]
 fn association_recovers_from_a_pmtu_black_hole() {
-    for way in VARIANTS {
-        let (mut net, here) = way.open(sctp::Config::default());
+    for variant in VARIANTS {
+        let (mut net, here) = variant.open(sctp::Config::default());
         let mtu = 1450;
         narrow_path(&mut net, mtu);
         let to = begin_write(&mut net, here, 300_000);
         run_until_delivered(&mut net, |_| ());
-        assert!(read_memory(&to) == pattern(300_000), "{way:?}");
-        let headers_len = if way.v6 { 40 } else { 20 } + if way.udp { 8 } else { 0 };
+        assert!(read_memory(&to) == pattern(300_000), "{variant:?}");
+        let headers_len = if variant.v6 { 40 } else { 20 } + if variant.udp { 8 } else { 0 };
         // The search completes during the next messages of the session.
         for _ in 0..8 {
             let ticket = net.hosts[0].send(here, &[7; 3000]);
             net.wait_sent(0, ticket);
             net.advance(Duration::from_millis(100));
         }
-        assert_eq!(path_len(&net), mtu - headers_len, "{way:?}");
+        assert_eq!(path_len(&net), mtu - headers_len, "{variant:?}");
         // RFC 9260 §7.3, RFC 1191 §3: another association to the peer uses the result, and so does TCP.
         assert_eq!(net.hosts[0].count("path_mtus"), 1);
-        if !way.udp && way.workers == 1 {
-            let peer = if way.v6 { v6(2) } else { v4(2) };
+        if !variant.udp && variant.workers == 1 {
+            let peer = if variant.v6 { v6(2) } else { v4(2) };
             let known = net.hosts[0].cores[0].env.network.path_mtu((0, peer), net.now);
             assert_eq!(known, Some(mtu as u16));
-            let config = way.config(sctp::Config::default());
+            let config = variant.config(sctp::Config::default());
             net.open_as(0, 0, 1, (peer, PORT).into(), config);
             assert_eq!(net.hosts[0].count("associations"), 2);
-            assert_eq!(path_len(&net), mtu - headers_len, "{way:?}");
+            assert_eq!(path_len(&net), mtu - headers_len, "{variant:?}");
             net.hosts[1].listen(TCP_PORT);
             net.run_until_idle();
             let (stream, _) = net.open(0, 0, 1, (peer, TCP_PORT).into());
-            assert_eq!(path_mss(&net, stream), mtu - headers_len - 20, "{way:?}");
+            assert_eq!(path_mss(&net, stream), mtu - headers_len - 20, "{variant:?}");
         }
     }
 }
@@ -285,8 +286,8 @@ fn path_mss(net: &Net, stream: StreamId) -> usize {
 #[test]
 fn peer_outage_does_not_lower_the_shared_path_mtu() {
     for (v6, outage_seconds) in [(false, 1), (true, 1), (false, 240), (true, 240)] {
-        let way = Variant { v6, ..VARIANTS[0] };
-        let (mut net, here) = way.open(sctp::Config::default());
+        let variant = Variant { v6, ..VARIANTS[0] };
+        let (mut net, here) = variant.open(sctp::Config::default());
         net.hosts[1].listen(TCP_PORT);
         net.run_until_idle();
         let peer = if v6 { self::v6(2) } else { v4(2) };
@@ -305,19 +306,20 @@ fn peer_outage_does_not_lower_the_shared_path_mtu() {
             (path_mss(net, over_tcp) < full_mss).then_some(())
         });
         net.advance(Duration::from_secs(outage_seconds));
-        assert_eq!(net.hosts[0].count("path_mtus"), 0, "{way:?}");
+        assert_eq!(net.hosts[0].count("path_mtus"), 0, "{variant:?}");
         // The longer outage exceeds the association's limit of retransmissions.
         assert_eq!(net.hosts[0].count("associations"), u64::from(outage_seconds == 1));
         net.is_lost = Box::new(|_, _| false);
-        let (_, _) = net.open_as(0, 0, 1, (peer, PORT).into(), way.config(sctp::Config::default()));
+        let (_, _) =
+            net.open_as(0, 0, 1, (peer, PORT).into(), variant.config(sctp::Config::default()));
         let (second, _) = net.open(0, 0, 1, (peer, TCP_PORT).into());
-        assert_eq!(path_mss(&net, second), full_mss, "{way:?}");
+        assert_eq!(path_mss(&net, second), full_mss, "{variant:?}");
         let all = &net.hosts[0].cores[0].associations;
         let mut newest = (0..16)
             .rev()
             .filter_map(|at| Some(all.get(at)?.endpoint()))
             .map(|e| e.association().path_len());
-        assert_eq!(newest.next(), Some(full_len), "{way:?}");
+        assert_eq!(newest.next(), Some(full_len), "{variant:?}");
     }
 }
 
@@ -325,8 +327,9 @@ fn peer_outage_does_not_lower_the_shared_path_mtu() {
 // minimum packet size.
 #[test]
 fn path_mtu_below_sctp_minimum_stays_cached() {
-    let way = VARIANTS[0];
-    let (mut net, here) = way.open(sctp::Config { min_path_mtu: 68, ..sctp::Config::default() });
+    let variant = VARIANTS[0];
+    let (mut net, here) =
+        variant.open(sctp::Config { min_path_mtu: 68, ..sctp::Config::default() });
     let mtu = 500;
     let now = net.now;
     net.hosts[0].cores[0].env.network.learn_path_mtu((0, v4(2)), mtu, now);

@@ -16,7 +16,7 @@ use crate::worker::arrival::{ArrivalKind, Arrivals, Forwarding, Packet, Received
 const SOURCE: Stag = Stag(1);
 const SINK: Stag = Stag(2);
 const LEN: usize = 8000;
-/// Entries of the event ring: few, so that sessions are paused.
+/// Number of entries of the event ring: few, so that sessions are paused.
 const EVENTS: usize = 64;
 
 /// Messages that the peers post, changes of packets in flight, and whether the control thread reads events.
@@ -34,7 +34,7 @@ enum Change {
     Swap,
     Repeat,
     Lose,
-    /// Replaces the verification tag by a wrong one.
+    /// Replaces the verification tag by a wrong tag.
     Tag,
 }
 

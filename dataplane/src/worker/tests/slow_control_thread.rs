@@ -1,4 +1,5 @@
-//! A worker whose control thread reads no events for a while: the windows of its peers close, and no data are lost.
+//! A worker whose control thread reads no events for a while: the receive windows that it offers close, and no data are
+//! lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +14,9 @@ use crate::worker::link::event_queue::{Credit, EventQueue};
 const PORT: u16 = 4791;
 const SOURCE: Stag = Stag(8);
 const SINK: Stag = Stag(100);
-/// Entries of the event ring.
+/// Number of entries of the event ring.
 const RING: usize = 64;
+/// Receive window in bytes.
 const WINDOW: u32 = 64 << 10;
 /// Length of a message in bytes. A window holds 32 messages.
 const LEN: usize = 2000;
@@ -74,7 +76,7 @@ fn delivered_count(net: &Net) -> usize {
 }
 
 // RFC 9293 §3.8.6, RFC 9260 §6.2: data within the offered window are accepted, and the window closes as it is used. A
-// window update is sent when there is room again, so that the peer need not probe.
+// window update is sent when there is room again, so that the peer need not wait for its next probe.
 #[test]
 fn window_closes_while_events_are_unread_and_reopens() {
     for endpoint in [tcp, sctp] {

@@ -34,7 +34,7 @@ fn over_sctp(max_retransmits: u32) -> EndpointConfig {
 }
 
 /// Creates two hosts with a stream on which 1 MiB is being written. From now on the peer is silent, until the returned
-/// cell is set.
+/// cell is set to true.
 fn net_with_silent_peer(endpoint: &EndpointConfig, is_v6: bool) -> (Net, StreamId, Rc<Cell<bool>>) {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     match endpoint {

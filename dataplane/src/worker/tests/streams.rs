@@ -192,7 +192,7 @@ fn last_segment_of_a_turn_is_offered_at_once() {
     let streams: Vec<_> = (0..3).map(|_| net.open(0, 0, 1, (v4(2), PORT).into()).0).collect();
     net.run_until_idle();
     take_offers(&mut net, 0);
-    // First one stream has data to send, then every stream has. Frames are offered once, with the last stream's
+    // First one stream has data to send, then every stream. Frames are offered once, with the last stream's
     // segment.
     net.hosts[0].send(streams[0], &[1; 64]);
     net.turn();
@@ -581,7 +581,7 @@ fn idle_stream_frees_its_transient_state() {
     }
 }
 
-// RFC 6056 §3.2: streams are opened from the configured ports, and each of these is used.
+// RFC 6056 §3.2: streams are opened from the configured ports, and each of these ports is used.
 #[test]
 fn streams_are_opened_from_the_configured_ports() {
     let local_ports = LocalPorts::new(2000, 2063).expect("64 ports");

@@ -53,6 +53,7 @@ pub(super) struct Host {
     pub(super) peers: Arc<api::PeerFilter>,
     pub(super) cores: Vec<Core<TestIo>>,
     pub(super) handles: Vec<WorkerHandle>,
+    /// Events that the control thread has read, each with the worker's index.
     pub(super) events: Vec<(usize, Event)>,
     /// True if the control thread reads events.
     pub(super) takes_events: bool,
@@ -62,20 +63,23 @@ pub(super) struct Host {
     pub(super) ip: crate::api::IpFields,
     /// The kernel's end of the rings, if the port is shared.
     pub(super) kernel: Option<HostEnd>,
-    /// The device's verdict on a delivered frame that has none yet.
+    /// Returns the device's verdict on a delivered frame whose verdict is still `Unknown`.
     pub(super) verdict_of: VerdictFn,
     steering: Steering,
     rss: Rss,
     tickets: u64,
 }
 
+/// Configuration of a host.
 #[derive(Clone)]
 pub(super) struct Plan {
+    /// Last byte of the host's MAC and IP addresses.
     pub(super) number: u8,
     pub(super) workers: u16,
     pub(super) vlan: Option<u16>,
     pub(super) rss: Rss,
     pub(super) limits: Limits,
+    /// Number of entries of each worker's transmit ring.
     pub(super) room: usize,
     pub(super) mtu: u16,
     /// Local UDP port for SCTP in UDP (RFC 6951), if it is enabled.

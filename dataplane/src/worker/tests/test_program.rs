@@ -33,15 +33,19 @@ pub(super) const ADDRESS: u64 = 0x7f00_0000_1000;
 /// Size of a program's memory region, bytes.
 pub(super) const MEMORY: u64 = 1 << 20;
 const PORT: u16 = 4793;
+/// Alignment of the queues in the program's memory, bytes.
 const LINE: u64 = 128;
 
 /// Parameters of a test program with its QP and CQ.
 #[derive(Clone, Copy)]
 pub(super) struct PairPlan {
+    /// Capacity of each ring, in units of 64 bytes.
     pub(super) units: usize,
     pub(super) max_sends: u32,
     pub(super) max_receives: u32,
+    /// Number of entries of the CQ.
     pub(super) completions: usize,
+    /// Maximum work for the program per turn of the worker.
     pub(super) budget: u32,
     pub(super) copy_sources: bool,
     pub(super) transport: Transport,
@@ -256,7 +260,7 @@ impl TestProgram {
         completion
     }
 
-    /// Requests a notification of the next completion, or of the next solicited one.
+    /// Requests a notification of the next completion, or of the next solicited completion.
     pub(super) fn arm(&mut self, request: Request) {
         self.completions.arm(request);
     }

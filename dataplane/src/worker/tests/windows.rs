@@ -1,4 +1,5 @@
-//! The worker's budget bounds the growth of auto-tuned receive windows. The growth is returned when a stream ends.
+//! The worker's budget bounds the growth of auto-tuned receive windows. The growth is returned to the budget
+//! when a stream ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +15,9 @@ const SOURCE: Stag = Stag(8);
 const SINK: Stag = Stag(100);
 const LEN: usize = 1 << 20;
 const STREAMS: u32 = 8;
-/// Initial window in bytes.
+/// Initial receive window in bytes.
 const WINDOW: u32 = 16 << 10;
+/// Maximum receive window in bytes.
 const LIMIT: u32 = 512 << 10;
 
 fn tcp() -> EndpointConfig {

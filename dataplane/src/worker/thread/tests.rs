@@ -38,7 +38,7 @@ impl Frame for NoFrame {
     fn offload(&mut self, _: TxChecksum, _: usize, _: usize, _: bool) {}
 }
 
-/// A port without traffic. If requested, it makes its worker panic after some turns.
+/// A port without traffic. With `turns_until_panic`, its worker panics after this number of turns.
 struct IdlePort {
     turns_until_panic: Option<u32>,
     fd: Option<std::os::fd::OwnedFd>,
@@ -75,8 +75,10 @@ impl PortIo for IdlePort {
     }
 }
 
-/// A port at which a frame arrives between the last check for work and each sleep.
+/// A port at which a frame arrives each time the worker tries to sleep: after the wake-ups are armed, and before the
+/// last check for work.
 struct LatePort {
+    /// Number of attempts to sleep.
     rest_count: Arc<AtomicU32>,
     arrived: bool,
     fd: std::os::fd::OwnedFd,
@@ -170,7 +172,8 @@ fn next_event(dataplane: &mut Dataplane) -> Event {
     }
 }
 
-/// Waits until the worker has slept once more. On a busy machine, the next command may arrive before that sleep begins.
+/// Waits until the worker has slept once more. On a busy machine, the next command may arrive before the worker sleeps
+/// again.
 fn wait_for_sleep(worker: &WorkerHandle) {
     let (before, begin) = (worker.counters().run.sleeps.get(), std::time::Instant::now());
     while worker.counters().run.sleeps.get() == before {
@@ -232,7 +235,7 @@ fn worker_panic_is_reported_and_other_workers_continue() {
     let ticket = Ticket(3);
     dataplane.workers[0].send(Command::ListNeighbours { ticket }).unwrap();
     assert!(matches!(next_event(&mut dataplane), Event::Neighbours { .. }));
-    assert!(dataplane.workers[1].poll().is_none(), "said once");
+    assert!(dataplane.workers[1].poll().is_none(), "reported once");
 }
 
 #[test]

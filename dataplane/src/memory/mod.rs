@@ -192,9 +192,9 @@ type ProgressCallback<'a> = &'a mut dyn FnMut(u64) -> Result<(), MemoryError>;
 /// Progress of a preparation: the region's bytes are populated, then the bytes of a staged file are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
-    /// Bytes of work done.
+    /// Number of bytes populated and read so far.
     pub done: u64,
-    /// Bytes of work in total, at least 1.
+    /// Number of bytes to populate and to read, at least 1.
     pub total: u64,
 }
 

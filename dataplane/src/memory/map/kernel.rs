@@ -154,7 +154,7 @@ mod x86 {
     }
 
     /// # Safety
-    /// As [`super::copy`]; the CPU supports AVX-512 F and BW.
+    /// The conditions of [`super::copy`]. The CPU supports AVX-512 F and BW.
     #[target_feature(enable = "avx512f,avx512bw")]
     pub(super) unsafe fn copy_avx512(mut from: *const u8, mut to: *mut u8, mut len: usize) {
         // Whole-line stores begin at a cache line, so that none crosses a line boundary.

@@ -84,7 +84,8 @@ pub(in crate::worker) trait CarrierEndpoint {
     /// Returns the number of time-outs and the duration of the present stall; `None` while the endpoint makes progress.
     fn stall(&self, now: Instant) -> Option<Stall>;
 
-    /// Returns the estimated capacity of the path: payload bytes of the largest packet, without its fixed headers.
+    /// Returns the estimated capacity of the path in bytes: for TCP the MSS, for SCTP the length of the largest SCTP
+    /// packet.
     fn path_len(&self) -> usize;
 
     /// Returns the capacity of the path in the unit of [`path_len`](Self::path_len), and as MTU in bytes. Returns

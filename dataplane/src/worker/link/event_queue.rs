@@ -6,7 +6,7 @@
 //! | `TaggedDelivered` | a peer, at any rate | its stream's credit |
 //! | `Untagged`, `Received`, `Immediate` | a peer | its stream's credit; the buffers of the queue, which the control thread reposts |
 //! | `ReadHeld` | a peer | its stream's credit; its IRD |
-//! | `Invalidated` | a peer | its stream's credit; the STags bound to it |
+//! | `Invalidated` | a peer | its stream's credit; the STags bound to the stream |
 //! | `Sent`, `Completed`, `PostFailed` | local posts | `max_posts` of each stream, and its credit |
 //! | `Error`, `RdmapError`, `Terminated`, `PeerClosed`, `Idle`, `Closed` | a stream's end | one each for a stream (`Terminated`: two) |
 //! | `Recordings` without a ticket | a stream's end | one each |
@@ -76,7 +76,7 @@ pub(in crate::worker) struct EventQueue {
     sent: u64,
     /// Number of the newest event that the control thread has read, as of the start of the turn.
     last_read: u64,
-    /// Free ring entries beyond the reserve.
+    /// Number of free ring entries beyond the reserve.
     room: usize,
     /// Streams that wait for credit, without duplicates.
     waiting: Vec<WaitingStream>,

@@ -20,7 +20,7 @@ impl<Io: PortIo> Core<Io> {
     /// Adds a program.
     ///
     /// # Errors
-    /// The number of the program is in use.
+    /// A program with this id exists.
     pub(in crate::worker) fn add_program(
         &mut self,
         config: ProgramConfig,

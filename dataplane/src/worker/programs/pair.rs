@@ -242,7 +242,7 @@ impl QueuePair {
     }
 
     /// Ends the newest post if it is the bind of a type 1 window with number `sequence`. Returns the number of posts
-    /// completed without an error; `None` for another number.
+    /// completed without an error; `None` if the newest post is not this bind.
     pub(super) fn finish_bind(
         &mut self,
         sequence: u32,
@@ -293,8 +293,8 @@ impl QueuePair {
         self.complete_failed_receives(completions);
     }
 
-    /// Completes the receive of a message: the oldest receive, or with an SRQ the receive with this `wr_id`. `carried`:
-    /// Immediate Data or an invalidated STag, if any.
+    /// Completes the receive of a message: the oldest receive, or with an SRQ the receive with this `wr_id`. `carried`
+    /// is the message's Immediate Data or invalidated STag, if any.
     pub(super) fn fill_receive(
         &mut self,
         wr_id: u64,

@@ -8,7 +8,7 @@
 //! | attack | attacker | test |
 //! |---|---|---|
 //! | blind resets, SYNs, data | off-path, knows ports and window | [`blind`] |
-//! | challenge ACKs exhausted | off-path, knows the window | `blind::exhausted_challenge_acks_leave_other_streams_theirs` |
+//! | challenge ACKs exhausted | off-path, knows the window | `blind::exhausted_challenge_acks_do_not_limit_other_streams` |
 //! | acknowledgements of data never sent | off-path, knows the window | `blind::blind_optimistic_acks_are_dropped` |
 //! | SYN flood: half-open streams, cookies | any host, forged addresses | [`floods`] |
 //! | half-open and idle streams | a peer, its own address | `floods::handshakes_without_mpa_request_are_bounded_per_peer` |

@@ -227,7 +227,7 @@ fn stream_continues_after_neighbour_mac_change() {
 }
 
 /// The first host's own link-layer address changes. The host announces the new address to neighbours, and the stream
-/// sends from it.
+/// sends from the new address.
 #[test]
 fn stream_continues_after_own_mac_change() {
     for variant in VARIANTS {

@@ -70,7 +70,7 @@ impl TestTransport {
 
 struct Settings {
     recorder: bool,
-    /// TCP's limit on the time of retransmissions.
+    /// Time of unanswered retransmissions after which TCP ends the stream.
     limit: Duration,
     /// True for a probe of an idle peer each second: a keepalive of TCP or a HEARTBEAT of SCTP.
     probes: bool,

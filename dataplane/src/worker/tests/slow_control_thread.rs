@@ -40,7 +40,7 @@ struct LossCounts {
     timeouts: u64,
     lost: u64,
     black_holes: u64,
-    /// Refused data, in bytes for TCP and DATA chunks for SCTP, without probes of the closed window.
+    /// Number of refused bytes (TCP) or DATA chunks (SCTP), without probes of the closed window.
     refused: u64,
     /// True if the sender has probed a closed window.
     probed: bool,

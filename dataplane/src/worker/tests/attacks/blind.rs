@@ -77,7 +77,7 @@ fn blind_optimistic_acks_are_dropped() {
 
 // RFC 5961 §7, CVE-2016-5696: an attack on one stream exhausts only that stream's challenge ACKs.
 #[test]
-fn exhausted_challenge_acks_leave_other_streams_theirs() {
+fn exhausted_challenge_acks_do_not_limit_other_streams() {
     let mut scene = Scene::new(Limits::default());
     let (other, _) = scene.net.open(ATTACKER, 0, VICTIM, (v4(2), PORT).into());
     let port = scene.net.hosts[ATTACKER].cores[0].streams().next().expect("the other stream");

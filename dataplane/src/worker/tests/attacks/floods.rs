@@ -254,7 +254,8 @@ fn neighbour_solicitation_flood_gets_bounded_answers() {
 fn forged_icmp_flood_changes_no_path_mtu_or_stream() {
     let attack = |scene: &mut Scene| {
         let message = |n: usize| {
-            // Fragmentation needed with a small MTU, port and protocol unreachable, time exceeded, source quench.
+            // Type and code: fragmentation needed (with an MTU of 600), port unreachable, protocol unreachable, time
+            // exceeded, source quench.
             let (kind, code) = [(3, 4), (3, 3), (3, 2), (11, 0), (4, 0)][n % 5];
             let mut message = vec![kind, code, 0, 0, 0, 0, 2, 88];
             message

@@ -23,7 +23,8 @@
 
 # Seconds without progress after which a row has stalled, and after which it has failed although it progresses.
 stall_limit=30 row_limit=240
-results=$target/interop-verbs.tsv
+# The outputs of failed rows are in $outputs/ROW.
+results=$target/interop-verbs.tsv outputs=$target/interop-verbs-failed
 
 if [ -n "$publish" ]; then
     exec python3 "$repo/scripts/interop.d/verbs-table.py" "$results" "$repo/docs/verbs.md"
@@ -68,6 +69,7 @@ cleanup() {
     rm -rf "$work"
 }
 trap cleanup EXIT
+rm -rf "$outputs"
 
 # version PROGRAM: prints the version of the package that has the program.
 version() {
@@ -90,6 +92,10 @@ row() {
         result=known detail=$known
     fi
     rows=$((rows + 1))
+    if [ "$result" = FAILED ]; then
+        mkdir -p "$outputs/$rows"
+        cp "$work"/{client,server}.* "$outputs/$rows" 2>/dev/null || true
+    fi
     case $result in ok) ;; no) refused=$((refused + 1)) ;; known) faults=$((faults + 1)) ;; *) failed=$((failed + 1)) ;; esac
     [ -n "${versions[$program]:-}" ] || versions[$program]=$(version "$program")
     printf '%-13s %-15s %-44s %-6s %-7s %s\n' "$program" "${versions[$program]}" "$2" "$place" "$result" "$detail"
@@ -490,6 +496,15 @@ lab_life() {
         row ddpctl "the lab ends when its last program is killed" ok
     else
         row ddpctl "the lab ends when its last program is killed" FAILED "it still runs"
+    fi
+    hold
+    wait_until "$stall_limit" "$ddpctl" --socket "${socket[client]}" status || row ddpctl "the lab starts" FAILED
+    rm -rf "$XDG_RUNTIME_DIR/ddpd-lab"
+    release
+    if wait_until "$stall_limit" eval "! pgrep -f 'lab-process serve $XDG_RUNTIME_DIR/ddpd-lab' >/dev/null"; then
+        row ddpctl "the lab ends after its directory was removed" ok
+    else
+        row ddpctl "the lab ends after its directory was removed" FAILED "it still runs"
     fi
     # The first program is killed while it starts the lab: the next one joins this lab, or starts another.
     local each starts=()

@@ -361,13 +361,16 @@ impl LabProcess {
         let started = self.wait_until_ready(&mut appliance, &client);
         let started = started.and_then(|()| self.announce_ready().map_err(|e| e.to_string()));
         let members = match started {
-            Ok(()) => wait_for_last_program(&self.directory, &mut appliance, &client),
+            Ok(()) => wait_for_last_program(&self.directory, &serving, &mut appliance, &client),
             Err(_) => None,
         };
         end(&mut appliance);
-        for name in [SIZE, PROGRAMS_SOCKET, MANAGEMENT_SOCKET] {
-            // After an error, the next start removes the file.
-            drop(remove(&self.directory, name));
+        // A directory that was made anew may have another lab.
+        if is_in_directory(&serving, &self.directory) {
+            for name in [SIZE, PROGRAMS_SOCKET, MANAGEMENT_SOCKET] {
+                // After an error, the next start removes the file.
+                drop(remove(&self.directory, name));
+            }
         }
         // `serving` is released first: a program that then gets the lock of `members` finds that the lab has ended.
         drop(serving);
@@ -444,23 +447,50 @@ impl LabProcess {
 }
 
 /// Waits until no program has joined the lab or has a session, or until the appliance has ended. In the first case,
-/// returns the file `members`, which is locked exclusively.
-fn wait_for_last_program(directory: &Path, appliance: &mut Child, client: &Client) -> Option<File> {
+/// returns the file `members`, which is locked exclusively. After the lab's directory was removed, no program can join
+/// and the appliance cannot be queried. Then only programs that have joined are waited for.
+fn wait_for_last_program(
+    directory: &Path,
+    serving: &File,
+    appliance: &mut Child,
+    client: &Client,
+) -> Option<File> {
     let mut silences = 0;
+    let mut last = None;
     while matches!(appliance.try_wait(), Ok(None)) {
         // The file is opened each time, because a program that did not find this lab may have replaced it.
-        if let Ok(members) = open_lock(directory, MEMBERS)
-            && flock(&members, FlockOperation::NonBlockingLockExclusive).is_ok()
-        {
+        let opened = open_lock(directory, MEMBERS);
+        let is_reachable = is_in_directory(serving, directory);
+        if is_reachable && let Ok(members) = opened {
+            last = Some(members);
+        }
+        if last.as_ref().is_none_or(is_free) {
             // A child of a program may have closed the inherited descriptor of `members` and still have a session.
-            let programs = client.get::<Vec<ProgramInfo>>("/v1/programs").ok();
-            if !is_used(programs, &mut silences) {
-                return Some(members);
+            let query = || client.get::<Vec<ProgramInfo>>("/v1/programs").ok();
+            if !is_reachable || !is_used(query(), &mut silences) {
+                return last;
             }
+        }
+        if let Some(members) = &last {
+            // Programs can join until the next check. An error is impossible.
+            let _ = flock(members, FlockOperation::Unlock);
         }
         std::thread::sleep(INTERVAL);
     }
     None
+}
+
+/// Locks the file of members exclusively, and returns true if no program holds it.
+fn is_free(members: &File) -> bool {
+    flock(members, FlockOperation::NonBlockingLockExclusive).is_ok()
+}
+
+/// Returns true if `serving`, the open file of a lab, is the file of this name in the directory. It is not after the
+/// directory was removed, whether or not another one was created.
+fn is_in_directory(serving: &File, directory: &Path) -> bool {
+    let identity = |found: fs::Metadata| (found.dev(), found.ino());
+    let own = serving.metadata().map(identity).ok();
+    own.is_some() && directory.join(SERVING).symlink_metadata().map(identity).ok() == own
 }
 
 /// Returns true if a program may have a session. An appliance that does not answer may be stalled together with its
@@ -553,6 +583,20 @@ mod tests {
         assert!(join_running(path, Some(3)).is_err());
         drop(serving);
         assert!(join_running(path, None).unwrap().is_none(), "the lab has ended");
+    }
+
+    #[test]
+    fn serving_file_of_a_removed_or_new_directory_is_not_in_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("ddpd-lab");
+        fs::create_dir(&path).unwrap();
+        let serving = open_lock(&path, SERVING).unwrap();
+        assert!(is_in_directory(&serving, &path));
+        fs::remove_dir_all(&path).unwrap();
+        assert!(!is_in_directory(&serving, &path), "the directory is removed");
+        fs::create_dir(&path).unwrap();
+        let _other = open_lock(&path, SERVING).unwrap();
+        assert!(!is_in_directory(&serving, &path), "the directory has another lab");
     }
 
     #[test]

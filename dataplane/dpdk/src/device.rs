@@ -196,8 +196,8 @@ impl Device {
     }
 }
 
-/// Assigns the sockets that a driver has opened to its queues. `None` for all queues if there is not one socket per
-/// queue.
+/// Assigns the sockets that a driver has opened to its queues. `None` for all queues unless there is exactly one socket
+/// per queue.
 pub(crate) fn sockets_by_queue(mut new: Vec<(RawFd, u64)>, queues: u16) -> Vec<Option<RawFd>> {
     if new.len() != usize::from(queues) {
         return vec![None; usize::from(queues)];
@@ -225,8 +225,8 @@ pub(crate) fn enable_multicast(port: u16, config: &DeviceConfig) {
     // Drivers without these filters receive all frames anyway, and return "not supported".
     // SAFETY: the port is ours and valid.
     let groups = config.all_multicast && unsafe { sys::rte_eth_allmulticast_enable(port) } == 0;
-    // The af_packet and af_xdp drivers support only promiscuous mode, and neighbour solicitations are multicast (RFC
-    // 4861 §4.3).
+    // The af_packet and af_xdp drivers have no all-multicast mode. Promiscuous mode replaces it: without multicast
+    // frames, the port would miss neighbour solicitations (RFC 4861 §4.3).
     if config.promiscuous || config.all_multicast && !groups {
         // SAFETY: the port is ours and valid.
         unsafe { sys::rte_eth_promiscuous_enable(port) };
@@ -269,7 +269,7 @@ pub(crate) fn configure(
     };
     let numa = pool.config().numa.map_or(-1, |node| node as c_int);
     // SAFETY: the port is ours and not started. The structure and its key outlive the call. The handle keeps the pool
-    // as long as the device.
+    // alive as long as the device exists.
     let code = unsafe { sys::ddpd_port_configure(port, &mut conf, pool.raw(), numa) };
     check(format!("device {name} refuses its set-up"), code)?;
     if config.set_mtu {

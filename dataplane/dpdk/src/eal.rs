@@ -36,7 +36,7 @@ pub struct EalConfig {
     pub extra: Vec<String>,
     /// Least severe level of the DPDK log lines that are passed to `log`.
     pub log_level: LogLevel,
-    /// Function that receives these lines. Any thread may call it. The calling thread holds no lock of a queue.
+    /// Function that receives these lines. Any thread may call it, but no caller holds the lock of a queue.
     pub log: fn(LogLevel, &str),
 }
 

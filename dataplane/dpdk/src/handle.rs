@@ -114,7 +114,7 @@ impl Handle {
         self.xdp_sockets = sockets;
     }
 
-    /// Requests [`Rss::sctp_rules`] of the started device.
+    /// Requests SCTP flow rules ([`Rss::sctp_rules`]) from the started device.
     pub(crate) fn request_sctp_rules(&mut self, rss: &Rss) {
         let (key, table) = (&rss.key, &rss.table);
         let ask = |ipv6: bool| {

@@ -1,4 +1,4 @@
-//! A packet buffer.
+//! Owned packet buffers (`rte_mbuf`): their data, checksum offloads, RSS hash, prefetching and copies.
 //!
 //! ```text
 //!  buf_addr                data_off                                   buf_len
@@ -95,8 +95,8 @@ impl Mbuf {
 
     /// Returns the bytes of the first segment.
     pub fn data(&self) -> &[u8] {
-        // SAFETY: `start` and `data_len` describe initialised bytes inside the buffer's room, which is
-        // ours alone while `self` is borrowed.
+        // SAFETY: `start` and `data_len` describe initialised bytes inside the data room (`buf_len` bytes from
+        // `buf_addr`), which is ours alone while `self` is borrowed.
         unsafe { std::slice::from_raw_parts(self.start(), self.data_len() as usize) }
     }
 
@@ -304,7 +304,8 @@ impl Mbuf {
     }
 
     fn start(&self) -> *mut u8 {
-        // SAFETY: the constant is the offset of the pointer field `buf_addr`; `data_off` lies inside the room.
+        // SAFETY: the constant is the offset of the pointer field `buf_addr`; `data_off` is at most `buf_len`, so the
+        // result is inside the data room or at its end.
         unsafe { self.field::<*mut u8>(sys::DDPD_MBUF_BUF_ADDR).add(self.data_off() as usize) }
     }
 
@@ -319,11 +320,12 @@ impl Mbuf {
     }
 
     fn set_data_off(&mut self, off: u16) {
-        // SAFETY: the constant is the offset of the u16 field `data_off`; callers keep the value inside the room.
+        // SAFETY: the constant is the offset of the u16 field `data_off`; callers keep `off` at most `buf_len`.
         unsafe { self.set_field(sys::DDPD_MBUF_DATA_OFF, off) }
     }
 
-    /// Sets the length of a frame of one segment. The caller keeps it inside the room, which is below 64 KiB.
+    /// Sets the length of a frame of one segment. The caller ensures that `data_off + len` is at most `buf_len`, which
+    /// is below 64 KiB.
     fn set_len(&mut self, len: usize) {
         // SAFETY: the constants are the offsets of the u16 field `data_len` and the u32 field `pkt_len`.
         unsafe {
@@ -337,7 +339,7 @@ impl Mbuf {
     /// # Safety
     /// `offset` is the offset in `rte_mbuf` of a field of type `T`.
     unsafe fn field<T: Copy>(&self, offset: sys::ddpd_offsets) -> T {
-        // SAFETY: the buffer is valid, and the caller names a field of it.
+        // SAFETY: the buffer is valid, and the caller guarantees a field of type `T` at `offset`.
         unsafe { self.raw().byte_add(offset as usize).cast::<T>().read() }
     }
 
@@ -346,7 +348,7 @@ impl Mbuf {
     /// # Safety
     /// `offset` is the offset in `rte_mbuf` of a field of type `T`, and `value` keeps the buffer valid.
     unsafe fn set_field<T: Copy>(&mut self, offset: sys::ddpd_offsets, value: T) {
-        // SAFETY: the buffer is valid and ours, and the caller names a field of it.
+        // SAFETY: the buffer is valid and ours, and the caller guarantees a field of type `T` at `offset`.
         unsafe { self.raw().byte_add(offset as usize).cast::<T>().write(value) }
     }
 }

@@ -123,7 +123,7 @@ mod tests {
                         begun.store(true, Ordering::Release);
                         for turn in 0..100_000 {
                             let cell = (page + turn % PAGE) as *const u8;
-                            // SAFETY: the page is mapped while this thread has passed the gate.
+                            // SAFETY: the page stays mapped while this closure runs inside [`Gate::pass`].
                             assert_eq!(unsafe { cell.read_volatile() }, 0);
                         }
                         order.fetch_add(1, Ordering::SeqCst)

@@ -30,7 +30,7 @@ fn lines<const WRITE: bool>(at: *const u8, len: usize) {
     let within = at.addr() % LINE;
     let mut line = at.wrapping_sub(within);
     let mut count = (within + len).div_ceil(LINE);
-    // The compiler does not unroll a loop with assembly.
+    // Unrolled by hand, because the compiler does not unroll a loop with assembly.
     while count >= 4 {
         hint::<WRITE, 0>(line);
         hint::<WRITE, LINE>(line);

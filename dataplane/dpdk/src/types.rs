@@ -25,7 +25,7 @@ pub enum IdleFd {
 /// A device's capabilities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
-    /// The driver's name, as in `net_af_packet`.
+    /// Name of the driver, such as `net_af_packet`.
     pub driver: String,
     /// NUMA node; `None` if the device has none.
     pub numa: Option<u32>,
@@ -140,10 +140,10 @@ impl LargePacket {
     pub(crate) fn l4_len(&self) -> Option<u16> {
         let ip = self.l2_len.checked_add(self.l3_len)?;
         let l4_len = (self.headers.len() as u16).checked_sub(ip)?;
-        let headers = self.l2_len >= MIN_L2_LEN
+        let has_min_headers = self.l2_len >= MIN_L2_LEN
             && self.l3_len >= MIN_L3_LEN[usize::from(self.ipv6)]
             && l4_len >= MIN_L4_LEN;
-        (headers && self.segment_len > 0 && self.frames > 1).then_some(l4_len)
+        (has_min_headers && self.segment_len > 0 && self.frames > 1).then_some(l4_len)
     }
 }
 
@@ -224,7 +224,7 @@ pub struct DeviceStats {
 /// State of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkState {
-    /// True if the driver reports a link. On a virtual port, that is a connected peer.
+    /// True if the driver reports a link. The link of a virtual port is up while a peer is connected.
     pub up: bool,
     /// Speed in Mbit/s, if known.
     pub mbit_per_s: Option<u32>,

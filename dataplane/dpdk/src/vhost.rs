@@ -2,9 +2,9 @@
 //!
 //! A frontend provides a descriptor per queue. After sending, the frontend writes to the descriptor ("kicks") if
 //! notifications are enabled. The descriptors are closed when the frontend disconnects, and may be replaced at any
-//! time. Each queue therefore keeps a separate epoll descriptor while the device is open, which contains a duplicate
-//! of the frontend's descriptor. The duplicate is never read, because the frontend chooses the kind of file, and a
-//! read may block. A kicked descriptor therefore stays readable, and is watched edge-triggered.
+//! time. Each queue therefore keeps its own epoll instance for as long as the device is open, and registers a duplicate
+//! of the frontend's descriptor in it. The duplicate is never read, because the frontend chooses the kind of file, and
+//! a read may block. A kicked descriptor therefore stays readable, and is watched edge-triggered.
 //!
 //! DPDK frees a frontend in its vhost thread, even if another thread is requesting notifications:
 //! `rte_eth_dev_rx_intr_enable` would then access freed memory. In addition, `net_vhost` of DPDK 22.11 waits for

@@ -90,7 +90,7 @@ unsafe fn read(attr: *const u32, pattern: *const Item, actions: *const Action) -
     let (attr, items, actions) = unsafe {
         (from_raw_parts(attr, 3), from_raw_parts(pattern, 4), from_raw_parts(actions, 2))
     };
-    assert_eq!(attr, [0, 0, 1], "received packets");
+    assert_eq!(attr, [0, 0, 1], "the rule applies to received packets");
     let all = |item: &Item| [item.spec, item.last, item.mask] == [null(); 3];
     assert!(items.iter().all(all), "the pattern matches all header values");
     let kinds: Vec<u32> = items.iter().map(|item| item.kind).collect();
@@ -138,7 +138,7 @@ unsafe extern "C" fn rte_flow_validate(
     if takes { 0 } else { -95 }
 }
 
-// SAFETY: as above.
+// SAFETY: as for `rte_flow_validate`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rte_flow_create(
     _: u16,
@@ -157,7 +157,7 @@ unsafe extern "C" fn rte_flow_create(
     std::ptr::dangling_mut::<u64>().cast()
 }
 
-// SAFETY: as above.
+// SAFETY: as for `rte_flow_validate`.
 #[unsafe(no_mangle)]
 extern "C" fn rte_flow_flush(_: u16, _: *mut c_char) -> c_int {
     let mut driver = DRIVER.lock().expect("no panic");

@@ -417,8 +417,9 @@ impl Guard {
         Ok(OutboundVerdict::Protect { protection, headroom: ahead, total, path_mtu, strength })
     }
 
-    /// Returns the policies' decision on a packet to the wire. ESP that another party has sealed with its own SA passes
-    /// even if a policy requires protection. ESP in UDP does not, because any program may send from or to port 4500.
+    /// Returns the policies' decision on a packet to the wire. Plain ESP that the host has sealed with another SA
+    /// passes even if a policy requires protection. ESP in UDP does not pass, because any program may send from or to
+    /// port 4500.
     #[inline(never)]
     fn decide_outgoing(&mut self, packet: &[u8]) -> Result<Decision<Protection>, IpsecDrop> {
         let (flow, part) = Flow::parse_with_visibility(packet, false).ok_or(Refusal::Malformed)?;
@@ -502,14 +503,16 @@ impl Guard {
         !self.notices.is_empty()
     }
 
-    /// Reports the drop of `packet`, which must be as received. `spi`: SPI of an ESP packet.
+    /// Reports the drop of `packet`, whose bytes must be unchanged since it arrived. `spi` is the SPI of an ESP packet,
+    /// `None` for a packet in clear.
     fn audit(&mut self, reason: IpsecDrop, spi: Option<u32>, packet: &[u8], now: Instant) {
         self.audit_with(reason, spi, packet, now, |packet| {
             spi.and_then(|_| esp::esp_sequence(packet))
         });
     }
 
-    /// Reports a drop. Calls `sequence` only if the rate limit permits the notice.
+    /// Reports a drop. `sequence` returns the packet's sequence number; it is called only if the rate limit permits the
+    /// notice.
     fn audit_with(
         &mut self,
         reason: IpsecDrop,

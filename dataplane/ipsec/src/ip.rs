@@ -1,5 +1,5 @@
 //! IP headers as ESP requires them: the offset of the protected part, and the header's update when that part is
-//! replaced.
+//! replaced. Also reads the addresses and the upper-layer part, which policies match, and the traffic class.
 
 use std::net::IpAddr;
 
@@ -90,7 +90,8 @@ fn read_v6(packet: &[u8]) -> Result<Header, IpError> {
     for _ in 0..MAX_EXTENSIONS {
         match protocol {
             HOP_BY_HOP | ROUTING => {}
-            // Each router of the route processes destination options before a routing header (RFC 8200 §4.1).
+            // Each router of the route processes destination options before a routing header (RFC 8200 §4.1), so ESP
+            // follows them.
             OPTIONS if packet.get(len) == Some(&ROUTING) => {}
             FRAGMENT if is_fragment(packet, len) => return Err(IpError::Fragment),
             FRAGMENT => {}
@@ -107,8 +108,9 @@ fn read_v6(packet: &[u8]) -> Result<Header, IpError> {
     }
 }
 
-/// Replaces a packet's length and protocol; `header` holds the old values. The IPv4 checksum must be correct before
-/// the call. Its incremental update (RFC 1624 §3) avoids reading bytes that were just written.
+/// Replaces a packet's length and protocol; `header` holds the old values. The IPv4 checksum must be correct before the
+/// call, because it is updated incrementally (RFC 1624 §3): a full sum would have to wait for the bytes that were just
+/// written.
 #[inline]
 pub fn rewrite(packet: &mut [u8], header: &Header, protocol: u8, total: usize) {
     packet[header.protocol_at] = protocol;
@@ -162,7 +164,8 @@ fn fold(sum: u64) -> u16 {
     ((sum & 0xffff) + (sum >> 16)) as u16
 }
 
-/// Returns false only for an atomic fragment, which is a whole packet: offset 0 and no more fragments (RFC 6946).
+/// Returns true if the fragment header at offset `at` belongs to a fragment, or is truncated. Returns false for an
+/// atomic fragment, which is a whole packet: offset 0 and no more fragments (RFC 6946).
 fn is_fragment(packet: &[u8], at: usize) -> bool {
     packet.get(at + 2..at + 4).is_none_or(|field| field[0] != 0 || field[1] & 0xf9 != 0)
 }
@@ -268,7 +271,8 @@ pub fn addresses(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
     }
 }
 
-/// Returns the traffic class (IPv6) or type of service (IPv4): DSCP and ECN.
+/// Returns the traffic class (IPv6) or type of service (IPv4): DSCP and ECN. Panics if `packet` has fewer than two
+/// bytes.
 pub fn traffic_class(packet: &[u8]) -> u8 {
     match packet[0] >> 4 {
         4 => packet[1],
@@ -276,7 +280,7 @@ pub fn traffic_class(packet: &[u8]) -> u8 {
     }
 }
 
-/// Sets the traffic class, and updates an IPv4 header's checksum.
+/// Sets the traffic class, and updates an IPv4 header's checksum. Panics if `packet` is shorter than its IP header.
 pub fn set_traffic_class(packet: &mut [u8], traffic_class: u8) {
     if packet[0] >> 4 == 4 {
         packet[1] = traffic_class;

@@ -227,12 +227,12 @@ pub enum PolicyError {
         "policy {0}: it has ports, but its protocol is not TCP (6), UDP (17), SCTP (132) or DCCP (33)"
     )]
     PortsWithoutProtocol(usize),
-    /// The policy matches no packet: an earlier one matches all of its packets.
+    /// The policy has no effect: an earlier policy matches all packets that its selector matches.
     #[error("policy {later}: the earlier policy {earlier} matches all of its packets")]
     Shadowed {
-        /// Number of the policy that matches the packets.
+        /// Number of the earlier policy, from 0.
         earlier: usize,
-        /// Number of the policy that matches none.
+        /// Number of the policy without effect, from 0.
         later: usize,
     },
 }

@@ -114,7 +114,7 @@ pub enum SaError {
     /// The tunnel's ends are of different address families.
     #[error("the tunnel's ends are of two address families")]
     Families,
-    /// No protection has this number.
+    /// No policy that requires IPsec has this number.
     #[error("there is no protection {0}")]
     Protection(u16),
     /// The size of the anti-replay window is not supported.

@@ -245,7 +245,7 @@ fn the_high_half_of_the_sequence_number_is_inferred() {
         let first = sealed(&mut out, &clear);
         let second = sealed(&mut out, &clear);
         assert_eq!(open(&mut inbound, &second).unwrap(), clear);
-        assert_eq!(open(&mut inbound, &first).unwrap(), clear, "late");
+        assert_eq!(open(&mut inbound, &first).unwrap(), clear, "a late packet opens");
         assert_eq!(inbound.top(), from + 2);
     }
 }

@@ -182,8 +182,8 @@ fn icv(algorithm: Algorithm, key: &str, data: &[u8], seq: u64, esn: bool) -> Vec
     icv
 }
 
-// RFC 4868 §2.7.2.1, AUTH256-1 to -4; RFC 2202 §3 (by RFC 2404), cases 1, 3 and 4. With ESN the last four bytes are the
-// high half of the sequence number, which is not sent (RFC 4303 §2.2.1).
+// RFC 4868 §2.7.2.1, AUTH256-1 to -4; RFC 2202 §3 (cited by RFC 2404), cases 1, 3 and 4. With ESN the last four bytes
+// are the high half of the sequence number, which is not sent (RFC 4303 §2.2.1).
 #[test]
 fn published_hmac_vectors_match() {
     let jefe = "4a656665".repeat(8);

@@ -95,7 +95,7 @@ pub struct Counters {
     pub corrupted: u64,
     /// Frames marked because the slow link's queue was long.
     pub marked: u64,
-    /// Maximum number of frames inside at one time.
+    /// Largest number of frames inside at one time so far.
     pub frames_max: u64,
 }
 

@@ -91,7 +91,7 @@ base::explained! {
             cause = "An attempt to bypass a filter: no path has so small an MTU.",
             remedy = "Drop tiny fragments at the border of the network (RFC 1858), and `deny` the sender.")]
         FragmentTiny,
-        /// A fragment that overlaps another one of its packet. The whole packet is discarded.
+        /// A fragment that overlaps another fragment of the same packet. The whole packet is discarded.
         #[explain("fragment_overlap",
             cause = "An attack, or a sender that reuses IP identifications so fast that fragments of two packets mix.",
             remedy = "Remove the need for fragments: equal MTUs along the path, and path MTU discovery at the sender.")]

@@ -12,7 +12,7 @@ use crate::strength::Strength;
 
 /// Age at which a path MTU reported by a router expires (RFC 1191 §6.3, RFC 8201 §4).
 const PATH_MTU_AGE: Duration = Duration::from_secs(600);
-/// A router's report is trusted only if it quotes one of this many most recent packets of the SA.
+/// Number of an SA's most recent packets. A router's report that quotes an older packet is not trusted.
 const QUOTE_WINDOW: u64 = 1 << 16;
 
 impl Guard {

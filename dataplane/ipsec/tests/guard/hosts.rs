@@ -78,7 +78,7 @@ pub(crate) fn packet(protocol: u8, source: u8, destination: u8, len: usize) -> V
 pub(crate) fn send(guard: &mut Guard, packet: &[u8], now: Instant) -> Result<Vec<u8>, IpsecDrop> {
     match guard.outbound_verdict(packet, now)? {
         OutboundVerdict::Clear => Ok(packet.to_vec()),
-        OutboundVerdict::OtherWorker(_) => panic!("another worker's"),
+        OutboundVerdict::OtherWorker(_) => panic!("another worker owns the SA"),
         OutboundVerdict::AwaitSa(_) => Err(IpsecDrop::NoSa),
         OutboundVerdict::Protect { protection, headroom: ahead, total, .. } => {
             let mut buffer = vec![0; HEADROOM];

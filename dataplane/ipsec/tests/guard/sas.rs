@@ -224,7 +224,7 @@ fn sa_without_esn_is_renewed_before_exhaustion() {
     send(&mut a, &packet(6, 1, 2, 40), NOW).unwrap();
     assert_eq!(a.take_notice(), Some(Notice::SoftExpired(SaId(1001))));
     send(&mut a, &packet(6, 1, 2, 40), NOW).unwrap();
-    assert_eq!(a.take_notice(), None, "once");
+    assert_eq!(a.take_notice(), None, "the expiry is reported once");
 }
 
 // The kernel may also seal with an SA that this data plane uses: both senders would use the same sequence numbers.
@@ -239,14 +239,14 @@ fn packet_sealed_by_host_with_our_sa_is_dropped() {
     in_udp[20..24].copy_from_slice(&[0x11, 0x94, 0x12, 0x34]);
     in_udp[28..32].copy_from_slice(&1001u32.to_be_bytes());
     assert_eq!(a.outbound_verdict(&in_udp, NOW), Err(IpsecDrop::AlreadySealed));
-    // IKE and ESP of other SAs pass; that ESP is not sealed again.
+    // IKE passes. ESP of other SAs passes, too, and is not sealed again.
     in_udp[28..32].fill(0);
     assert_eq!(a.outbound_verdict(&in_udp, NOW), Ok(OutboundVerdict::Clear));
     let foreign = parameters(7001, Mode::Transport);
     other.add_outbound(id(&foreign), STRONG, &foreign, None).unwrap();
     let sealed = send(&mut other, &packet(6, 1, 2, 60), NOW).unwrap();
     assert_eq!(a.outbound_verdict(&sealed, NOW), Ok(OutboundVerdict::Clear));
-    // As the sole sealer, the guard also drops ESP of an SA that may not be recorded yet.
+    // As the sole sealer, the guard also drops ESP of an SA of which it has no record.
     a.set_sole_sealer();
     assert_eq!(a.outbound_verdict(&sealed, NOW), Err(IpsecDrop::AlreadySealed));
     a.remove(SaId(1001), Direction::Out);

@@ -284,7 +284,7 @@ fn data_to_port_4500_of_a_peer_is_protected() {
         let data = datagram(false, true, 4500, 40, &[7; 32]);
         assert_eq!(guard.outbound_verdict(&data, NOW), Ok(OutboundVerdict::AwaitSa(STRONG)));
     }
-    // ESP of other parties still passes.
+    // ESP that another sender has sealed with its own SA still passes.
     let foreign = parameters(7001, Mode::Transport);
     a.add_outbound(id(&foreign), STRONG, &foreign, None).unwrap();
     let sealed = send(&mut a, &packet(6, 1, 2, 60), NOW).unwrap();

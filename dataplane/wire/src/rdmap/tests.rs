@@ -307,7 +307,8 @@ fn siw_terminate_layout_parses() {
         (&[0x02, 4, 0, 0], &[], false, (2, 0, 4)),
         (&[0x02, 1, 0, 0], &[], false, (2, 0, 1)),
         (&[0x20, 6, 0x03, 0], &send, false, (0, 2, 6)),
-        // Without flags, bytes 02 06 mean "unexpected opcode" in the RFC's layout, which takes precedence.
+        // With no header control bits set, both layouts are possible. The RFC's layout takes precedence; in it 02 06 is
+        // "unexpected opcode".
         (&[0x02, 6, 0, 0], &[], false, (0, 2, 6)),
     ];
     for (control, header, has_read, numbers) in cases {

@@ -17,7 +17,7 @@ pub enum Upper {
     Bare,
 }
 
-/// Names and values of a message. Numbers are decimal, bytes hexadecimal, spaces in text are underscores.
+/// Names and values of a message's fields. Numbers are decimal, bytes hexadecimal, spaces in text are underscores.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Fields(Vec<(&'static str, String)>);
 

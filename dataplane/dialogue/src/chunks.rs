@@ -59,7 +59,7 @@ pub struct Conversation {
 
 fn chunk_kind(name: &str) -> Result<u8, String> {
     let found = KINDS.iter().find(|(known, _)| *known == name);
-    found.map(|(_, kind)| *kind).ok_or_else(|| format!("`{name}` is no chunk"))
+    found.map(|(_, kind)| *kind).ok_or_else(|| format!("`{name}` is not a chunk type"))
 }
 
 fn chunk_name(kind: u8) -> String {

@@ -27,7 +27,7 @@ impl ReceivedPacket {
     /// The first malformed field. Any error is a bug of the stack under test.
     pub fn parse(bytes: &[u8]) -> Result<ReceivedPacket, String> {
         if bytes.len() < COMMON_HEADER_LEN {
-            return Err(format!("{} bytes are no SCTP packet", bytes.len()));
+            return Err(format!("{} bytes are not an SCTP packet", bytes.len()));
         }
         let mut zeroed = bytes.to_vec();
         zeroed[8..12].fill(0);

@@ -407,7 +407,7 @@ pub fn number(text: &str) -> Result<u64, String> {
         Some(hex) => u64::from_str_radix(hex, 16),
         None => text.parse(),
     };
-    parsed.map_err(|_| format!("`{text}` is no number"))
+    parsed.map_err(|_| format!("`{text}` is not a number"))
 }
 
 /// Parses `on` or `off`.

@@ -113,7 +113,7 @@ impl Streams {
         })
     }
 
-    /// Returns the relative sequence number and the bytes of adjacent slices.
+    /// Concatenates adjacent slices. Returns the relative sequence number of the first byte, and the bytes.
     ///
     /// # Errors
     /// A name is unknown, a slice is outside its piece, or two slices are not adjacent.

@@ -123,7 +123,7 @@ pub struct Totals {
     pub retransmitted: u64,
     /// Retransmission time-outs.
     pub timeouts: u64,
-    /// TCP: bytes placed out of order. SCTP: maximum number of TSN ranges beyond a gap, not bytes.
+    /// TCP: bytes placed out of order. SCTP: largest number of TSN ranges beyond a gap so far, not bytes.
     pub out_of_order_bytes: u64,
     /// Bytes or messages refused for lack of room.
     pub refused: u64,

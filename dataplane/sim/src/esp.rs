@@ -162,7 +162,7 @@ impl Esp {
         debug_assert_eq!(
             ip::traffic_class(sealed),
             traffic_class(ecn),
-            "a tunnel copies ECN outwards"
+            "sealing copies ECN to the outer header"
         );
         // The first `IP_HEADER` bytes are omitted, because the link adds this length itself.
         Some(Packet { bytes: sealed[IP_HEADER..].to_vec(), ecn, flow })

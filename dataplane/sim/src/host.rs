@@ -432,7 +432,7 @@ impl Host {
         memory.split_off(GUARD)
     }
 
-    /// Returns true while no byte outside the region was written.
+    /// Returns true if no byte of the guard areas was written.
     pub fn is_guard_untouched(&self) -> bool {
         let memory = self.memory.to_vec();
         let outside = memory[..GUARD].iter().chain(&memory[GUARD + self.config.region..]);

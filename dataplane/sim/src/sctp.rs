@@ -24,7 +24,7 @@ use crate::packet::{IP_HEADER, Packet, Protocol};
 use ::dialogue::chunks;
 
 /// Number of buffers posted to each session's untagged queue. The buffers must suffice for all messages in flight,
-/// because bare DDP has no credits.
+/// because bare DDP has no flow control.
 const BUFFERS: u32 = 100_000;
 /// Length in bytes of the guard memory before the region and after it. Peers must not write the guard memory.
 const GUARD: usize = 4096;

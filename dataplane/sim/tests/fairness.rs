@@ -180,8 +180,8 @@ fn ecn_marks_share_as_fairly_as_drops() {
     }
 }
 
-// A paced and an unpaced stream share a path whose round-trip time is mostly queueing delay. A paced stream with bursts
-// of whole windows would receive less than half of the rate.
+// A paced and an unpaced stream share a path whose round-trip time is mostly queueing delay. If pacing sent whole
+// windows as bursts, the paced stream would receive less than half of the rate.
 #[test]
 fn pacing_costs_no_share_on_short_paths() {
     const BITS_PER_SECOND: u64 = 200_000_000;

@@ -1,5 +1,5 @@
-//! Whole TCP transfers over bad paths, in virtual time: every combination of loss, reordering, duplication, markers,
-//! CRC, MPA revision and MTU.
+//! Whole TCP transfers over impaired paths, in virtual time: all combinations of the selected losses, reordering,
+//! duplication, markers, CRC, MPA revisions and MTUs.
 
 use core::time::Duration;
 

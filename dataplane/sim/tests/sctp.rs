@@ -1,5 +1,5 @@
-//! Whole transfers over SCTP and bad paths, in virtual time: every combination of loss, reordering, duplication,
-//! round-trip time, MTU and number of sessions.
+//! Whole SCTP transfers over impaired paths, in virtual time: all combinations of the selected losses, reordering,
+//! duplication, round-trip times, MTUs and numbers of sessions.
 
 use core::time::Duration;
 

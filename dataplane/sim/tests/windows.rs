@@ -192,8 +192,7 @@ fn grown_window_fills_ten_gigabits_at_100_ms_rtt() {
     assert!(rate("SCTP", &sctp(LIMIT), HUNDRED, 20, 4) > 9.0);
 }
 
-/// Runs a server that accepts 1 MiB and then pauses for 20 ms, 100 times. In a pause the server accepts at most the
-/// rest of the window. The round-trip time is 10 ms.
+/// Runs a server that 100 times accepts at least 1 MiB and then stops reading for 20 ms, at a round-trip time of 10 ms.
 fn slow_reader<S: Setup<Host: Window>>(host: &S) -> Pair<S> {
     let mut pair = pair(host, path(TEN), path(TEN));
     write(&mut pair.client, &source(), 600);

@@ -13,7 +13,7 @@ use tcp_lite::seam::TxBatch;
 
 use ::dialogue::script::{Action, Args, Script, ScriptError, Step, StepTime};
 
-/// Maximum difference between the time of a segment and that of its line.
+/// Maximum difference between the time of a segment and the time of its line.
 const TOLERANCE: Duration = Duration::from_millis(1);
 /// Longest wait for a line with time `*`.
 const MAX_WAIT: Duration = Duration::from_secs(1000);

@@ -44,7 +44,7 @@ pub struct Tally {
     pub retransmitted: u64,
     /// Retransmission time-outs.
     pub timeouts: u64,
-    /// TCP: bytes placed out of order. SCTP: maximum number of TSN ranges beyond a gap (not bytes), summed over hosts.
+    /// TCP: bytes placed out of order. SCTP: largest number of TSN ranges beyond a gap (not bytes), summed over hosts.
     pub out_of_order_bytes: u64,
     /// Bytes (over SCTP: DATA chunks) refused, mostly for lack of room.
     pub refused: u64,

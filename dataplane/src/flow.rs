@@ -392,6 +392,6 @@ mod tests {
         slab.insert('c');
         assert_eq!(slab.vacancy(), None);
         assert_eq!(slab.occupied().count(), 2);
-        assert_eq!(slab.find(StreamId(second.0 ^ 1 << 48)), None, "another worker's");
+        assert_eq!(slab.find(StreamId(second.0 ^ 1 << 48)), None, "belongs to another worker");
     }
 }

@@ -25,11 +25,11 @@ pub enum Message<F> {
         /// IPsec state of the frame.
         ipsec: IpsecState,
     },
-    /// An announcement by a neighbour.
+    /// A neighbour's claim to an IP address.
     Neighbour {
         /// Index of the interface.
         interface: usize,
-        /// The announced addresses, and the kind of packet that announced them.
+        /// The claimed address with its link-layer address, and the kind of packet that carried the claim.
         claim: Claim,
     },
     /// A packet reassembled from fragments that arrived on a port.

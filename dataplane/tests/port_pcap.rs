@@ -56,7 +56,7 @@ fn worker_answers_frames_of_pcap_file() {
     assert_eq!(queue.rx_frames, 2);
     drop(dataplane);
     drop(opened);
-    std::fs::remove_dir_all(&directory).expect("it is ours");
+    std::fs::remove_dir_all(&directory).expect("the directory is removed");
 }
 
 /// Unusable files are refused with the configuration key and the reason.

@@ -87,7 +87,7 @@ fn sender_wakes_armed_receiver(ports: &PortFactory) {
     for q in 0..2 {
         assert!(to[q].can_wake());
         port_common::send(&mut from[q], &[1; 60]);
-        assert!(!is_rung(&to[q]), "it polls: nobody rings");
+        assert!(!is_rung(&to[q]), "a polling receiver is not woken");
         to[q].arm();
         assert!(!is_rung(&to[q]));
         port_common::send(&mut from[q], &[2; 60]);

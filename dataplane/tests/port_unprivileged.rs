@@ -1,5 +1,5 @@
 //! Ports of an unprivileged user: ring and memif ports work, ports on Linux interfaces report the missing capability.
-//! If root runs the test, it continues as nobody.
+//! If the test runs as root, it runs itself again as user nobody.
 
 mod port_common;
 

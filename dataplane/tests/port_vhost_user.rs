@@ -106,7 +106,7 @@ fn second_frontend_is_served(port: &mut Port, queues: &mut [PortQueue], mtu: u16
             }
             assert_eq!((queue.counters().tx_dropped, queue.pending()), (before + 1000, 0));
             port_common::drain(queue);
-            assert!(!port_common::readable(queue, Duration::from_millis(5)), "nobody kicks");
+            assert!(!port_common::readable(queue, Duration::from_millis(5)), "no frontend kicks");
             queue.disarm();
         }
     }

@@ -97,8 +97,8 @@ pub enum Command {
         ticket: Ticket,
     },
     /// Allows the worker to accept more streams of a listener. A credit is consumed by each SYN and by each returned
-    /// cookie (TCP or SCTP) that is accepted, and by each further session of an association. The credit is returned
-    /// only if the stream ends before [`Event::Incoming`](super::Event::Incoming).
+    /// cookie (TCP or SCTP) that is accepted, and by each further session of an association. The worker regains the
+    /// credit only if the stream ends before [`Event::Incoming`](super::Event::Incoming).
     Credits {
         /// Listener that receives the credits; ignored if unknown.
         listener: ListenerId,
@@ -237,13 +237,14 @@ pub enum Command {
     WindowBound {
         /// QP of the request.
         id: QueuePairId,
-        /// Number of the request.
+        /// Number of the request, copied from the event.
         sequence: u32,
         /// True if all workers have bound the window.
         is_bound: bool,
     },
     /// Checks that no memory window of this worker is bound to a region. Answered by
-    /// [`Event::Done`](super::Event::Done).
+    /// [`Event::Done`](super::Event::Done), with [`CommandError::WindowsBound`](super::CommandError::WindowsBound) if a
+    /// window is bound.
     CheckRegion {
         /// STag of the region.
         stag: Stag,
@@ -252,7 +253,7 @@ pub enum Command {
     },
     /// Starts a load on a stream. Always answered by [`Event::LoadDone`](super::Event::LoadDone).
     Load {
-        /// Stream that runs the load; at most one at a time.
+        /// Stream that runs the load. A stream has at most one load at a time.
         stream: StreamId,
         /// Kind, number and pace of the messages.
         load: Load,

@@ -65,7 +65,7 @@ counters! {
         event_waits: Counter,
         /// Streams paused at present because the control thread has not read their events.
         streams_waiting: Gauge,
-        /// Events waiting for room in the event ring.
+        /// Events that wait in the worker because the event ring is full.
         events_waiting: Gauge,
         /// Completed messages of benchmark loads that the worker generates.
         load_messages: Counter,
@@ -273,21 +273,21 @@ counters! {
     memory: MemoryCounters {
         /// Received bytes held in buffers because they cannot be placed yet.
         held_bytes: Gauge Bytes,
-        /// Maximum of `held_bytes`.
+        /// Largest value of `held_bytes` so far.
         held_bytes_max: Maximum Bytes,
-        /// Memory of data kept for retransmission, because its source may change.
+        /// Memory of copies kept for retransmission, of data whose source may change.
         kept_bytes: Gauge Bytes,
-        /// Maximum of `kept_bytes`.
+        /// Largest value of `kept_bytes` so far.
         kept_bytes_max: Maximum Bytes,
         /// Times that a stream or association sent nothing because it or its peer had reached the limit of kept data.
         keep_waits: Counter,
-        /// Memory by which receive windows have grown.
+        /// Current growth of receive windows beyond their configured size.
         window_bytes: Gauge Bytes,
         /// Times that a receive window did not grow because the limit for all windows was reached.
         window_refusals: Counter,
         /// Memory of untagged receive buffers in use.
         untagged_bytes: Gauge Bytes,
-        /// Maximum of `untagged_bytes`.
+        /// Largest value of `untagged_bytes` so far.
         untagged_bytes_max: Maximum Bytes,
         /// Untagged buffers refused because the worker's limit was reached.
         untagged_refused_full: Counter,

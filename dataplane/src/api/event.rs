@@ -148,10 +148,10 @@ pub enum Event {
         /// Stream to be closed.
         stream: StreamId,
     },
-    /// The peer of a stream that holds confirmations ([`ddp::StreamConfig::set_hold_confirmations`]) was silent for the
-    /// idle time-out. The control thread must end the stream with [`Command::Close`](super::Command::Close).
+    /// The peer of a stream that holds confirmations ([`ddp::StreamConfig::set_hold_confirmations`]) has sent nothing
+    /// for the idle time-out. The control thread must end the stream with [`Command::Close`](super::Command::Close).
     Idle {
-        /// Stream whose peer was silent.
+        /// Stream whose idle time-out has expired.
         stream: StreamId,
     },
     /// An RDMAP operation is complete.
@@ -170,7 +170,7 @@ pub enum Event {
         /// Layer, type and code, with the expected and the received value.
         error: rdmap::Error,
     },
-    /// A Terminate was sent or received, at most one in each direction. [`Event::Closed`] follows.
+    /// A Terminate was sent or received. Each direction has at most one Terminate. [`Event::Closed`] follows.
     Terminated {
         /// Terminated stream.
         stream: StreamId,
@@ -313,8 +313,8 @@ pub enum Event {
         /// Resumed stream.
         stream: StreamId,
     },
-    /// An event about a local program: the failure of a QP, CQ or SRQ (once each), the limit of an SRQ, or a request to
-    /// bind a window.
+    /// An event about a local program: the failure of a QP, CQ or SRQ (reported once per object), the limit of an SRQ,
+    /// or a request to bind a window.
     Program(ProgramEvent),
     /// Answers [`Command::Drain`](super::Command::Drain): no stream or association remains.
     Drained,

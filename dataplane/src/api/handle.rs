@@ -217,8 +217,8 @@ impl Dataplane {
                     event(worker.id, e);
                 }
             }
-            // Checked after `arm`: a worker that ended before `arm` does not wake this thread. Neither does free space
-            // in a command ring.
+            // Checked after `arm`, because a worker that ended before `arm` does not wake this thread. Free space in a
+            // command ring does not wake this thread either: hence the retry interval.
             if self.arm() && self.workers.iter().any(|w| !w.is_finished()) {
                 let notified =
                     self.workers.iter().zip(&is_sent).all(|(w, &a)| a || w.is_finished());

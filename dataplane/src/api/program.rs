@@ -80,7 +80,7 @@ pub struct CompletionQueueConfig {
 /// Registration of a QP at the worker of its stream.
 #[derive(Debug)]
 pub struct QueuePairConfig {
-    /// Number of the QP.
+    /// Identifier of the QP.
     pub id: QueuePairId,
     /// Protection domain of the QP. Its posts may use memory regions of this domain.
     pub pd: PdId,
@@ -91,8 +91,8 @@ pub struct QueuePairConfig {
     /// Receives of the QP.
     pub receives: Receives,
     /// Maximum number of incomplete receives, at least 1. Further descriptors stay in the RQ. With an SRQ: maximum
-    /// number of incomplete receives that the QP has taken, and maximum number of messages that may arrive out of
-    /// order.
+    /// number of incomplete receives that the QP has taken from the SRQ, and maximum number of messages that may arrive
+    /// out of order.
     pub max_receives: u32,
     /// Number of the CQ of the send queue.
     pub send_completions: u32,
@@ -127,7 +127,7 @@ pub struct SharedReceives {
     capacity: u64,
     /// Number of remaining receives below which an event is due; 0: no event.
     limit: AtomicU32,
-    /// True if the limit was reached and not yet reported.
+    /// True if the number of remaining receives fell below the limit and the event has not been sent yet.
     is_low: AtomicBool,
     /// Reason why the SRQ cannot be used further.
     failure: OnceLock<SharedReceivesError>,

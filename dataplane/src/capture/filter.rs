@@ -101,7 +101,7 @@ impl Filter {
     pub fn parse(text: &str) -> Result<Filter, FilterError> {
         if text.len() > MAX_EXPRESSION_LEN {
             let problem =
-                format!("is of {} bytes, at most {MAX_EXPRESSION_LEN} are taken", text.len());
+                format!("has {} bytes; at most {MAX_EXPRESSION_LEN} are allowed", text.len());
             return Err(FilterError { what: problem, at: None });
         }
         let text = text.replace('(', " ( ").replace(')', " ) ");

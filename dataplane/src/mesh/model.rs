@@ -14,7 +14,8 @@ const MESSAGES: usize = 3;
 /// Content of a slot that is unused or whose message was taken.
 const EMPTY: usize = 0;
 
-/// The memory ordering that is relaxed, or the step that is omitted, to show that the model detects it.
+/// Defect of the modelled ring: a relaxed memory ordering, or an omitted step. The tests show that the model detects
+/// each defect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Weakening {
     Unchanged,

@@ -16,11 +16,11 @@ use crate::drops::DropReason;
 const LEN: usize = 28;
 
 /// Processes an ARP packet. Answers a request for our address if `may_answer` returns true. Returns the sender's claim
-/// to its address: an announcement, or a conflict if the address is ours.
+/// to its address; the claim is a conflict if the address is ours.
 ///
 /// # Errors
-/// The drop reason: the packet is malformed, exceeds the rate limit, or contains no announcement. An answer may have
-/// been sent.
+/// The drop reason: the packet is malformed, exceeds the rate limit, or contains no claim. An answer may have been
+/// sent.
 pub fn input(
     interface: &Interface,
     bytes: &[u8],

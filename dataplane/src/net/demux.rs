@@ -60,7 +60,7 @@ pub enum Kind {
     Tcp {
         /// Address and port of the peer.
         source: SocketAddr,
-        /// One of our addresses.
+        /// One of our addresses, with the TCP port.
         destination: SocketAddr,
         /// Range of the segment in the frame.
         segment: Range<usize>,

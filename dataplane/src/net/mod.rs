@@ -58,7 +58,7 @@ pub struct Stack {
 /// A control packet's effect on the workers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notice {
-    /// An announcement by a neighbour on the interface at this index, for every worker's neighbour cache.
+    /// A neighbour's claim on the interface at this index, for every worker's neighbour cache.
     Neighbour(usize, Claim),
     /// An ICMP error, for the worker that owns the flow.
     Icmp(Report),
@@ -203,7 +203,7 @@ impl Stack {
         Notice::Conflict(at, address, mac, reported)
     }
 
-    /// Processes an announcement by a neighbour, received by this worker or another.
+    /// Processes a neighbour's claim, received by this worker or another.
     ///
     /// # Errors
     /// The drop reason, if the cache ignores the announcement or is full.

@@ -21,12 +21,11 @@ use crate::drops::DropReason;
 const HOP_LIMIT: u8 = 255;
 
 /// Processes a solicitation or an advertisement in a frame from `sender`. Answers a solicitation of our address if
-/// `may_answer` returns true. Returns the sender's claim to its address: an announcement, or a conflict if the address
-/// is ours.
+/// `may_answer` returns true. Returns the sender's claim to its address; the claim is a conflict if the address is
+/// ours.
 ///
 /// # Errors
-/// The drop reason: the message is invalid, exceeds the rate limit, or contains no announcement. An answer may have
-/// been sent.
+/// The drop reason: the message is invalid, exceeds the rate limit, or contains no claim. An answer may have been sent.
 pub fn input(
     interface: &Interface,
     sender: Mac,

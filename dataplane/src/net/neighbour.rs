@@ -217,8 +217,7 @@ impl NeighbourCache {
         entry.state.has_mac().then_some(entry.mac)
     }
 
-    /// Processes an announcement by a neighbour. The caller has checked that the address can be a neighbour's and
-    /// is not ours.
+    /// Processes a neighbour's claim. The caller has checked that the address can be a neighbour's and is not ours.
     pub fn handle_claim(&mut self, claim: &Claim, now: Instant) -> ClaimOutcome {
         let Some(at) = self.find(claim.address) else {
             return match claim.kind {

@@ -106,7 +106,9 @@ pub struct Path {
     headers: Headers,
     interface: u16,
     port: u16,
+    /// Length of the headers in front of a segment, bytes.
     len: u8,
+    /// Offset of the IP header: length of the Ethernet header with its VLAN tag, bytes.
     l3: u8,
     /// Ones' complement sum of source and destination address, for the pseudo-header.
     addresses: u16,
@@ -210,7 +212,7 @@ impl Path {
     pub fn with_fields(mut self, fields: IpFields) -> Path {
         // If no field changes, the header checksum remains valid.
         if fields.dscp.is_some() || fields.ttl.is_some() {
-            self.set_other_fields(fields);
+            self.set_fields_cold(fields);
         }
         self
     }
@@ -218,7 +220,7 @@ impl Path {
     /// Keeps [`set_fields`](Self::set_fields) out of line, so that [`with_fields`](Self::with_fields) costs only its
     /// check if no field is set.
     #[inline(never)]
-    fn set_other_fields(&mut self, fields: IpFields) {
+    fn set_fields_cold(&mut self, fields: IpFields) {
         self.set_fields(fields);
     }
 
@@ -330,7 +332,8 @@ impl Path {
         matches!(self.headers, Headers::V6(_))
     }
 
-    /// Returns the maximum length of a segment, TCP header included, in an IP packet of `mtu` bytes.
+    /// Returns the maximum length of a segment, TCP header included, in an IP packet of `mtu` bytes. `mtu` must be at
+    /// least the length of the IP header.
     pub fn segment_limit(&self, mtu: u16) -> usize {
         usize::from(mtu) - self.l3_len()
     }
@@ -438,7 +441,8 @@ pub struct IpHeader {
 }
 
 /// Appends an Ethernet frame with an IP packet to `out`. The frame has the destination `mac`, and a VLAN tag if the
-/// interface has one. The IP header is `header`. `fill` writes the `len` bytes of payload.
+/// interface has one. The IP header is `header`, whose addresses must be of one family. `fill` writes the `len` bytes
+/// of payload.
 pub fn write_ip_frame(
     out: &mut Vec<u8>,
     interface: &Interface,
@@ -480,7 +484,7 @@ pub fn write_ip_frame(
             ip.set_dst_addr(d);
             IPV6_HEADER_LEN
         }
-        // All callers pass addresses of the same family.
+        // Not reached: all callers pass addresses of the same family.
         _ => 0,
     };
     fill(&mut frame[l3 + header_len..][..len]);

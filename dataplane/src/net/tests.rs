@@ -54,7 +54,7 @@ impl Host {
         frames
     }
 
-    /// Processes a frame as a worker does, and updates the neighbour cache if the frame is an announcement.
+    /// Processes a frame as a worker does, and updates the neighbour cache if the frame contains a neighbour's claim.
     fn input(&mut self, frame: &[u8]) -> Result<Notice, DropReason> {
         let packet = demux(frame, 0, L4Check::Unknown, &self.stack.interfaces)?;
         let notice = self.stack.handle_control(&packet, frame, NOW, &mut self.out)?;

@@ -74,7 +74,7 @@ pub enum PortError {
     RingQueues {
         /// Name of the port.
         port: String,
-        /// Name of the link that connects the two rings.
+        /// Name of the link that connects the two ports.
         link: String,
         /// Number of queues of this end.
         queues: u16,

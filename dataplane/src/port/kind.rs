@@ -44,7 +44,7 @@ fn packet_frame(mtu: u16) -> usize {
 
 /// Returns the length in bytes of one block of a packet socket's ring: whole pages that contain whole frame slots.
 fn packet_block(frame: usize) -> usize {
-    (1..).map(|n| n * frame).find(|bytes| bytes.is_multiple_of(PAGE)).expect("frames are KiB")
+    (1..).map(|n| n * frame).find(|bytes| bytes.is_multiple_of(PAGE)).expect("1 KiB divides frames")
 }
 
 /// Checks requirements on the host whose violation the driver would report without a reason. `own_sockets` are the

@@ -11,7 +11,7 @@ use crate::steering::SYMMETRIC_KEY;
 /// distributes them.
 const DRIVERS_WITHOUT_PORTS: [&str; 2] = ["net_ice", "net_iavf"];
 
-/// Number of table entries for a port whose device applies no table.
+/// Number of table entries for a port whose device applies no table. The workers alone use such a table.
 const SOFTWARE_ENTRIES: usize = 128;
 
 /// Map from RSS hash to queue of a port.

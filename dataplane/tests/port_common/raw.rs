@@ -44,7 +44,7 @@ pub(crate) struct Raw {
     pub(crate) memory: File,
     pub(crate) frontend: Frontend,
     pub(crate) avail: [u16; 2],
-    /// Used ring entries that [`packets`](Self::packets) has taken.
+    /// Number of used-ring entries that [`packets`](Self::packets) has read.
     taken: u16,
     _events: Vec<EventFd>,
 }

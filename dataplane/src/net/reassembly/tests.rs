@@ -247,7 +247,8 @@ fn fragment_flood_is_bounded_per_peer() {
     assert!(matches!(last, Ok(Outcome::Complete(_))));
 }
 
-// A host may choose any address of its /64, so all addresses of a /64 share one budget. Another /64 has its own.
+// A host may choose any address of its /64, so all addresses of a /64 share one budget. Another /64 has a separate
+// budget.
 #[test]
 fn ipv6_prefix_shares_one_reassembly_budget() {
     let mut r = Reassembly::new(16, 64 * 1024, [1; 16]);
@@ -280,7 +281,7 @@ fn completed_packets_free_all_memory() {
     assert_eq!(r.poll_timeout(), None);
 }
 
-/// The packet has the maximum MTU of a port, 65,280 bytes. Its fragments fit into a path MTU of 576 bytes.
+/// The packet is as long as the maximum MTU of a port, 65,280 bytes. Its fragments fit into a path MTU of 576 bytes.
 #[test]
 fn longest_packet_reassembles_from_shortest_fragments() {
     const LEN: usize = 65_280 - 20;

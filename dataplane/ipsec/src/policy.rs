@@ -302,8 +302,8 @@ impl<T: PartialEq> Spd<T> {
         if errors.is_empty() { Ok(Spd { policies, unmatched }) } else { Err(errors) }
     }
 
-    /// Returns a list without the checks of [`new`](Self::new), for policies of the kernel; some of them may match no
-    /// packet. Policies beyond [`MAX_POLICIES`] are omitted, and then unmatched packets are dropped.
+    /// Returns a list of the kernel's policies, without the checks of [`new`](Self::new): earlier policies may shadow a
+    /// policy. Policies beyond [`MAX_POLICIES`] are omitted, and then unmatched packets are dropped.
     pub fn from_checked(mut policies: Vec<Policy<T>>, unmatched: Unmatched) -> Spd<T> {
         let is_complete = policies.len() <= MAX_POLICIES;
         policies.truncate(MAX_POLICIES);

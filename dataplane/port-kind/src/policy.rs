@@ -25,7 +25,7 @@ impl Hugepages {
         [("auto", Hugepages::Auto), ("require", Hugepages::Require), ("never", Hugepages::Never)];
 }
 
-/// Behaviour of a worker after a pass of its loop without work.
+/// Behaviour of a worker after an iteration of its loop without work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Idle {
     /// Keep polling: lowest latency, one whole core.

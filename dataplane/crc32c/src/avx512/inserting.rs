@@ -1,7 +1,7 @@
 //! One pass that copies, inserts words between the bytes of the source, and computes CRC and sum of the copy.
 //!
-//! All lengths and offsets are multiples of four bytes, one word. The first step also has four vectors. Its words
-//! before the message are zero, and are neither loaded nor stored.
+//! All lengths and offsets are multiples of four bytes, one word. Each step, including the first, has four vectors. The
+//! words of the first step before the message are zero, and are neither loaded nor stored.
 //!
 //! ```text
 //!   |0 0 0 0|0 0 0 h|vector|vector|   |4 vectors| ... |4 vectors|

@@ -1,4 +1,4 @@
-//! Error causes of ERROR and ABORT chunks (RFC 9260 §3.3.10). Parsing checks lengths; the association judges the
+//! Error causes of ERROR and ABORT chunks (RFC 9260 §3.3.10). Parsing checks only lengths; the association checks the
 //! content.
 
 use super::parameter::{PARAMETER_HEADER_LEN, Tlv, emit_tlv};
@@ -37,7 +37,7 @@ pub enum Cause<'a> {
     UnrecognizedChunk(&'a [u8]),
     /// A mandatory parameter has an invalid value.
     InvalidMandatoryParameter,
-    /// An INIT ACK has unknown parameters. Contains them with their types and lengths.
+    /// An INIT ACK has unknown parameters. Contains these parameters with their types and lengths.
     UnrecognizedParameters(&'a [u8]),
     /// The DATA chunk with this TSN has no user data.
     NoUserData(Tsn),

@@ -1,5 +1,6 @@
 //! Parameters of INIT, INIT ACK and HEARTBEAT chunks (RFC 9260 §3.2.1), including the adaptation layer indication and
-//! the supported extensions of RFC 5061 §4.2.6, §4.2.7. Parsing checks lengths; the association judges the content.
+//! the supported extensions of RFC 5061 §4.2.6, §4.2.7. Parsing checks only lengths; the association checks the
+//! content.
 
 use super::padded;
 use crate::be;

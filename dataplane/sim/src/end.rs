@@ -64,7 +64,7 @@ pub trait End: Debug {
 
     /// Returns the bytes of the region.
     fn region(&self) -> Vec<u8>;
-    /// Returns true if no byte outside the region was written.
+    /// Returns true if no byte of the guard areas around the region was written.
     fn is_guard_untouched(&self) -> bool;
     /// Returns two byte counts: untagged buffers in use, and held data plus growth of receive windows. Both counts are
     /// zero after the connection has ended.

@@ -5,7 +5,7 @@
 //! | subject | module, files | command |
 //! |---|---|---|
 //! | one behaviour, packet by packet | [`dialogue`], `dialogues/` (its README describes the format) | `cargo test -p sim --test dialogues` |
-//! | transfers: every combination of loss, reordering, markers, CRC, revision, MTU | [`transfer`] | `--test matrix` |
+//! | transfers: combinations of loss, reordering, markers, CRC, revision, MTU | [`transfer`] | `--test matrix` |
 //! | transfers over SCTP: loss, reordering, round-trip times, sessions, MTU | [`sctp`], [`transfer`] | `--test sctp` |
 //! | goodput, retransmitted and held bytes, compared with stored figures | [`snapshot`], `snapshots/` | `--test snapshot` |
 //! | DCTCP over a marking queue; a rate-based controller | [`dumbbell`] | `--test controllers -- --nocapture` |

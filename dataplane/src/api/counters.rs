@@ -92,16 +92,16 @@ counters! {
         mesh_out: Counter,
         /// Frames and ICMP errors received from other workers.
         mesh_in: Counter,
-        /// Neighbour announcements forwarded to other workers.
+        /// Neighbour solicitations, answers and announcements forwarded to other workers.
         mesh_news_out: Counter,
-        /// Neighbour announcements received from other workers.
+        /// Neighbour solicitations, answers and announcements received from other workers.
         mesh_news_in: Counter,
-        /// Neighbour announcements not forwarded to other workers because of the rate limit.
+        /// Neighbour solicitations, answers and announcements not forwarded to other workers because of the rate limit.
         mesh_news_limited: Counter,
-        /// Messages to other workers lost because their ring was full.
+        /// Messages to other workers lost because the ring to the worker was full.
         mesh_full: Counter,
-        /// Resets, ABORTs and INIT ACKs not sent because of the rate limit. The packets that they would answer are
-        /// counted elsewhere.
+        /// Resets, ABORTs and INIT ACKs not sent because of the rate limit. The packets that they would answer have
+        /// their own counters, such as drops.
         answers_limited: Counter,
         /// Answers and last segments of streams not sent because no packet buffer was free or the transmit ring was
         /// full.
@@ -152,9 +152,11 @@ counters! {
         host_frames: Counter,
         /// Bytes of frames passed to the host only, Ethernet headers included.
         host_bytes: Counter Bytes,
-        /// Frames processed by the worker and copied to the host: neighbour and router announcements.
+        /// Frames that the worker processed and copied to the host: ARP, neighbour and router discovery, and MLD
+        /// queries.
         host_copies: Counter,
-        /// Copies for the host lost because its ring was full or the budget of the burst was used up.
+        /// Copies and ICMP errors for the host lost because its ring was full or the rate limit of frames to the host
+        /// was reached.
         host_copies_lost: Counter,
         /// Frames for the host that its kernel did not accept.
         host_lost: Counter,
@@ -255,12 +257,12 @@ counters! {
         associations: Gauge,
         /// SCTP associations established, opened by the appliance or by peers.
         associations_up: Counter,
-        /// SCTP associations without a stream that were aborted, mostly during shutdown, because their peer or the
-        /// worker had reached its limit.
+        /// SCTP associations aborted to free a slot at the limit of their peer or of the worker. Most were shutting
+        /// down, and none had a stream.
         associations_evicted: Counter,
         /// INITs answered with a cookie, without local state.
         sctp_cookies_sent: Counter,
-        /// SCTP cookies that were returned too late, or not issued here.
+        /// SCTP cookies that were returned too late, or that this worker did not issue.
         sctp_cookies_failed: Counter,
         /// Sessions refused because the worker, the listener or the peer has reached its maximum number of streams.
         sessions_refused: Counter,

@@ -42,12 +42,13 @@ pub enum StartError {
     /// A worker's identifier differs from its index in the list.
     #[error("worker {0} is not at its index in the list")]
     WorkerOrder(WorkerId),
-    /// The workers of a port do not match the port or the list of workers.
+    /// The ports passed at start are not the configured ports, or the list of workers of a port is invalid: empty, with
+    /// a duplicate or an unknown worker, or not as long as the port's list of queues.
     #[error("port {port}: {reason}")]
     Attachment {
         /// Index of the port in the configuration.
         port: usize,
-        /// Mismatch of ports and workers, as a phrase.
+        /// Description of the mismatch, as a phrase.
         reason: &'static str,
     },
     /// An interface refers to a port that does not exist.

@@ -52,7 +52,7 @@ impl QueuePairId {
 /// Registration of a program at one worker.
 #[derive(Debug)]
 pub struct ProgramConfig {
-    /// Number of the program.
+    /// Identifier of the program.
     pub id: ProgramId,
     /// Doorbells of the program's queues at this worker.
     pub doorbells: DoorbellScanner,

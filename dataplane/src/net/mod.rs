@@ -206,7 +206,7 @@ impl Stack {
     /// Processes a neighbour's claim, received by this worker or another.
     ///
     /// # Errors
-    /// The drop reason, if the cache ignores the announcement or is full.
+    /// The drop reason, if the cache ignores the claim or is full.
     pub fn handle_claim(
         &mut self,
         interface: usize,

@@ -252,7 +252,8 @@ impl PortQueue {
         self.impairment.as_ref().and_then(|link| link.next_delivery())
     }
 
-    /// Returns the capture of this queue, while one runs. The queue itself records only sent frames.
+    /// Returns the capture of this queue, while one runs. The queue records only sent frames; the worker records
+    /// received frames.
     #[inline]
     pub(crate) fn tap(&mut self) -> Option<&mut Tap> {
         self.capture.as_mut().map(QueueCapture::tap)

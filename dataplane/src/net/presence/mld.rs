@@ -11,7 +11,7 @@
 //!
 //! No message reports the end of a membership (Done in version 1), because the groups belong to configured addresses:
 //! the interface has them as long as the worker runs. A version 1 report by another host does not suppress ours,
-//! because without our report a switch with MLD snooping would not learn our port.
+//! because a switch with MLD snooping needs our report to learn which of its ports leads to us.
 //!
 //! Version 2 has one timer per interface, version 1 one per group. The router alert of a query is not verified.
 

@@ -67,8 +67,8 @@ pub struct ListenerConfig {
     pub endpoint: EndpointConfig,
     /// IP header fields of the listener's streams where they differ from the interface's.
     pub ip: IpFields,
-    /// Minimum IPsec protection of streams: encryption with keys of at least this many bits, or integrity only if 0.
-    /// `None` requires no protection.
+    /// Minimum IPsec protection of streams: encryption with keys of at least this many bits. 0: integrity without
+    /// encryption suffices. `None`: no protection is required.
     pub require: Option<u16>,
     /// Lists of admitted and refused peers. [`super::Command::SetPeers`] replaces them.
     pub peers: Arc<PeerFilter>,
@@ -111,9 +111,10 @@ pub struct Limits {
     /// Maximum total growth of all receive windows beyond their configured size, in bytes.
     pub window_bytes: usize,
     /// Maximum number of resets per second for segments without a stream. Answers to SCTP packets without an
-    /// association, except to INITs, share this limit. A single peer gets 1/4 of the limit.
+    /// association, except to INITs, share this limit. A single peer gets at most 1/4 of the limit.
     pub resets_per_second: u32,
-    /// Maximum number of INIT ACKs per second to addresses that may be forged. A single peer gets 1/32 of the limit.
+    /// Maximum number of INIT ACKs per second to addresses that may be forged. A single peer gets at most 1/32 of the
+    /// limit.
     pub inits_per_second: u32,
     /// Maximum number of echo replies sent per second. The same limit applies separately to accepted ICMP errors.
     pub icmp_per_second: u32,

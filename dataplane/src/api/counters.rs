@@ -86,9 +86,9 @@ counters! {
         looped_frames: Counter,
         /// Times that streams had to wait because a port's transmit ring or loopback queue was full.
         tx_stalls: Counter,
-        /// Times that a port had no packet buffer for sending.
+        /// Times that a port had no packet buffer for sending or, for an IP fragment, that its transmit ring was full.
         tx_no_buffer: Counter,
-        /// Frames and ICMP errors forwarded to the worker that owns their flow.
+        /// Frames and ICMP errors forwarded to the worker that owns their flow or SA.
         mesh_out: Counter,
         /// Frames and ICMP errors received from other workers.
         mesh_in: Counter,
@@ -103,13 +103,13 @@ counters! {
         /// Resets, ABORTs and INIT ACKs not sent because of the rate limit. The packets that they would answer have
         /// their own counters, such as drops.
         answers_limited: Counter,
-        /// Answers and last segments of streams not sent because no packet buffer was free or the transmit ring was
-        /// full.
+        /// Resets, last segments of streams, and packets of ARP, ICMP, neighbour discovery and MLD that were not sent
+        /// because no packet buffer was free or the transmit ring was full.
         answers_lost: Counter,
     }
     /// Neighbours, fragments, ICMP and path MTUs.
     ip: IpCounters {
-        /// Address resolutions started.
+        /// ARP requests and neighbour solicitations sent to resolve or to probe neighbours.
         neighbour_solicitations: Counter,
         /// Address resolutions that failed without an answer.
         neighbour_failures: Counter,
@@ -137,7 +137,7 @@ counters! {
         group_queries: Counter,
         /// Path MTU reductions by ICMP.
         path_mtu_updates: Counter,
-        /// ICMP errors accepted because they concern a segment or packet in flight.
+        /// ICMP errors accepted: they quote a segment in flight, or a packet of an SCTP association or of an SA.
         icmp_errors: Counter,
         /// Packet Too Big messages stored until the segment that they concern is lost.
         path_mtu_remembered: Counter,
@@ -190,7 +190,8 @@ counters! {
         unsent_not_protected: Counter,
         /// Frames not sent because they would exceed the MTU after sealing.
         unsent_too_long: Counter,
-        /// Frames not sent because they could not be sealed: the SA has expired or has no sequence numbers left.
+        /// Frames not sent because they could not be sealed, usually because the SA has expired or has no sequence
+        /// numbers left.
         unsent_refused: Counter,
         /// Packet Too Big messages to the host's kernel about its frames, which would be too long after sealing.
         host_too_long: Counter,
@@ -226,7 +227,7 @@ counters! {
         half_open_evicted: Counter,
         /// Streams in TIME-WAIT evicted for new ones.
         time_wait_recycled: Counter,
-        /// Streams that the control thread accepted or opened.
+        /// Streams established after the control thread has accepted or opened them.
         streams_established: Counter,
         /// Streams in all states.
         streams: Gauge,
@@ -236,9 +237,10 @@ counters! {
     }
     /// Operations of local programs.
     programs: ProgramCounters {
-        /// Send requests taken from programs: Sends, Writes, Reads, atomics and Immediate Data.
+        /// Send requests taken from programs: Sends, Writes, Reads, atomics, Immediate Data, window bindings and local
+        /// invalidations.
         program_sends: Counter,
-        /// Operations of programs that were performed.
+        /// Send requests of programs that were performed.
         program_sends_completed: Counter,
         /// Receives taken from programs.
         program_receives: Counter,
@@ -264,7 +266,8 @@ counters! {
         sctp_cookies_sent: Counter,
         /// SCTP cookies that were returned too late, or that this worker did not issue.
         sctp_cookies_failed: Counter,
-        /// Sessions refused because the worker, the listener or the peer has reached its maximum number of streams.
+        /// Sessions refused because the worker, the listener or the peer has reached its maximum number of streams,
+        /// because the peer is no longer admitted, or because the worker is draining.
         sessions_refused: Counter,
         /// Streams reopened because the association that they were to share ended before the peer answered.
         sessions_reopened: Counter,

@@ -54,7 +54,7 @@ pub enum Event {
         /// The SAs, without keys.
         sas: Vec<SaInfo>,
     },
-    /// A stream is established: messages can be sent in both directions.
+    /// A stream is established: both ends can post messages.
     Established {
         /// Identifier of the stream.
         stream: StreamId,

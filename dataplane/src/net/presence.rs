@@ -24,8 +24,9 @@ pub use self::mld::is_query;
 
 /// Number of rounds of probes (RFC 5227 §1.1: PROBE_NUM).
 const PROBE_NUM: u8 = 3;
-/// Minimum interval between two rounds of probes without a conflict, and between two starts of one link. A random time
-/// up to the same length is added between rounds (RFC 5227 §1.1: PROBE_MIN, PROBE_MAX).
+/// Minimum interval between two rounds of probes without a conflict, and between two [starts](Presence::start) of the
+/// presence on one link. A random time up to the same length is added between rounds (RFC 5227 §1.1: PROBE_MIN,
+/// PROBE_MAX).
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of rounds of announcements (RFC 4861 §10: MAX_NEIGHBOR_ADVERTISEMENT). IPv4 addresses are announced only in
 /// the first two rounds (RFC 5227 §1.1: ANNOUNCE_NUM).

@@ -76,8 +76,8 @@ impl PeerLimit {
         Self::with_share(per_second, PEER_SHARE_DIVISOR, key, now)
     }
 
-    /// Creates a limit as [`new`](Self::new) does, with at most `1 / share` of the rate for one peer, at least one
-    /// event per second.
+    /// Creates a limit as [`new`](Self::new) does. The maximum rate of one peer is `1 / share` of the total, but not
+    /// less than one event per second unless `per_second` is 0.
     pub fn with_share(per_second: u32, share: u32, key: [u8; 16], now: Instant) -> Self {
         let share = if per_second == 0 { 0 } else { (per_second / share.max(1)).max(1) };
         PeerLimit {

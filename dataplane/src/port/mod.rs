@@ -72,8 +72,8 @@ pub struct PortConfig {
     pub rx_descriptors: u16,
     /// Transmit descriptors per queue, a power of two from 64 to 16384.
     pub tx_descriptors: u16,
-    /// Packet buffers of the port. `None`: twice the number that full rings, worker caches and queues hold, plus the
-    /// maximum frames of an impairment (at most 16384).
+    /// Number of packet buffers of the port. `None`: twice the number that full rings, worker caches and queues hold,
+    /// plus the frames that an impairment may hold, at most 16384.
     pub buffers: Option<u32>,
     /// NUMA node of the buffers; `None` is the device's node.
     pub numa: Option<u32>,
@@ -149,7 +149,7 @@ pub struct PortInfo {
     pub segmenter: Option<Segmenter>,
     /// Map from RSS hash to queue.
     pub rss: RssTable,
-    /// Packet buffers of the port.
+    /// Number of packet buffers of the port.
     pub buffers: u32,
     /// Messages for the operator, one sentence each, mainly about requested properties that the device lacks.
     pub statements: Vec<String>,

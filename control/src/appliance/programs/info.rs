@@ -4,7 +4,7 @@ use api::{ApiError, ProgramInfo};
 use dataplane::ProgramId;
 
 use super::Programs;
-use super::program::{PairState, Program, State};
+use super::program::{ListenerPhase, PairState, Program, State};
 use crate::appliance::counters::ProgramCounts;
 use crate::appliance::env::Env;
 
@@ -39,10 +39,10 @@ fn info(program: &Program, env: &Env) -> ProgramInfo {
         State::Ending { .. } => "ending",
     };
     let pairs = program.pairs.iter().filter(|(_, p)| matches!(p.state, PairState::Connected(_)));
-    let listeners = program
-        .listeners
-        .iter()
-        .map(|(_, listener)| format!("{} {}", listener.transport.as_str(), listener.local));
+    // Peers can connect once all workers have added the listener.
+    let active = program.listeners.iter().filter(|(_, l)| l.phase == ListenerPhase::Active);
+    let listeners =
+        active.map(|(_, listener)| format!("{} {}", listener.transport.as_str(), listener.local));
     ProgramInfo {
         id: program.id.0,
         name: program.name.clone(),

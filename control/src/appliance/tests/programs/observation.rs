@@ -47,6 +47,22 @@ fn every_refusal_of_a_program_is_an_event() {
 }
 
 #[test]
+fn listener_is_listed_once_all_workers_have_added_it() {
+    let listed = |rig: &mut Rig| {
+        let reply = answer(&mut rig.bench.call(Request::Programs));
+        let Ok(api::Reply::Programs(programs)) = reply else { panic!("{reply:?}") };
+        programs[0].listeners.clone()
+    };
+    let mut rig = Rig::new(PROGRAMS);
+    let mut client = Client::attach(&mut rig, 1);
+    client.send(&rig, listen(4000));
+    while rig.bench.core.handle_programs(rig.bench.now) {}
+    assert!(listed(&mut rig).is_empty(), "no worker has added it");
+    rig.settle();
+    assert_eq!(listed(&mut rig), ["tcp 0.0.0.0:4000"]);
+}
+
+#[test]
 fn reached_limit_is_a_note_until_the_program_ends() {
     let mut rig = Rig::new(PROGRAMS);
     let mut client = Client::attach(&mut rig, 1);

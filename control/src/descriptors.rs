@@ -40,7 +40,8 @@ pub(crate) fn needed_descriptors(configs: &[Config]) -> u64 {
         let servers =
             MAX_CONNECTIONS + observers + shm::MAX_CONNECTIONS * shm::DESCRIPTORS_PER_CONNECTION;
         let workers = PER_WORKER * config.workers.len();
-        // Descriptors of a session: its socket, its waker and the arena; a wake-up per worker; its channels.
+        // `PER_SESSION`: the session's socket, its waker, its arena, and a descriptor that a reply passes to the program.
+        // In addition: a wake-up per worker, and the channels.
         let programs = config.programs.as_ref().map_or(0, |programs| {
             let channels = programs.channels() as usize;
             let session = PER_SESSION + config.workers.len() + channels;
@@ -79,8 +80,8 @@ pub(crate) fn shortage() -> Option<&'static str> {
 fn shortage_sentence(limit: Option<u64>, needed: u64) -> Option<String> {
     let limit = limit.filter(|limit| *limit < needed)?;
     Some(format!(
-        "the process may have {limit} file descriptors open, and this configuration may take {needed}: idle clients can keep others \
-         out; raise the hard limit (LimitNOFILE= of its unit, ulimit -Hn)"
+        "the process may have {limit} file descriptors open, and its configurations may need {needed}: idle clients can use up the \
+         descriptors of other users; raise the hard limit (LimitNOFILE= of its unit, ulimit -Hn)"
     ))
 }
 

@@ -1,5 +1,6 @@
 //! DPDK's runtime directory, which contains the telemetry socket. The default for unprivileged users is `/tmp/dpdk`, a
-//! name that any user of the host can create first.
+//! name that any user of the host can create first. Therefore [`create`] checks the owner and the mode of the
+//! directory.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;

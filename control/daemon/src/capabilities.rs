@@ -30,7 +30,7 @@ struct Line {
     why: &'static str,
 }
 
-/// Capabilities that all configurations need.
+/// Capabilities that the given configurations need: per port and process, and in total.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     entries: Vec<Entry>,

@@ -107,8 +107,8 @@ pub fn version(dpdk: Option<&str>) -> String {
     build_info::text(dpdk)
 }
 
-/// Returns a hint for an unknown command, because the word is usually the path of a configuration file. `None` for any
-/// other error.
+/// Returns a hint if the command is unknown, because the user has usually passed the path of a configuration file
+/// without `--config`. `None` for any other error.
 pub fn usage_hint(error: &clap::Error) -> Option<String> {
     let ContextValue::String(word) = error.get(ContextKind::InvalidSubcommand)? else {
         return None;

@@ -114,7 +114,7 @@ fn run(args: Args) -> Result<ExitCode, String> {
 }
 
 fn serve(configs: Vec<Config>) -> Result<ExitCode, String> {
-    // Signals are handled before anything is started, so that no signal during the start is lost.
+    // The signal handlers are installed first, so that no signal during the start is lost.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|error| format!("cannot take signals: {error}"))?;
     let service = Service::new(Socket::from_env(), configs.len());

@@ -55,7 +55,7 @@ impl Env {
         let mut flushes = PendingFlushes::default();
         for &file in &files {
             let tag = self.allocate_number();
-            // A closed file is already written completely.
+            // `flush` returns false for a closed file. All data of a closed file has already been written.
             if self.writer.flush(file, tag) {
                 flushes.tags.insert(tag);
             }
@@ -65,8 +65,8 @@ impl Env {
 
     fn send_confirmations(&mut self, stream: StreamId) {
         while let Some((confirmation, since)) = self.confirmations.first_done(stream) {
-            // More data arrived during the writes. The worker must report all of it first: unreported data makes the
-            // close an error.
+            // More data arrived while the files were written. The worker must report this data before the close: a
+            // close with unreported data is an error.
             if confirmation == Confirmation::Close
                 && self.confirmations.written_files.contains_key(&stream)
                 && self.now < since + STALL_TIMEOUT

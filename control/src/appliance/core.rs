@@ -198,8 +198,8 @@ impl Core {
         self.env.poll_load()
     }
 
-    /// Returns the netlink socket of the kernel's IPsec, if used, and the attach server. The control thread also polls
-    /// their descriptors.
+    /// Returns the netlink socket of the kernel's IPsec, if used, and the attach server. The control thread polls the
+    /// descriptors of both.
     pub fn fds(&self) -> (Option<BorrowedFd<'_>>, &shm::Server) {
         (self.env.ipsec.fd(), &self.env.shm)
     }
@@ -641,7 +641,7 @@ impl Core {
             Continuation::Program(id, step) => self.resume_program(id, step, result),
             Continuation::Sas { found, answer } => self.on_sas(&found, answer),
             Continuation::SaUsage(found) => self.on_sa_usage(&found),
-            // Events other than `Done` answer these tickets.
+            // Events other than `Done` answer these tickets, so `Done` is unexpected here.
             Continuation::Connected(_)
             | Continuation::Posted { .. }
             | Continuation::ProgramConnect(_) => self.env.tally.unexpected_events += 1,

@@ -67,7 +67,8 @@ pub(super) fn fault_sentence(
             "port {port}: the interface {device} was made again, and the port cannot be bound to it: the port is down; ddpd \
              tries again each second"
         ),
-        // A restart of ddpd fails while another interface has the TAP's name.
+        // The remedy begins with the deletion, because a restart of ddpd fails while another interface has the TAP's
+        // name.
         DeviceFault::Replaced if is_tap => format!(
             "port {port}: the interface {device} was deleted, and another one has its name: the port is down; delete that one \
              and restart ddpd, which makes its own"

@@ -29,7 +29,7 @@ pub(super) enum Effect {
         task: Task,
         bytes: u64,
     },
-    /// Posts an RDMAP operation. `region`: the STag of the local memory that it uses.
+    /// Posts an RDMAP operation. `region`: the STag of the local memory that the operation uses.
     Post {
         stream: StreamId,
         request: WorkRequest<Memory>,

@@ -62,7 +62,7 @@ pub(super) enum Origin {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
     Running,
-    /// No new streams are accepted. Jobs, then streams, may continue until the deadline.
+    /// No new streams are accepted. The streams are closed when the jobs have ended, and aborted at the deadline.
     Draining {
         deadline: Instant,
         /// True once the command to drain is queued for the workers.

@@ -48,8 +48,8 @@ pub enum LoadTask {
     },
     /// Zeroes these ranges.
     Clear(Vec<(Memory, Range<u64>)>),
-    /// Drops the handle. The result is sent afterwards: at once, or once the memory is freed if this was the last
-    /// handle.
+    /// Drops the handle, then sends the result. If this was the last handle, the result is sent when the memory has
+    /// been freed.
     Free(Memory),
 }
 
@@ -130,7 +130,7 @@ pub struct LoadedMemory {
     pub len: u64,
     /// The file of a file-backed region, open for writing.
     pub file: Option<File>,
-    /// The source to send; `None` for tasks that open none.
+    /// The source to send; `None` for tasks that do not open one.
     pub source: Option<Arc<SourceFile>>,
 }
 
@@ -177,7 +177,8 @@ impl Loader {
                     wake();
                 };
                 match &load.task {
-                    // A pipe may block for long. A job has at most one such request at a time.
+                    // A pipe may block for long. A job has at most one such request at a time, which bounds the number
+                    // of threads.
                     LoadTask::Fill(fill) if fill.source.is_pipe() => spawn("pipe", load, answer),
                     // Regions and jobs of this size are few, which bounds the number of threads.
                     wanted if wanted.bytes() >= LARGE_REQUEST => spawn("memory", load, answer),
@@ -383,7 +384,7 @@ fn region(
             let charge = charged(len)?;
             let (len, config) = staging_config(path, len, true);
             let loaded = map_charged(&config, budget, charge, len, watch)?;
-            // If the file was truncated while it was read, the end of the region would be zeros.
+            // If the file was truncated while it was read, the end of the region would be zeros. The region is refused.
             let now = file.metadata().map_err(|error| open_error(path, &error))?.len();
             if section.size.is_none() && now != len {
                 return Err(format!(
@@ -401,7 +402,8 @@ fn region(
         return map_charged(&config, budget, charged(len)?, len, watch);
     }
     let memory = map_memory(&config, budget, watch)?;
-    // Another process may have taken the hugepages since the check. Only ordinary memory is charged.
+    // Another process may have taken the hugepages since the check. The memory is then ordinary, and only ordinary
+    // memory is charged.
     let memory = if memory.is_huge() { memory } else { memory.with_charge(charged(len)?) };
     Ok(LoadedMemory { memory, len, file: None, source: None })
 }
@@ -479,7 +481,7 @@ mod tests {
     }
 
     /// Region memory may change at any time: Reads write to slots and to destinations of `get`, atomics to their
-    /// targets. Data sent from region memory must therefore be copied until acknowledged.
+    /// targets. A copy of data sent from region memory must therefore be kept until the data is acknowledged.
     #[test]
     fn region_memory_is_never_stable() {
         let dir = tempfile::tempdir().unwrap();

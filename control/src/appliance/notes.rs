@@ -10,7 +10,8 @@ use dataplane::{InterfaceId, ProgramId};
 use super::objects::Objects;
 use crate::files::FileId;
 
-/// Cause of a note. Apart from `Checksums`, the number of causes is bounded by the appliance's objects.
+/// Cause of a note. The number of causes is bounded by the number of the appliance's objects, except for `Checksums`,
+/// which has a separate bound.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Cause {
     /// A fault found at the start. The note is never removed.

@@ -135,7 +135,8 @@ pub(super) enum ProgramStep {
         window: WindowId,
         request: u32,
     },
-    /// All workers have removed the memory window. `request`: the call that removes it; `None` if no call does.
+    /// All workers have removed the memory window. `request`: the call that removes it; `None` if it is not removed by
+    /// a call.
     WindowRemoved {
         window: WindowId,
         request: Option<u32>,
@@ -232,7 +233,7 @@ pub(super) enum StreamsQuery {
     One(StreamId, Responder),
     Associations(Responder),
     Association(StreamId, Responder),
-    /// The counters. The workers' parts are added as they arrive.
+    /// The counters of all streams. The part of each worker is added when it arrives.
     Stats,
     /// A bench that checks its streams' progress, by job number.
     Bench(u64),
@@ -280,7 +281,7 @@ pub(super) enum Task {
 pub(super) enum Post {
     /// The echo of a message of this queue. The message's receive buffer is reposted afterwards.
     Echo { qn: u32 },
-    /// A message of a task, with this many bytes of a job.
+    /// A message of a task. `bytes`: bytes of the job that the message carries.
     Task { task: Task, bytes: u64 },
     /// An operation of a listener's service.
     Service(AfterPost),

@@ -19,7 +19,7 @@ use api::Input;
 use config::directories::{Directories, OpenPurpose};
 use config::file_end;
 
-/// Length of one piece, and of one message, bytes.
+/// Maximum length of a piece, bytes. Each piece is sent as one message.
 pub const PIECE: u64 = 1 << 20;
 /// Maximum number of pieces in the memory of one put.
 pub const SLOTS: u64 = 32;

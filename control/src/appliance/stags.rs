@@ -8,7 +8,7 @@ use std::collections::{HashSet, VecDeque};
 
 use wire::ddp::Stag;
 
-/// Maximum number of released STags in quarantine, and of released memory windows.
+/// Maximum number of quarantined STags. The quarantine of memory windows is separate and has the same size.
 pub const QUARANTINE: usize = 65_536;
 
 /// Maximum number of draws for one STag. The quarantines hold at most 2^16 + 2^24 of the 2^32 values, so even a second
@@ -63,7 +63,7 @@ impl StagAllocator {
         self.windows.release(window)
     }
 
-    /// Returns the number of STags and of memory windows in use.
+    /// Returns the number of STags in use plus the number of memory windows in use.
     pub fn live(&self) -> usize {
         self.stags.live.len() + self.windows.live.len()
     }

@@ -58,7 +58,7 @@ pub(super) fn check(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
     found.push(finding.unwrap_or_else(|error| HUGEPAGES.unknown(error)));
 }
 
-/// Returns the finding without a configuration.
+/// Returns the finding if there is no configuration.
 fn report_free(nodes: &[NodePages]) -> Finding {
     let shown = describe_nodes(nodes);
     match free_bytes(nodes, None, None) {

@@ -36,7 +36,9 @@ pub(super) struct Job<M> {
     pub(super) unsynced_bytes: u64,
     /// True until the first sync: the file's name may not be durable yet.
     pub(super) new: bool,
+    /// True if the job ends with a sync.
     pub(super) sync: bool,
+    /// True if the file is closed after the job.
     pub(super) is_last: bool,
 }
 

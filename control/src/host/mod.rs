@@ -101,7 +101,7 @@ fn create_tap(
     device: Option<&str>,
     mac: [u8; 6],
 ) -> Result<SharedInterface, String> {
-    // Checked before the TAP exists. The kernel would answer for an address of the interface on another device.
+    // Refused before the TAP exists: the kernel would answer for an address of the interface on another device.
     if let Some(sentence) = find_misplaced_address(section, name)? {
         return Err(sentence);
     }

@@ -9,7 +9,7 @@ use config::LocalPorts;
 
 const FILE: &str = "/proc/sys/net/ipv4/ip_local_reserved_ports";
 
-/// Ports that this process has reserved. Dropping it releases them.
+/// Ports that this process has reserved. Dropping the value releases the ports.
 #[derive(Debug)]
 pub(super) struct ReservedPorts {
     file: PathBuf,

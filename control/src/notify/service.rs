@@ -85,7 +85,7 @@ impl Service {
             ..ReportedState::default()
         };
         let service = Service(Arc::new(Shared { socket, reported: Mutex::new(reported) }));
-        service.0.status(&mut service.reported(), true, Instant::now());
+        service.0.send_status(&mut service.reported(), true, Instant::now());
         service
     }
 
@@ -126,7 +126,7 @@ impl Service {
                 self.0.announce(reported, "STOPPING=1", now);
             }
         }
-        self.0.status(reported, changed, now);
+        self.0.send_status(reported, changed, now);
     }
 
     fn reported(&self) -> std::sync::MutexGuard<'_, ReportedState> {
@@ -135,9 +135,9 @@ impl Service {
 }
 
 impl Shared {
-    /// Sends `message` together with the status line. Queues them if the socket is full.
+    /// Sends `message` together with the status line. Queues both if the socket is full.
     fn announce(&self, reported: &mut ReportedState, message: &str, now: Instant) {
-        let status = reported.sentence();
+        let status = reported.status_line();
         let message = format!("{message}\nSTATUS={status}");
         (reported.status, reported.status_at) = (status, Some(now));
         if reported.queued.is_empty() && self.socket.send(&message) == SendOutcome::Done {
@@ -154,14 +154,14 @@ impl Shared {
         reported.queued.drain(..sent);
     }
 
-    /// Sends the status line if it has changed and is due, or `at_once`. Sends nothing while messages are queued, to
-    /// keep the order.
-    fn status(&self, reported: &mut ReportedState, at_once: bool, now: Instant) {
+    /// Sends the status line if it has changed, and if it is due or `at_once` is true. Sends nothing while messages are
+    /// queued, to keep the order. A message that the socket drops ([`SendOutcome::Done`]) counts as sent.
+    fn send_status(&self, reported: &mut ReportedState, at_once: bool, now: Instant) {
         let due = reported.status_at.is_none_or(|at| now >= at + STATUS_INTERVAL);
         if !(due || at_once) || !reported.queued.is_empty() {
             return;
         }
-        let status = reported.sentence();
+        let status = reported.status_line();
         if status == reported.status {
             return;
         }
@@ -181,7 +181,7 @@ impl ReportedState {
     }
 
     /// Returns the status line.
-    fn sentence(&self) -> String {
+    fn status_line(&self) -> String {
         let listeners = self.appliances.iter().map(|state| state.listeners).sum::<usize>();
         let streams =
             counted(self.appliances.iter().map(|state| state.streams).sum::<usize>(), "stream");

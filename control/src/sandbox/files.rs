@@ -194,7 +194,7 @@ fn written_paths(config: &Config) -> Vec<PathBuf> {
 fn readable_paths(config: &Config) -> Vec<PathBuf> {
     let mut paths = vec![parent(&config.file)];
     paths.extend(config.ipsec.sas.iter().map(|sa| sa.key_file.clone()));
-    // If the configuration file is a symbolic link, also the directory of its target.
+    // If the configuration file is a symbolic link, the directory of its target is needed too.
     paths.extend(config.file.canonicalize().ok().map(|file| parent(&file)));
     paths.extend(config.ports.iter().filter_map(|port| match &port.kind {
         PortKind::Pcap { rx_file, .. } => Some(rx_file.clone()),

@@ -100,8 +100,8 @@ fn unix_stream_rule() -> Result<SeccompRule, String> {
     ])
 }
 
-/// Replaces the rules of system calls whose arguments are restricted in every thread. Calls that
-/// `rules` does not contain stay denied.
+/// Replaces the rules of system calls whose arguments are restricted in every thread. Calls that `rules` does not
+/// contain stay denied.
 fn add_conditions(rules: &mut Rules) -> Result<(), String> {
     /// Set-user-ID and set-group-ID bits.
     const PRIVILEGED: u64 = (libc::S_ISUID | libc::S_ISGID) as u64;

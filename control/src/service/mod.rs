@@ -98,8 +98,8 @@ pub enum Action {
         /// Source in the peer's memory.
         source: RemoteBuffer,
     },
-    /// Allows Sends and Writes on a stream that has received nothing. The client's control stream shows that the peer
-    /// is ready.
+    /// Allows Sends and Writes on a stream on which nothing was received yet. Otherwise the peer's first message shows
+    /// that the peer is ready; here the client's control stream shows it.
     AllowSend,
     /// Ends the stream, because its peer violates the service's protocol or misses its time-out. Contains the reason,
     /// one sentence.

@@ -112,7 +112,8 @@ struct Data {
     control: StreamId,
     /// Number of received Sends.
     sends: u32,
-    /// The last credit written. `credit_in_flight` is true until its Write is acknowledged.
+    /// Last credit written to the client: a number of received Sends. `credit_in_flight` is true until the Write of the
+    /// credit is acknowledged.
     credit: u32,
     credit_in_flight: bool,
     /// Number of received Writes.
@@ -392,7 +393,8 @@ impl Perftest {
             (Input::Written { len }, Some(at)) => {
                 data.writes += 1;
                 if let Some(answered) = &mut data.answered_writes {
-                    // An answer has the length of the Write, and is buffered until acknowledged.
+                    // An answer has the length of the Write, and is buffered until acknowledged. Therefore both length
+                    // and number are bounded.
                     if len > most || data.answers_in_flight >= MAX_ANSWERING {
                         let sentence = "perftest: more or longer Writes than a latency test has";
                         out.push_back((stream, Action::End(sentence.into())));
@@ -401,7 +403,8 @@ impl Perftest {
                     *answered += 1;
                     data.answers_in_flight += 1;
                     let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
-                    // The last byte of the server's Write is the number of this Write. Its first Write had number 1.
+                    // The last byte of each Write of the server is the number of that Write. The first one had number
+                    // 1.
                     if let Some(last) = bytes.last_mut() {
                         *last = (*answered + 1) as u8;
                     }

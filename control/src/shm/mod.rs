@@ -73,7 +73,7 @@ pub struct Server {
 pub struct ShmCounters {
     /// Programs that attached.
     pub attached: u64,
-    /// Refused or failed requests, and connections closed because all were in use.
+    /// Refused or failed requests, and connections closed because the maximum number of connections was open.
     pub refused: u64,
     /// Connections closed because their request was not complete within 10 s.
     pub expired: u64,

@@ -21,15 +21,15 @@ pub const MAX_GROUPS: usize = 65_536;
 /// First buffer size, in groups: sufficient for most processes.
 const INITIAL_GROUPS: usize = 32;
 
-/// First and largest buffer size for an entry of the user or group database, in bytes. A group's entry lists its
-/// members.
+/// First and largest buffer size for an entry of the user or group database, in bytes. The entry of a group
+/// can be long, because it lists the members.
 const ENTRY_BUFFER: std::ops::RangeInclusive<usize> = 4096..=4 << 20;
 
 /// The process at the other end of a Unix socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerProcess {
-    /// Process ID in the PID namespace of this process; 0 if the process has none there. rustix's type cannot represent
-    /// 0.
+    /// Process ID in the PID namespace of this process; 0 if the process has none there, which rustix's type cannot
+    /// represent.
     pub pid: i32,
     /// Effective user ID.
     pub uid: u32,

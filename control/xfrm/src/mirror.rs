@@ -200,9 +200,9 @@ impl Mirror {
         }
     }
 
-    /// Reports that the soft or hard lifetime of an SA in bytes or packets has ended, or that its sequence numbers are
-    /// nearly (soft) or completely (`hard`) used up. The kernel notifies the daemons. At a hard end the kernel deletes
-    /// the SA: [`Event::RemoveSa`] follows.
+    /// Reports that an SA has expired, in bytes or packets or because its sequence numbers run out. `hard` is false for
+    /// a soft expiry (a limit is near). The kernel notifies the daemons, and on a hard expiry deletes the SA
+    /// ([`Event::RemoveSa`]).
     pub fn expire(&mut self, id: SaId, hard: bool) {
         self.sas.expire(id, hard);
     }
@@ -336,7 +336,7 @@ impl Mirror {
         if self.dump.request != Some(request) {
             self.sas.handle_ack(request, code, &mut self.events);
         } else if self.dump.step == DumpStep::Defaults {
-            // Kernels before Linux 5.15 do not support default policies.
+            // Kernels before Linux 5.15 refuse the request for default policies. The dump continues with the next step.
             self.set_step(DumpStep::Policies);
         } else if code != 0 {
             self.handle_failure(code);

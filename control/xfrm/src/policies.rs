@@ -90,7 +90,8 @@ impl Policies {
         self.entries.insert(key, PolicyEntry { policy: kernel, reading, age, action, refused });
     }
 
-    /// Deletes a policy. Returns true if a new dump is needed: policies were left out, and now there is room for them.
+    /// Deletes a policy. Returns true if a new dump is needed: policies were omitted because the mirror was full, and
+    /// now it can store more.
     pub(crate) fn delete(&mut self, id: &UserPolicyId, attributes: &Attributes) -> bool {
         match &attributes.policy {
             Some(info) => self.remove_expired(info, attributes),

@@ -81,8 +81,9 @@ struct SaEntry {
     usage_before: Usage,
     /// True if a report of the SA's use is queued.
     report_queued: bool,
+    /// Expiries whose report is queued: soft, hard.
     expire_queued: [bool; 2],
-    /// Ends of lifetimes that were reported to the kernel: soft, hard.
+    /// Expiries that were reported to the kernel: soft, hard.
     expire_reported: [bool; 2],
 }
 
@@ -210,7 +211,8 @@ impl Sas {
         self.entries.insert(key, entry);
     }
 
-    /// Deletes an SA. Returns true if a new dump is needed: SAs were left out, and now there is room for them.
+    /// Deletes an SA. Returns true if a new dump is needed: SAs were omitted because the mirror was full, and now it
+    /// can store more.
     pub(crate) fn remove(&mut self, key: &SaKey, events: &mut EventQueue) -> bool {
         self.record_removed(key, events);
         self.has_room()
@@ -370,8 +372,8 @@ impl Sas {
         ));
     }
 
-    /// Records the use since the SA was added to the data plane, and its highest sequence number, and queues a report
-    /// to the kernel.
+    /// Records the use of an SA since it was added to the data plane, and the highest sequence number of the SA. Queues
+    /// a report to the kernel.
     pub(crate) fn report_usage(&mut self, id: SaId, used: Usage, sequence: u64, now: u64) {
         let Some((key, entry)) = self.find(id) else { return };
         let SaStage::Serving(_, service) = entry.stage else { return };
@@ -391,7 +393,7 @@ impl Sas {
         }
     }
 
-    /// Queues a report that a lifetime has ended, unless the same end or the hard end was already reported.
+    /// Queues a report of an expiry, unless the same expiry or the hard expiry was already reported.
     pub(crate) fn expire(&mut self, id: SaId, hard: bool) {
         let Some((key, entry)) = self.find(id) else { return };
         let reported = entry.expire_reported[usize::from(hard)] || entry.expire_reported[1];

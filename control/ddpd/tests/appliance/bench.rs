@@ -119,11 +119,11 @@ fn run_every_load(transport: &str) {
         assert_eq!(job.acknowledged, bench.messages * 1000, "{load}");
         // Every message has a latency sample.
         assert_eq!(bench.latency.unwrap().count, bench.messages, "{load}");
-        // The streams have also ended at the peer, so its counters are final.
+        // The streams have ended at the peer too, so its counters are final.
         assert_eq!(sink_count(&ddpd, &counter) - before, bench.messages, "{load}");
         if load == "write" {
             let bytes = ddpd.sink.bytes("/v1/regions/box/data?offset=0&length=3000").unwrap();
-            assert!(bytes.iter().all(|&byte| byte == 0x5a), "written from the region's begin");
+            assert!(bytes.iter().all(|&byte| byte == 0x5a), "the Writes start at the region's first byte");
         }
     }
     let begun =

@@ -193,7 +193,7 @@ fn slow_capture_client_blocks_no_one_and_hang_up_ends_capture() {
     ddpd.sink.delete::<Done>(PORT).unwrap();
     let mut body = Vec::new();
     deaf.read_to_end(&mut body).unwrap();
-    // Option `isb_osdrop` (7) of the statistics block: frames dropped for lack of room.
+    // Option `isb_osdrop` (7) of the statistics block: frames dropped because the rings were full.
     let at = body.windows(4).rposition(|bytes| bytes == [0, 7, 0, 8]).expect("statistics");
     let lost = u64::from_be_bytes(body[at + 4..at + 12].try_into().unwrap());
     assert!(lost > 0);
@@ -203,7 +203,7 @@ fn slow_capture_client_blocks_no_one_and_hang_up_ends_capture() {
     let mut gone = Capture::begin_when_free(&ddpd);
     gone.child.kill().unwrap();
     gone.child.wait().unwrap();
-    // The capture may contain the last segments of streams that are ending.
+    // The number of frames varies: the capture may contain the last segments of streams that are ending.
     let (file, said) = Capture::begin_when_free(&ddpd).end();
     let frames = tshark(&file, &[]).len();
     assert!(said.starts_with(&format!("ddpctl: {frames} of ")), "{frames}: {said}");

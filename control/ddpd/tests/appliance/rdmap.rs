@@ -154,7 +154,7 @@ fn sends_are_echoed_or_discarded_by_service() {
     let taken = streams.iter().find(|stream| stream.listener.as_deref() == Some("away"));
     assert_eq!(taken.unwrap().counters["rdmap_sends_in"], 70);
     let shown: StreamInfo = ddpd.source.get(&format!("/v1/streams/{}", away.id)).unwrap();
-    // A Read follows each Send to confirm it.
+    // 70 Sends, each followed by a Read that confirms the Send.
     assert_eq!(shown.counters["rdmap_completed"], 140);
     assert!(ddpd.end().0.success());
 }

@@ -7,6 +7,7 @@ use serde_json::json;
 use super::LOSSY;
 use super::common::{Ddpd, Setup};
 
+/// Configuration of the sink: a shared region, and SCTP listeners for both ULPs.
 pub(super) const SERVICES: &str = r#"
 [[region]]
 name = "box"

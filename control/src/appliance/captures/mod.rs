@@ -196,7 +196,7 @@ impl Captures {
         }
     }
 
-    /// Commands the workers to remove their taps. May be repeated.
+    /// Commands the workers to remove their taps, and sends `answer` when they have done so. May be called repeatedly.
     fn stop(&mut self, env: &mut Env, name: &str, answer: Option<Responder>) {
         let Some(running) = self.running.get_mut(name) else { return };
         running.ending = true;

@@ -207,7 +207,8 @@ impl Core {
         );
     }
 
-    /// Commands the worker to accept the stream. All workers have applied the bindings of its regions, if any.
+    /// Commands the worker to accept the stream. Called when all workers have applied the bindings of the stream's
+    /// regions, if any.
     pub(super) fn accept(&mut self, id: StreamId) {
         let Some(accepted) = self.streams.accept(id) else { return };
         let mut advertised = self.regions.advertised(accepted.regions);

@@ -103,8 +103,8 @@ fn find_route(
     // The longest prefix is preferred; among equal prefixes, the first interface.
     let best = reached.iter().max_by_key(|(_, at, reach)| (reach.prefix_len, Reverse(at.0)));
     let owner = reached.iter().find(|(section, ..)| has_address(section, ip));
-    // Both ends of a `ring` may have addresses in this appliance. An address of one end is reached from the other end,
-    // over the ring.
+    // An address of this appliance is reached through its own interface. A `ring` is the exception: both ends may have
+    // addresses in this appliance, and an address of one end is reached from the other end, over the ring.
     let best = match (best, owner) {
         (Some(best), Some(owner)) if !is_on_ring(facts, best.0) => Some(owner),
         (best, _) => best,

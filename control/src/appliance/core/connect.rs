@@ -1,7 +1,7 @@
 //! The active side: streams that this appliance opens for API clients and jobs. `programs` opens the streams of local
 //! programs.
 //!
-//! An open has four steps. If step 3 fails, the worker connects to the peer's next address, if there is one and the
+//! An open has four steps. If step 3 fails, a worker connects to the peer's next address, if there is one and the
 //! failure is not final. Any other failure is reported to the client or the job.
 //!
 //! 1. The request is checked, the peer's addresses are put in order, and a worker is selected.
@@ -275,7 +275,7 @@ impl Core {
     pub(super) fn refuse_connect(&mut self, purpose: Purpose, error: ApiError, now: Instant) {
         match purpose {
             Purpose::Keep(answer) => answer.send(Err(error)),
-            // The end of the stream is reported to the program.
+            // Nothing is reported here: the program is notified of the stream's end.
             Purpose::Program => {}
             Purpose::Task(task) => {
                 self.with_jobs(now, |jobs, _, out| jobs.on_refused(task, error, now, out));

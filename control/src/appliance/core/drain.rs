@@ -84,7 +84,8 @@ impl Core {
         {
             *asked = true;
             self.env.send_to_all(|| Command::Drain);
-            // The workers do not close streams whose data must still be written to a file.
+            // The workers do not close streams whose data must still be written to a file, so the control thread closes
+            // these streams.
             self.streams.close_file_writers(&mut self.env);
         }
     }

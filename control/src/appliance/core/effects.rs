@@ -229,8 +229,8 @@ impl Core {
         }
     }
 
-    /// Passes a Send to the job or client that waits for it, to the stream's service, or to the destination of its
-    /// queue.
+    /// Passes a Send to the job or client that waits for it, to the stream's service, or to the configured destination
+    /// of the message queue.
     fn on_received(&mut self, id: StreamId, data: Vec<u8>, now: Instant) {
         self.count_untagged(&data);
         if self.with_jobs(now, |jobs, env, out| jobs.on_received(env, id, &data, now, out)) {

@@ -55,7 +55,8 @@ counters! { CONTROL, fn put_control(tally: &Tally, shm: ShmCounters, events: u64
     unexpected_events: Counter = tally.unexpected_events,
     /// Local programs that attached to a region.
     programs_attached: Counter = shm.attached,
-    /// Requests of local programs refused, and connections refused because all were in use.
+    /// Requests of local programs refused, and connections refused because the attach socket had its maximum number of
+    /// connections.
     programs_refused: Counter = shm.refused,
     /// Completions published to local programs.
     completions: Counter = shm.completions,

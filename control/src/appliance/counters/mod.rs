@@ -33,7 +33,7 @@ use self::ulp::error_name;
 /// MPA's error numbers for a TCP connection that was lost, reset or closed too early (RFC 5044 §8, code 1).
 const CONNECTION_LOST: ErrorNumbers = ErrorNumbers::new(MpaError::LAYER, MpaError::ETYPE, 1);
 
-/// Totals of streams: sums, and the largest value of each maximum.
+/// Totals over streams: the sum of each counter, and the largest value of each maximum.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Totals {
     sums: Sums,
@@ -74,12 +74,12 @@ impl Totals {
         self.sums.counters()
     }
 
-    /// Returns the number of ended streams per protocol error.
+    /// Returns, per protocol error, the number of streams that the error has ended.
     pub(super) fn errors(&self) -> &Counters {
         &self.errors
     }
 
-    /// Returns the number of ended streams per reason.
+    /// Returns, per reason, the number of streams that have ended for it.
     pub(super) fn ends(&self) -> &Counters {
         &self.ends
     }

@@ -7,7 +7,7 @@ use super::table::counters;
 counters! { LISTENER, fn put_listener(info: &ListenerInfo) {
     /// Present number of streams.
     streams: Gauge = info.streams.into(),
-    /// Maximum number of streams.
+    /// Configured limit of the number of streams.
     max_streams: Gauge = info.max_streams.into(),
     /// Streams accepted.
     accepted: Counter = info.accepted,

@@ -5,7 +5,7 @@ use dataplane::port::{DeviceStats, Port, QueueCounters};
 
 use super::table::{MergeSink, counters};
 
-/// Returns the counters of a port, with those of its queues summed.
+/// Returns the counters of a port. The counters of its queues are summed.
 pub(in crate::appliance) fn port_counters(port: &Port) -> Counters {
     let mut counters = Counters::new();
     for (queue, link) in port.queue_counters() {

@@ -28,7 +28,7 @@ counters! { SESSION, fn put_session(stats: &SessionStats) {
     session_controls_in: Counter = stats.session.controls,
     /// Bytes of DDP segments accepted.
     session_bytes_in: Counter Bytes = stats.session.bytes,
-    /// Messages refused because they were too early or DDP had no room. The peer retransmits them.
+    /// Messages refused because they were too early or a limit of DDP was reached. The peer retransmits them.
     session_messages_refused: Counter = stats.session.refused,
     /// Messages accepted and discarded after the end of the session.
     session_messages_ignored: Counter = stats.session.ignored,
@@ -38,7 +38,7 @@ counters! { SESSION, fn put_session(stats: &SessionStats) {
     session_controls_out: Counter = stats.session.tx.controls,
     /// Bytes of messages retransmitted.
     session_bytes_retransmitted: Counter Bytes = stats.session.tx.retransmitted,
-    /// Maximum bytes kept for retransmission.
+    /// Largest number of bytes kept for retransmission at one time, so far.
     session_bytes_kept_max: Maximum Bytes = stats.session.tx.kept_max,
 }}
 
@@ -89,7 +89,7 @@ counters! { ASSOCIATION, fn put_association(stats: &AssociationStats) {
     sctp_chunks_not_taken: Counter = stats.receive.not_taken,
     /// DATA chunks for streams that do not exist.
     sctp_invalid_streams: Counter = stats.receive.invalid_streams,
-    /// Maximum number of out-of-order ranges.
+    /// Largest number of out-of-order ranges at one time, so far.
     sctp_gaps_max: Maximum = stats.receive.gaps_max,
     /// DATA chunks sent for the first time.
     sctp_chunks_out: Counter = stats.send.chunks,

@@ -85,9 +85,9 @@ counters! { TCP, fn put_tcp(stats: &EndpointStats) {
     tcp_path_mtu_black_holes: Counter = stats.tcp.path_mtu.black_holes,
     /// FPDUs delivered to DDP.
     mpa_fpdus_in: Counter = stats.mpa_rx.fpdus,
-    /// Maximum of `held_bytes`.
+    /// Largest value of `held_bytes` so far.
     held_bytes_max: Maximum Bytes = stats.mpa_rx.held_max,
-    /// Maximum of `unlocatable_bytes`.
+    /// Largest value of `unlocatable_bytes` so far.
     unlocatable_bytes_max: Maximum Bytes = stats.mpa_rx.unlocatable_max,
     /// Bytes refused for lack of room. The peer retransmits them.
     mpa_bytes_refused: Counter Bytes = stats.mpa_rx.refused,
@@ -104,6 +104,6 @@ counters! { TCP, fn put_tcp(stats: &EndpointStats) {
     mpa_segments_packed: Counter = stats.mpa_tx.packed,
     /// Segments that end inside an FPDU, or continue a cut FPDU.
     mpa_segments_cut: Counter = stats.mpa_tx.cut,
-    /// Maximum bytes kept for retransmission.
+    /// Largest number of bytes kept for retransmission at one time, so far.
     mpa_bytes_kept_max: Maximum Bytes = stats.mpa_tx.kept_max,
 }}

@@ -39,7 +39,7 @@ counters! { DDP, fn put_ddp(ddp: &ddp::Counters) {
     ddp_segments_refused: Counter = ddp.segments_refused,
     /// Segments ignored: beyond an error, after the end, or duplicate.
     ddp_segments_ignored: Counter = ddp.segments_ignored,
-    /// Maximum number of records of out-of-order segments.
+    /// Largest number of records of out-of-order segments at one time, so far.
     ddp_out_of_order_records_max: Maximum = ddp.ooo_records_max,
     /// Tagged messages delivered.
     ddp_tagged_delivered: Counter = ddp.tagged_delivered,
@@ -84,7 +84,7 @@ counters! { RDMAP, fn put_rdmap(rdmap: &rdmap::Counters) {
     rdmap_read_bytes: Counter Bytes = rdmap.read_bytes,
     /// Reads and atomics delayed because ORD requests were outstanding.
     rdmap_ord_waits: Counter = rdmap.ord_waits,
-    /// Maximum number of outstanding requests of the peer.
+    /// Largest number of the peer's outstanding requests at one time, so far.
     rdmap_requests_max: Maximum = rdmap.requests_max,
     /// Terminates sent: 0 or 1.
     rdmap_terminates_out: Counter = rdmap.terminates_sent,

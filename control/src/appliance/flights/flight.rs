@@ -54,7 +54,7 @@ pub(super) enum EntryKind {
     Requested { revision: Option<u8> },
     /// The stream was established. `mulpdu`: maximum ULPDU length in bytes.
     Established { transport: &'static str, ulp: UlpKind, mulpdu: u32 },
-    /// Messages were delivered since the previous entry.
+    /// Messages were delivered since the previous entry. `last`: time of the last delivery.
     Delivered { messages: u64, bytes: u64, last: Instant },
     /// DDP or RDMAP detected an error in the peer's data.
     Error { layer: &'static str, code: (u8, u8), reason: Box<str>, header: Box<[u8]> },
@@ -221,7 +221,7 @@ impl Flight {
 
     /// Returns the approximate memory of the record, bytes.
     pub(super) fn bytes(&self) -> usize {
-        /// Approximate memory of a counter: name, number, node of the tree.
+        /// Approximate memory of a counter, bytes: name, number, node of the tree.
         const COUNTER: usize = 64;
         let entries = self.entries.capacity() * size_of::<Entry>();
         let texts: usize = self.entries.iter().map(|entry| entry.kind.bytes()).sum();

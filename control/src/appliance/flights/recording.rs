@@ -112,7 +112,8 @@ impl WorkerRecording {
             && let Some((at, _)) = self.last(Kind::WindowClosed)
         {
             let why = match self.awaited() {
-                // The peer did not answer retransmissions or probes either, so its host may be down.
+                // The peer left retransmissions or probes unanswered, so its host may be down. Its program is not
+                // blamed.
                 Some(AwaitedEvent::Acknowledgement | AwaitedEvent::ProbeAnswer) => "",
                 _ => ": its program does not read",
             };

@@ -83,7 +83,7 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// Waits for the kernel's first answer. The next call of `poll_changes` returns its events.
+    /// Waits for the kernel's first answer. The next call of `poll_changes` returns the events of this answer.
     fn first_answer(&mut self) -> Result<(), String> {
         let (mut events, deadline) = (Vec::new(), Instant::now() + FIRST_ANSWER_TIMEOUT);
         while !self.mirror.is_synced() {

@@ -46,8 +46,8 @@ impl Socket {
     /// Opens a socket that receives all changes from now on.
     ///
     /// # Errors
-    /// Returns one sentence if the socket cannot be opened, or another appliance in the network namespace has such a
-    /// socket.
+    /// Returns one sentence if the socket cannot be opened, or if another appliance in the network namespace has
+    /// already opened one.
     pub(super) fn open() -> Result<Socket, String> {
         let failed = |error: Errno| {
             format!(

@@ -8,8 +8,8 @@
 //!
 //! Connecting opens the streams in sequence. Staging creates the local memory of writes and reads, and registers it for
 //! each stream. In Running, the workers post messages without the control thread. In Stopping, the posted messages
-//! complete, then the streams are closed. The run fails if Stopping lasts longer than a minute, or if a check every 5 s
-//! finds no progress. After an error or a cancellation the streams are reset.
+//! complete, then the streams are closed. The run fails if Stopping lasts longer than a minute, or if one of the
+//! checks, made every 5 s, finds no progress. After an error or a cancellation the streams are reset.
 //!
 //! The results are from the workers' reports at the end of the run. Until then the workers' counters show the progress.
 //!

@@ -24,9 +24,13 @@ pub(super) struct Job {
     pub(super) memory: Option<Memory>,
     /// Progress and cancellation of the memory request or file write for which the job waits.
     pub(super) watch: Option<Arc<Watch>>,
+    /// Length of the transfer, bytes; for a pipe, the bytes read so far.
     pub(super) total: u64,
+    /// Bytes posted so far.
     pub(super) posted: u64,
+    /// Bytes of completed messages.
     pub(super) acknowledged: u64,
+    /// Number of messages posted and not yet completed.
     pub(super) outstanding: usize,
     /// Number of messages posted so far.
     pub(super) messages: u64,
@@ -67,6 +71,7 @@ pub(super) enum Work {
 /// State of a get.
 pub(super) struct Fetch {
     pub(super) sink: GetSink,
+    /// Requested length, bytes; `None` for all bytes from the source to the end of its region.
     pub(super) length: Option<u64>,
     /// STag of the memory into which the Reads write.
     pub(super) stag: Option<Stag>,

@@ -26,7 +26,7 @@ use crate::appliance::pending::{Loading, SinkOwner, Task};
 use crate::service::Slot;
 use crate::service::ping::{MAX_SIZE, Ping, Step};
 
-/// Maximum number of rounds per request. The time of each round is stored.
+/// Maximum number of rounds per request. Bounds the memory, because the time of each round is stored.
 const MAX_ROUNDS: u32 = 100_000;
 /// Maximum time-out of a round.
 const MAX_ROUND_TIME: Duration = Duration::from_secs(60);

@@ -23,7 +23,7 @@ use crate::appliance::loader::{LoadTask, LoadedMemory};
 use crate::appliance::pending::{Loading, Task};
 use crate::appliance::source::{Fill, SLOTS};
 
-/// Maximum number of outstanding read requests for a file. Other jobs use the same loader.
+/// Maximum number of outstanding read requests for a file. Small, because all jobs share the loader.
 const MAX_FILLS: u64 = 4;
 
 impl Transfers {

@@ -17,7 +17,8 @@ use crate::appliance::pending::{Task, stream_ended_error};
 pub(super) struct Sends {
     pending: BTreeMap<u64, PendingSend>,
     next: u64,
-    /// Number of posts and acknowledgements so far. Sends are ordered by its value at their last step.
+    /// Number of posts and acknowledgements so far. Serves as a clock: sends are ordered by the count at their last
+    /// step.
     steps: u64,
     /// Times from posting a message to its reply, nanoseconds.
     pub(super) echoes: Durations,
@@ -225,9 +226,9 @@ impl Sends {
         }
     }
 
-    /// Ends the acknowledged sends on a stream that has ended. If a confirmation was
-    /// requested, a graceful end confirms the message, and a time-out leaves it unconfirmed. In all other cases the
-    /// send fails, because no reply can arrive.
+    /// Ends the acknowledged sends on a stream that has ended. If a confirmation was requested, a graceful end confirms
+    /// the message, and a time-out leaves it unconfirmed. In all other cases the send fails, because no reply can
+    /// arrive.
     pub(super) fn on_stream_ended(&mut self, stream: StreamId, graceful: bool, error: &ApiError) {
         let waits =
             |_: &u64, send: &mut PendingSend| send.stream == Some(stream) && send.sent.is_some();

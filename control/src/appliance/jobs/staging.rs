@@ -19,7 +19,7 @@ pub(super) struct Staging {
     pub(super) capacity: u64,
     /// Bytes requested from a file, or read from a pipe.
     pub(super) requested: u64,
-    /// Number of pieces requested so far. Modulo the number of slots it is the next slot.
+    /// Number of pieces requested so far; modulo the number of slots, the slot of the next piece.
     pub(super) fills: u64,
     /// Number of pieces that were requested but not yet read.
     pub(super) filling: u64,

@@ -38,7 +38,7 @@ use crate::appliance::source::PIECE;
 pub(in crate::appliance) const MAX_MESSAGE: u64 = PIECE;
 /// Maximum number of unacknowledged messages of a job.
 pub(super) const MAX_POSTED: usize = 16;
-/// Time-out of the client's input for a put without a file.
+/// Time-out for the client to begin the input of a put without a file.
 pub(in crate::appliance) const INPUT_WAIT: Duration = Duration::from_secs(30);
 /// Maximum number of jobs in progress.
 const MAX_RUNNING: usize = 16;
@@ -393,7 +393,7 @@ impl Transfers {
     ) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.counters = stream_counters(stats);
-        // Writing the file does not need the stream.
+        // A job in `Saving` writes its file, which does not need the stream.
         if job.state.is_finished() || job.state == JobState::Saving {
             return;
         }
@@ -403,7 +403,8 @@ impl Transfers {
             // A confirmation remains valid if the stream fails later.
             _ if job.confirm == ConfirmState::Settled(true) => self.on_confirmed(id, true, out),
             None if all_sent => self.on_confirmed(id, true, out),
-            // All bytes were acknowledged before the peer stopped responding.
+            // All bytes were acknowledged before the peer stopped responding, so the job succeeds without a
+            // confirmation.
             Some(error) if all_sent && error.error == ErrorKind::Timeout => {
                 self.on_confirmed(id, false, out);
             }

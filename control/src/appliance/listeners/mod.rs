@@ -5,6 +5,9 @@
 //! region moves to the listener's domain in the same step that starts the listener. A listener whose regions are in use
 //! in two domains is refused.
 //!
+//! *Numbers.* A changed listener may get a new number at the workers, while streams still exist under its earlier
+//! numbers. The first number identifies the listener.
+//!
 //! *Credits.* Each worker has a share of `limits.pending` as credits for handshakes. A credit returns to the worker
 //! when the control thread has admitted the stream, or when a rejected stream has ended. The control thread admits a
 //! stream within the listener's limits: streams in total and per peer ([`Ledger`]).
@@ -37,11 +40,12 @@ use super::objects::Objects;
 use super::pending::Continuation;
 
 pub(super) struct Listeners {
-    /// All listeners by their first number, including removed listeners whose streams have not all ended.
+    /// All listeners, including removed listeners whose streams have not all ended. The key is the first number of the
+    /// listener.
     all: Objects<ListenerId, Listener>,
     /// The listeners that are not removed.
     index: ListenerIndex,
-    /// First number of each listener, by all its numbers.
+    /// First number of each listener, by each of its numbers at the workers.
     first_ids: HashMap<ListenerId, ListenerId>,
     timers: ServiceTimers,
     next: u32,
@@ -91,7 +95,7 @@ impl Listeners {
 
     /// Returns the name of the listener that divides the region into slots, if any.
     pub(super) fn dividing_listener(&self, region: &str) -> Option<String> {
-        // No other listener lists a divided region.
+        // The first listener suffices, because no other listener lists a divided region.
         let listener = self.of_region(region).next().filter(|l| l.section.has_slots());
         listener.map(|listener| listener.section.name.clone())
     }
@@ -107,8 +111,8 @@ impl Listeners {
         of_api.next().map(|listener| listener.section.name.as_str())
     }
 
-    /// Refuses a file-backed region if a listener added by the API lists it, and Writes of its peers would not be saved
-    /// to the file.
+    /// Refuses a file-backed region if a listener added by the API lists it and Writes of the listener's peers would
+    /// not be saved to the file.
     pub(super) fn check_file(&self, region: &RegionSection) -> Result<(), ApiError> {
         let of_api = self.of_region(&region.name).filter(|l| l.origin == Origin::Api);
         self.check_stored(of_api, region)
@@ -244,8 +248,8 @@ impl Listeners {
         self.start(env, listener, moved, Some(replaces), None);
     }
 
-    /// Sends the commands that start the listener. In the same step they first stop the listener that it replaces, if
-    /// any, and move regions to its protection domain.
+    /// Sends the commands that start the listener. In the same step the workers first stop the listener `replaces`, if
+    /// any, and move regions to the protection domain of the new listener.
     pub(super) fn start(
         &mut self,
         env: &mut Env,

@@ -203,7 +203,7 @@ impl Programs {
         self.finish(env, id);
     }
 
-    /// Sends the workers the admitted peers of each listener whose interface has other peers after a reload.
+    /// Sends the workers the admitted peers of each listener whose interface admits different peers after a reload.
     pub(in crate::appliance) fn send_peers(&mut self, env: &mut Env) {
         for program in self.programs.values_mut() {
             let listeners = program.listeners.iter_mut();

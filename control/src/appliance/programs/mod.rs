@@ -503,7 +503,7 @@ fn no_memory(error: impl std::fmt::Display) -> Refusal {
     refusal(RefusalKind::NoMemory, error.to_string())
 }
 
-/// Returns the refusal of a call that exceeds the limit `programs.key`.
+/// Returns the refusal of a call that exceeds the limit of the configuration key `programs.{key}`.
 fn limit(key: &str, most: impl std::fmt::Display) -> Refusal {
     refusal(RefusalKind::Limit, format!("programs.{key} allows {most} for a program"))
 }

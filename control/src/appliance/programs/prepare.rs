@@ -1,5 +1,5 @@
-//! Checks of calls that need memory, and its allocation. Runs on the session's thread, because mapping and populating
-//! pages blocks. The control thread receives the result.
+//! Checks of calls that need memory, and the allocation of this memory. Runs on the session's thread, because mapping
+//! and populating pages blocks. The control thread receives the result.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

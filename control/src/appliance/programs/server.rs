@@ -108,7 +108,7 @@ struct Stop {
 }
 
 /// The running server. Its drop closes all sessions and waits for their threads. The [`Inbox`] must be dropped before,
-/// because a session's thread may block on its full queue.
+/// because a session's thread may block while the queue to the inbox is full.
 #[derive(Debug)]
 pub(in crate::appliance) struct Server {
     path: PathBuf,

@@ -1,5 +1,6 @@
 //! Shared receive queues (SRQs) of a program. The worker of a QP takes receives from the QP's SRQ without the control
-//! thread.
+//! thread. `programs.queue_pairs` limits the number of SRQs too, in a separate table: a program may have that many QPs
+//! and that many SRQs.
 
 use std::sync::Arc;
 
@@ -35,6 +36,7 @@ impl Programs {
         Ok(())
     }
 
+    /// Removes an SRQ. Refuses the call while QPs use the SRQ.
     pub(super) fn remove_shared_queue(
         &mut self,
         id: ProgramId,
@@ -53,16 +55,17 @@ impl Programs {
         Ok(())
     }
 
-    /// Requests an event when fewer than `limit` receives remain in an SRQ.
+    /// Requests an event when fewer than `threshold` receives remain in an SRQ. The event is sent at once if fewer remain
+    /// already.
     pub(super) fn set_receive_limit(
         &mut self,
         id: ProgramId,
         request: u32,
         number: u32,
-        limit: u32,
+        threshold: u32,
     ) -> Result<(), Refusal> {
         let program = self.open(id)?;
-        let is_low = program.shared_queue(number)?.receives.set_limit(limit);
+        let is_low = program.shared_queue(number)?.receives.set_limit(threshold);
         program.reply(request, Ok(Answer::Done));
         if is_low {
             program.outbox.event(Event::SharedReceivesLow { queue: number });

@@ -27,6 +27,7 @@ struct LiveTotals {
     /// Totals of listed streams and associations that have ended since, per worker. `ended` also contains them, so
     /// `finish` subtracts them.
     double_counted: Vec<Sums>,
+    /// Listed streams and associations, each of which is in `sums`.
     listed: HashSet<StreamId>,
     live_counts: LiveCounts,
 }
@@ -47,9 +48,9 @@ impl StreamCounts {
     /// Starts a count. Discards a count in progress.
     pub(super) fn begin(&mut self) {
         let empty = || vec![Sums::default(); self.ended.len()];
-        let (sums, twice) = (empty(), empty());
-        let (listed, present) = (HashSet::new(), LiveCounts::default());
-        self.live = Some(LiveTotals { sums, double_counted: twice, listed, live_counts: present });
+        let (sums, double_counted) = (empty(), empty());
+        let (listed, live_counts) = (HashSet::new(), LiveCounts::default());
+        self.live = Some(LiveTotals { sums, double_counted, listed, live_counts });
     }
 
     /// Adds live streams and associations that a worker has listed. A stream for which `is_known` is false was counted
@@ -74,21 +75,23 @@ impl StreamCounts {
         }
     }
 
+    /// Adds a stream that has ended to the totals.
     pub(super) fn on_closed(&mut self, id: StreamId, reason: &CloseReason, stats: &StreamStats) {
         if let Some(totals) = self.ended.get_mut(usize::from(id.worker())) {
             totals.add(stats, reason);
         }
-        if let Some(twice) = self.double_counted_mut(id) {
-            twice.add_stream(stats);
+        if let Some(double_counted) = self.double_counted_mut(id) {
+            double_counted.add_stream(stats);
         }
     }
 
+    /// Adds an association that has ended to the totals.
     pub(super) fn on_association_closed(&mut self, id: StreamId, stats: &AssociationStats) {
         if let Some(totals) = self.ended.get_mut(usize::from(id.worker())) {
             totals.add_association(stats);
         }
-        if let Some(twice) = self.double_counted_mut(id) {
-            twice.add_association(stats);
+        if let Some(double_counted) = self.double_counted_mut(id) {
+            double_counted.add_association(stats);
         }
     }
 
@@ -101,15 +104,13 @@ impl StreamCounts {
     /// Ends the count. Returns the totals per worker, and the gauges of live streams and associations.
     pub(super) fn finish(&mut self) -> (Vec<Totals>, LiveCounts) {
         let mut totals = self.ended.clone();
-        let Some(LiveTotals { sums, double_counted: twice, live_counts: present, .. }) =
-            self.live.take()
-        else {
+        let Some(LiveTotals { sums, double_counted, live_counts, .. }) = self.live.take() else {
             return (totals, LiveCounts::default());
         };
-        for (totals, (sums, twice)) in totals.iter_mut().zip(sums.iter().zip(&twice)) {
+        for (totals, (sums, twice)) in totals.iter_mut().zip(sums.iter().zip(&double_counted)) {
             totals.sums_mut().merge(sums);
             totals.sums_mut().subtract(twice);
         }
-        (totals, present)
+        (totals, live_counts)
     }
 }

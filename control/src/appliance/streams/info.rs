@@ -43,7 +43,8 @@ pub(super) fn stream(
     }
 }
 
-/// Describes the flow of a stream or association. `age` is the time to which the shares of `limited` refer.
+/// Describes the flow of a stream or association. `age`: time since its start, to which the shares of `limited` are
+/// relative.
 fn flow(info: &dataplane::FlowInfo, age: Duration) -> FlowInfo {
     let limits = &info.limits;
     let times = limits.times.map(|time| Duration::from(time).as_secs_f64());

@@ -10,8 +10,9 @@
 //! ```
 //!
 //! A stream with exclusive regions, or with a slot of its listener's region, stays in `Binding` until all workers have
-//! bound them. A close or an abort by this end moves a stream from any state to `Closing`. The worker's report that the
-//! stream has ended removes it from any state.
+//! bound them. A close or an abort by this end moves a stream from any state to `Closing`; only the abort after the
+//! loss of its port's link leaves a stream in `Rejecting`. The worker's report that the stream has ended removes it
+//! from any state.
 
 mod appends;
 mod connect_configs;
@@ -65,12 +66,14 @@ const SETTLING_TIME: Duration = Duration::from_millis(50);
 
 pub(super) struct Streams {
     streams: StreamTable,
+    /// Endpoint configurations of active opens.
     opens: ConnectConfigs,
     /// Streams in their settling time: the end of that time, the stream, and the purpose that starts then. The earliest
     /// end is first.
     settling: VecDeque<(Instant, StreamId, Purpose)>,
     /// Messages refused by streams that are ending. Their failure is reported when the cause of the end is known.
     refused: RefusedPosts,
+    /// Streams without progress.
     stalls: Stalls,
     /// Untagged messages that are being appended to files.
     appending: Appends,
@@ -88,9 +91,12 @@ pub(super) struct PendingAccept {
     pub busy: Vec<String>,
     pub queues: Vec<QueueSection>,
     pub revision: Option<Revision>,
+    /// True for RDMAP above DDP, false for bare DDP.
     pub rdmap: bool,
     pub slot: Option<TakenSlot>,
+    /// True if the stream writes to a file.
     pub writes_file: bool,
+    /// True if the peer announced that it will issue Reads (its ORD is not 0).
     pub peer_reads: bool,
     /// True if regions must be bound before the stream is accepted.
     pub needs_binding: bool,
@@ -402,7 +408,7 @@ impl Streams {
     pub(super) fn mark_aborted_by_job(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(&id) {
             let job = stream.user.job.map_or("a job".to_owned(), |job| format!("job {job}"));
-            stream.end.set_abort_reason(format!("aborted by {job}, which did not get to its end"));
+            stream.end.set_abort_reason(format!("aborted by {job}, which did not finish"));
         }
     }
 
@@ -628,7 +634,8 @@ pub(super) fn needs_settling(spec: &ConnectSpec) -> bool {
         && spec.rdmap.peer == Peer::Siw.name()
 }
 
-/// Returns the error that describes the end of a stream. `abort_reason`: why the control thread aborted it, if it did.
+/// Returns the error that describes the end of a stream. `abort_reason`: reason of an abort by the control thread, if
+/// it aborted the stream.
 fn end_error(reason: &CloseReason, abort_reason: Option<String>) -> ApiError {
     match abort_reason {
         Some(abort_reason) if reason.origin() == Origin::Local => {

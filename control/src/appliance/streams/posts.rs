@@ -35,7 +35,7 @@ pub(in crate::appliance) struct CompletedPost {
 }
 
 impl Streams {
-    /// Posts a message and records who posted it.
+    /// Posts a message and records its owner.
     pub(in crate::appliance) fn post(
         &mut self,
         env: &mut Env,
@@ -47,7 +47,7 @@ impl Streams {
         env.send_command(id.worker(), Command::Post { stream: id, message, region: None, ticket });
     }
 
-    /// Posts an RDMAP operation and records who posted it.
+    /// Posts an RDMAP operation and records its owner.
     pub(in crate::appliance) fn post_rdmap(
         &mut self,
         env: &mut Env,

@@ -57,7 +57,7 @@ enum Stage {
         /// Regions whose memory is not ready, by the number of the memory request.
         waiting: HashMap<u64, RegionSection>,
         loaded: Vec<(RegionSection, LoadedMemory)>,
-        /// Files of new regions that did not exist before the reload.
+        /// Files that did not exist before the reload and that it creates for new regions.
         new_files: Vec<ParentDirectory>,
     },
     /// The workers are applying the additions and changes.
@@ -92,7 +92,8 @@ impl Core {
     /// Reads the configuration file and applies the changes that need no restart.
     pub fn reload_from_file(&mut self, answer: Option<Responder>) {
         self.reloads.begun += 1;
-        // Files are reopened even if the reload is refused, because it may follow a log rotation.
+        // Files are reopened even if the reload is refused, because the operator may have requested it after a log
+        // rotation.
         self.env.writer.reopen_moved_files(Arc::clone(&self.env.files));
         match self.read_file() {
             Ok(config) => self.reload(config, answer),
@@ -100,7 +101,7 @@ impl Core {
         }
     }
 
-    /// Reads the configuration file. Values of the command line override it.
+    /// Reads the configuration file. Values of the command line replace values of the file.
     pub(super) fn read_file(&self) -> Result<Config, ApiError> {
         let running = &self.env.context.config;
         let mut config = Config::load(&running.file)

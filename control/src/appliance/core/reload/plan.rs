@@ -29,6 +29,7 @@ pub(super) struct Steps {
 }
 
 impl Core {
+    /// Returns the steps of a reload that applies `difference`, and the reasons to refuse it. Changes nothing.
     pub(super) fn plan_steps(&self, config: &Config, difference: &Difference) -> Steps {
         let mut steps = Steps::default();
         let files = self.directories_of(config);
@@ -40,13 +41,14 @@ impl Core {
             self.check_listener(difference, section, &files, &mut steps.refusals);
         }
         let mut existing = self.listeners.sections();
-        let (go, stay): (Vec<_>, Vec<_>) =
+        let (removed, kept): (Vec<_>, Vec<_>) =
             existing.drain(..).partition(|l| difference.listeners_removed.contains(&l.name));
         let is_blocking =
             |old: &&ListenerSection| sections.clone().any(|new| conflict(new, old).is_some());
-        let (first, last): (Vec<_>, Vec<_>) = go.into_iter().partition(|old| is_blocking(&old));
-        steps.removed_first = first.into_iter().map(|listener| listener.name).collect();
-        let existing = [stay, last].concat();
+        let (removed_first, removed_last): (Vec<_>, Vec<_>) =
+            removed.into_iter().partition(|old| is_blocking(&old));
+        steps.removed_first = removed_first.into_iter().map(|listener| listener.name).collect();
+        let existing = [kept, removed_last].concat();
         self.order_listeners(existing, sections.cloned().collect(), &mut steps);
         steps
     }
@@ -95,7 +97,8 @@ impl Core {
                 push_refusal(&region, check_writable(path, files), refusals);
             }
         }
-        // Removed regions are freed only after the new regions are added.
+        // `check_addition_with` has checked each new region alone. If there are several, their sum is checked here.
+        // Removed regions count, because they are freed only after the new regions are added.
         let added = difference.regions_added.len();
         let (number, max_regions) = (self.regions.len() + added, limits.regions);
         if added > 1 && number > max_regions as usize {
@@ -221,6 +224,7 @@ enum PredictedDomain {
     New(usize),
 }
 
-fn push_refusal(subject: &str, file: Result<(), String>, refusals: &mut Vec<String>) {
-    refusals.extend(file.err().map(|error| format!("{subject}: {error}")));
+/// Adds a refusal that starts with `subject` if `result` is an error.
+fn push_refusal(subject: &str, result: Result<(), String>, refusals: &mut Vec<String>) {
+    refusals.extend(result.err().map(|error| format!("{subject}: {error}")));
 }

@@ -62,8 +62,11 @@ pub(super) struct RunStream {
     pub(super) stag: Option<Stag>,
     /// STag and TO in the peer's memory.
     pub(super) remote: (Stag, u64),
+    /// True once the load has been sent to the stream's worker.
     pub(super) loaded: bool,
+    /// True once the worker has reported the end of the load.
     pub(super) reported: bool,
+    /// True until the stream has ended.
     pub(super) open: bool,
     /// True for the control stream to a perftest server, which has no load.
     pub(super) control: bool,

@@ -177,7 +177,7 @@ fn stuck_thread_is_named() {
     let stuck = words(watchdog.check(at(10)));
     let sentence = "appliance a: worker 1 has made no progress for 5.0 s; its last turn was 1";
     assert_eq!(stuck, [sentence]);
-    // The failed check did not feed the watchdog, so the other threads' turns before it still count.
+    // The failed check did not feed the watchdog, so the other threads' turns before the check still count.
     turn(&[1]);
     assert_eq!(watchdog.check(at(11)), []);
     turn(&[0, 1]);

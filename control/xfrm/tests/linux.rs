@@ -279,7 +279,7 @@ fn check_sas(mirrored: &mut MirrorWithSocket) {
     );
     let shown = String::from_utf8(ip("xfrm state").stdout).unwrap();
     assert!(shown.contains("dport 61001"), "{shown}");
-    // The kernel deletes an SA at its hard end.
+    // The kernel deletes an SA when told that the SA has reached its hard limit.
     mirrored.mirror.expire(third, false);
     assert!(mirrored.run().is_empty());
     mirrored.mirror.expire(third, true);

@@ -95,8 +95,8 @@ fn rping_completes_over_sctp_and_streams_share_association() {
     assert!(one.round_trip_us.is_some() && one.counters["sctp_packets_out"] > 0);
     assert!(one.rto_us > 0 && one.cwnd >= 1500 && one.peer_window > 0, "{one:?}");
     assert_eq!((one.in_flight, one.unanswered), (0, 0));
-    let gone = ddpd.source.get::<AssociationInfo>("/v1/associations/5").unwrap_err();
-    assert!(gone.to_string().contains("there is no association 0000000000000005"), "{gone}");
+    let missing = ddpd.source.get::<AssociationInfo>("/v1/associations/5").unwrap_err();
+    assert!(missing.to_string().contains("there is no association 0000000000000005"), "{missing}");
 }
 
 /// Configuration of a lossy, reordering port, with UDP encapsulation of SCTP.

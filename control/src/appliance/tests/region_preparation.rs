@@ -1,4 +1,4 @@
-//! Regions whose memory is being created: progress, removal, refusal for lack of mappings, and the appliance's end.
+//! Regions whose memory is being created: progress, removal, refusal beyond the bound on mappings, and the appliance's end.
 
 use api::{ErrorKind, RegionInfo};
 use config::Backing;
@@ -104,7 +104,7 @@ fn region_removal_is_answered_after_memory_is_freed() {
     assert!(answer(&mut removed).is_ok());
 }
 
-// Small regions of one size share a mapping while it has room. A larger or shared region always needs a new mapping.
+// Small regions of one size share a mapping until it is full. A larger or shared region always needs a new mapping.
 #[test]
 fn regions_beyond_the_bound_of_mappings_are_refused() {
     let mut bench = bench_with_maps(BASIC, Maps::new(4));

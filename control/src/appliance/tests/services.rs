@@ -20,7 +20,7 @@ fn accept_stream(bench: &mut Bench, id: u64) -> Option<StagEntry<Memory>> {
     bench.request_stream(id, "10.0.0.2");
     let commands = bench.acknowledge_all();
     let entries = added_entries(&commands);
-    assert!(matches!(entries.len(), 0 | WORKERS), "every worker is sent it: {commands:?}");
+    assert!(matches!(entries.len(), 0 | WORKERS), "every worker receives the entry: {commands:?}");
     let entry = entries.first().map(|&entry| entry.clone());
     assert_eq!(offered_names(&commands), Some(vec![]), "slots are not advertised");
     bench.establish_stream(id, "10.0.0.2", None, &[]);

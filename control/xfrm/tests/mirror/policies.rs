@@ -252,7 +252,7 @@ fn marked_interface_and_offload_policies_are_skipped_with_reason() {
     // The device may be the appliance's TAP, so a policy that protects is applied as if it were for all devices.
     let of_device = protect(of_device, tunnel_template());
     assert!(matches!(mirror_one(of_device).0.unwrap().action, Action::Protect(_)));
-    // Mark 0 selects packets without a mark, which includes ours: the policy must not be left out.
+    // Mark 0 selects packets without a mark. The appliance's packets have none, so the policy must be mirrored.
     let mut unmarked = protect(outbound_policy(), tunnel_template());
     unmarked.nlas.push(XfrmAttrs::Mark(Mark { value: 0, mask: 0xff }));
     assert!(matches!(mirror_one(unmarked).0.unwrap().action, Action::Protect(_)));
@@ -439,7 +439,7 @@ fn too_many_policies_discard_unmatched_packets() {
     assert_eq!(mirror.counters().policies_left_out, 2);
     let warnings = events.iter().filter(|event| matches!(event, Event::Warning(_))).count();
     assert_eq!(warnings, 1);
-    // When deletions make room, a new dump adds the policies that were left out.
+    // When deletions free entries of the mirror, a new dump adds the policies that the bound left out.
     (0..2).for_each(|_| kernel.delete_policy(0));
     let (all, unselected, _) = list(&kernel.run(&mut mirror));
     assert_eq!((all.len(), unselected), (1024, Unmatched::PASS));

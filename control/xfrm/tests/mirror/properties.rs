@@ -104,8 +104,8 @@ enum ModelStep {
     Deliver(u8),
     /// The oldest outbound SA requests sequence numbers, and the newest SA of either direction reports its use.
     Use,
-    /// The socket overruns: it keeps its first datagrams, as many as this number, and those of a dump. The mirror is
-    /// notified of the loss before it reads them.
+    /// The socket overruns: it loses every queued datagram after the first `.0`, except those of a dump. The mirror is
+    /// notified of the loss before it reads the others.
     Overrun(usize),
     /// ddpd ends and starts again.
     Restart,

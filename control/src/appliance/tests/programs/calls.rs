@@ -287,7 +287,7 @@ fn program_with_too_much_memory_in_its_arena_registers_nothing() {
     let mut client = Client::new(&rig, 1);
     let (_, descriptors) = welcome(&mut client, &mut rig);
     let pd = client.create(&mut rig, Call::CreatePd);
-    // Twice `memory`, and the slack.
+    // The limit of an arena: twice `programs.memory` plus `ARENA_SLACK`.
     let most = (2 << 20) + (64 << 20);
     let allocate = |offset, len| {
         let flags = rustix::fs::FallocateFlags::empty();

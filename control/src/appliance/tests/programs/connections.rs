@@ -391,7 +391,7 @@ fn ended_pair_is_at_a_worker_and_its_connection_in_progress_fails() {
     };
     let end = |pair| Call::EndQueuePair { pair };
 
-    // Never connected.
+    // A QP that was never connected.
     let new = client.create_pair(&mut rig);
     assert_eq!(client.call(&mut rig, end(new)), Ok(Answer::Done));
     assert_eq!(rig.ended.iter().map(|id| id.number).collect::<Vec<_>>(), [new]);

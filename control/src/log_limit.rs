@@ -53,6 +53,7 @@ pub fn report(now: Instant) -> Option<Instant> {
 /// Lines per call site. The map is bounded by the call sites in the source code.
 #[derive(Debug)]
 struct Limit {
+    /// Maximum lines of one call site per second.
     per_second: u32,
     call_sites: Mutex<CallSites>,
 }
@@ -60,8 +61,9 @@ struct Limit {
 #[derive(Debug, Default)]
 struct CallSites {
     call_sites: HashMap<Identifier, CallSite>,
-    /// Lines suppressed since the last report. `since` is the time of the first suppressed line.
+    /// Lines suppressed since the last report.
     unreported: u64,
+    /// Time of the first of these lines.
     since: Option<Instant>,
 }
 
@@ -69,7 +71,9 @@ struct CallSites {
 struct CallSite {
     target: &'static str,
     line: u32,
+    /// Start of the call site's current period.
     since: Instant,
+    /// Lines written in this period.
     written: u32,
     /// Lines suppressed since the last report.
     suppressed: u64,
@@ -82,8 +86,8 @@ impl Limit {
 
     /// Returns true if this call site may write a line now. Counts the line as written or suppressed.
     fn admit_line(&self, call_site: &'static Metadata<'static>, now: Instant) -> bool {
-        let mut places = self.call_sites.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = places.call_sites.entry(call_site.callsite()).or_insert_with(|| CallSite {
+        let mut sites = self.call_sites.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = sites.call_sites.entry(call_site.callsite()).or_insert_with(|| CallSite {
             target: call_site.target(),
             line: call_site.line().unwrap_or_default(),
             since: now,
@@ -98,32 +102,32 @@ impl Limit {
             return true;
         }
         entry.suppressed += 1;
-        places.unreported += 1;
-        places.since.get_or_insert(now);
+        sites.unreported += 1;
+        sites.since.get_or_insert(now);
         SUPPRESSED.fetch_add(1, Ordering::Relaxed);
         false
     }
 
     /// Returns the time at which the report is due, if a line was suppressed.
     fn due(&self) -> Option<Instant> {
-        let places = self.call_sites.lock().unwrap_or_else(PoisonError::into_inner);
-        places.since.map(|since| since + PERIOD)
+        let sites = self.call_sites.lock().unwrap_or_else(PoisonError::into_inner);
+        sites.since.map(|since| since + PERIOD)
     }
 
     /// Returns the report if `PERIOD` has passed since the first suppressed line, and resets the counts.
     fn sentence(&self, now: Instant) -> Option<String> {
-        let mut places = self.call_sites.lock().unwrap_or_else(PoisonError::into_inner);
-        let since = places.since?;
+        let mut sites = self.call_sites.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = sites.since?;
         if now.saturating_duration_since(since) < PERIOD {
             return None;
         }
-        let all = core::mem::take(&mut places.unreported);
-        places.since = None;
-        let most = places.call_sites.values().max_by_key(|place| place.suppressed);
-        let most = most.map(|place| (place.target, place.line, place.suppressed));
-        places.call_sites.values_mut().for_each(|place| place.suppressed = 0);
-        let (target, line, of_place) = most?;
-        Some(format!("{all} log lines suppressed, {of_place} of them of {target}:{line}"))
+        let all = core::mem::take(&mut sites.unreported);
+        sites.since = None;
+        let most = sites.call_sites.values().max_by_key(|site| site.suppressed);
+        let most = most.map(|site| (site.target, site.line, site.suppressed));
+        sites.call_sites.values_mut().for_each(|site| site.suppressed = 0);
+        let (target, line, of_site) = most?;
+        Some(format!("{all} log lines suppressed, {of_site} of them of {target}:{line}"))
     }
 }
 

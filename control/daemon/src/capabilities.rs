@@ -20,6 +20,7 @@ struct Entry {
     needs: Vec<Line>,
 }
 
+/// One needed capability, as printed.
 #[derive(Debug, Serialize)]
 struct Line {
     capability: &'static str,

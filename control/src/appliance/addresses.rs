@@ -62,8 +62,8 @@ impl Addresses {
         self.failures.push(error.message.clone());
     }
 
-    /// Returns the error with which the open fails: `last`. If several addresses failed, its message lists the failure
-    /// of each.
+    /// Returns the error with which the open fails: `last`. If several addresses failed, the message of the returned
+    /// error lists the failure of each.
     pub(super) fn conclude(&self, last: ApiError) -> ApiError {
         if self.failures.len() < 2 {
             return last;

@@ -80,6 +80,7 @@ struct Inner {
     configured: AtomicBool,
     /// Bytes charged for regions and jobs.
     charged: AtomicU64,
+    /// Part of `charged` for regions, bytes.
     regions: AtomicU64,
 }
 

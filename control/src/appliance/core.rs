@@ -276,8 +276,8 @@ impl Core {
             Request::CloseStream { id, abort } => {
                 let stream = StreamId(id.0);
                 self.streams.close_for_client(&mut self.env, stream, abort, answer);
-                // If data remains to be written to a file, the regions stay bound until the stream ends. Otherwise the
-                // peer of the next stream could overwrite the data.
+                // If data remains to be written to a file, the regions stay bound until the stream ends. If they
+                // were freed now, the peer of the next stream could overwrite the data.
                 if abort || !self.streams.has_file_writes(stream) {
                     self.regions.free(&mut self.env, self.streams.regions_of(stream), stream);
                 }

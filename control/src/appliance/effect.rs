@@ -29,7 +29,8 @@ pub(super) enum Effect {
         task: Task,
         bytes: u64,
     },
-    /// Posts an RDMAP operation. `region`: the STag of the local memory that the operation uses.
+    /// Posts an RDMAP operation. `region`: the STag of the local memory that the operation uses. `bytes`: bytes of the job
+    /// that the operation transfers.
     Post {
         stream: StreamId,
         request: WorkRequest<Memory>,
@@ -40,9 +41,10 @@ pub(super) enum Effect {
     /// Requests the peer's confirmation of all messages that the task posted, by a Read of 0 bytes: the peer delivers
     /// earlier messages before it responds (RFC 5040 §5.5). The task is notified if the stream cannot issue the Read.
     Confirm { stream: StreamId, task: Task },
-    /// Requests the memory of a region as the destination of a job.
+    /// Requests the memory of a region as the destination of a job: `total` bytes from `offset`.
     UseRegion { job: u64, name: String, offset: u64, total: u64 },
-    /// Registers memory for one stream only, with tagged offsets (TOs) from `base_to`.
+    /// Registers `len` bytes of the memory, from `offset`, for one stream only. Their tagged offsets (TOs) begin at
+    /// `base_to`.
     AddSink {
         owner: SinkOwner,
         stream: StreamId,

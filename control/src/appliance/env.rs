@@ -59,6 +59,7 @@ pub(super) enum Origin {
     Api,
 }
 
+/// Phase of the appliance, from running to stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
     Running,

@@ -16,14 +16,16 @@ use api::HandshakeInfo;
 const MAX_COUNTERS: usize = 4096;
 /// Maximum number of reports per second for failures found by the control thread.
 const MAX_REPORTS: u32 = 32;
+/// Period to which [`MAX_REPORTS`] applies.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// Failed handshakes, per listener and failure.
 #[derive(Default)]
 pub(super) struct Handshakes {
     counts: BTreeMap<(String, HandshakeFailure), u64>,
-    /// Start of the current period, and the number of reports in it.
+    /// Start of the current period. `None` before the first failure.
     since: Option<Instant>,
+    /// Number of reports in the current period, at most [`MAX_REPORTS`].
     reported: u32,
     /// Failures since the last report that were not reported.
     unreported: u64,

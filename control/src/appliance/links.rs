@@ -26,6 +26,7 @@ const REBIND_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Link states, in the order of the ports.
 pub(super) struct Links {
+    /// Time of the next poll.
     poll_at: Instant,
     links: Vec<Link>,
 }

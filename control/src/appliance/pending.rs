@@ -254,9 +254,11 @@ pub(super) struct ConnectPlan {
     pub addresses: Addresses,
 }
 
+/// Purpose of an active open.
 pub(super) enum Purpose {
     /// A client keeps the stream.
     Keep(Responder),
+    /// An operation of an API client uses the stream.
     Task(Task),
     /// A local program connects a QP.
     Program,
@@ -337,6 +339,7 @@ pub(super) enum Loading {
 /// A slot of a listener's region that is reserved for a new stream and not yet bound to it.
 pub(super) struct ReservedSlot {
     pub listener: ListenerId,
+    /// Index of the slot in the region, from 0.
     pub number: u32,
     /// Length of each slot, bytes.
     pub slot_len: u64,
@@ -347,6 +350,7 @@ pub(super) struct ReservedSlot {
 /// A slot of a listener's region that is bound to a stream.
 #[derive(Clone, Debug)]
 pub(super) struct TakenSlot {
+    /// Index of the slot in the region, from 0.
     pub number: u32,
     pub slot: Slot,
     pub listener: ListenerId,

@@ -53,6 +53,7 @@ pub(super) struct PendingConfirmations {
     progress: u64,
     /// Time of the last check that found progress.
     progressed_at: Option<Instant>,
+    /// Time of the last check, with or without progress.
     checked_at: Option<Instant>,
 }
 
@@ -71,6 +72,7 @@ struct PendingConfirmation {
     /// True until the worker has answered `Command::AnnounceClose` with `Event::Confirming`.
     awaits_worker: bool,
     flushes: PendingFlushes,
+    /// Start of the wait.
     since: Instant,
 }
 

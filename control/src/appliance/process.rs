@@ -50,6 +50,7 @@ struct RunningAppliance {
     server: Server,
     /// Server for observers, if configured.
     observer: Option<Observer>,
+    /// Receives one message when all workers have the configured regions and listeners.
     set_up: Receiver<()>,
     watched: WatchedAppliance,
     /// Threads of the interfaces shared with the host's kernel.

@@ -14,7 +14,9 @@ pub struct Tickets<T> {
 
 #[derive(Debug)]
 struct PendingTicket<T> {
+    /// Number of answers that have not arrived.
     outstanding: usize,
+    /// First failure that a worker has reported.
     failure: Option<String>,
     continuation: T,
 }

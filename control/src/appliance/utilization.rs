@@ -11,7 +11,9 @@ const INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Utilization {
     measured_at: Instant,
+    /// Busy time of each worker since its start, as of the last measurement, nanoseconds.
     nanoseconds: Vec<u64>,
+    /// Share of the last interval in which each worker was busy, 0 to 1. `None` before the first measurement.
     shares: Vec<Option<f64>>,
 }
 

@@ -18,7 +18,9 @@ struct Pages {
     directory: String,
     /// Size of one page, bytes.
     size: u64,
+    /// Number of free pages.
     free: u64,
+    /// Number of pages, free or in use.
     total: u64,
 }
 

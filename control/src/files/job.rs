@@ -23,10 +23,15 @@ const SYNC_STEP: u64 = 32 << 20;
 pub(super) struct Job<M> {
     pub(super) id: FileId,
     pub(super) open_file: OpenFile,
+    /// Directories below which a moved file is opened again. `None`: it is not opened again.
     pub(super) directories: Option<Arc<Directories>>,
+    /// Memory of the region. `None` for a file of messages.
     pub(super) memory: Option<M>,
+    /// Ranges of the region to write: offset and length, bytes.
     pub(super) ranges: Vec<(u64, u64)>,
+    /// Records to append, each with its tag, oldest first.
     pub(super) appends: VecDeque<(Vec<u8>, u64)>,
+    /// Tags of the flushes that this job completes.
     pub(super) flushes: Vec<u64>,
     /// True unless the policy is never to sync.
     pub(super) syncs: bool,
@@ -47,17 +52,23 @@ pub(super) struct JobOutcome {
     pub(super) id: FileId,
     pub(super) unwritten_ranges: Vec<(u64, u64)>,
     pub(super) unwritten_appends: VecDeque<(Vec<u8>, u64)>,
+    /// Tags of the appended records.
     pub(super) appended: Vec<u64>,
+    /// Tags of the flushes that this job completes.
     pub(super) flushes: Vec<u64>,
     /// The new file, if the job opened the file again.
     pub(super) reopened: Option<Arc<File>>,
+    /// Bytes of the ranges that were written completely.
     pub(super) written_bytes: u64,
+    /// Bytes of the appended records, including their framing.
     pub(super) appended_bytes: u64,
+    /// True if the job ended with a successful sync.
     pub(super) synced: bool,
     /// Bytes written since the last sync.
     pub(super) unsynced_bytes: u64,
     /// True if a due sync did not happen.
     pub(super) sync_failed: bool,
+    /// Path of the file and first error, one sentence.
     pub(super) failure: Option<String>,
     pub(super) is_last: bool,
 }

@@ -42,6 +42,7 @@ use self::ranges::Ranges;
 
 /// Interval between attempts after a failure.
 pub const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Identifier of a file at the writer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FileId(pub u64);
@@ -116,6 +117,7 @@ pub enum Report {
 pub struct Writer<M: RegionMemory + Send + 'static> {
     shared: Arc<Shared<M>>,
     reports: Receiver<Report>,
+    /// Number of the next file.
     next: u64,
     thread: Option<JoinHandle<()>>,
 }
@@ -298,6 +300,7 @@ struct State<M> {
     files: BTreeMap<FileId, Slot<M>>,
     /// Directories below which moved files are opened again; `None` if moved files are not opened again.
     directories: Option<Arc<Directories>>,
+    /// True once the [`Writer`] is dropped: the thread ends when all files are closed.
     stop: bool,
 }
 
@@ -307,12 +310,14 @@ impl<M> Default for State<M> {
     }
 }
 
+/// State of an open file between its jobs.
 #[derive(Debug)]
 struct Slot<M> {
     open_file: OpenFile,
     memory: Option<M>,
     fsync: Fsync,
     dirty: Ranges,
+    /// Records to append, each with its tag, oldest first.
     appends: VecDeque<(Vec<u8>, u64)>,
     /// Tags of messages in the file that wait for a sync before they are reported.
     unsynced_appends: Vec<u64>,
@@ -328,7 +333,9 @@ struct Slot<M> {
     unsynced_bytes: u64,
     /// Time at which the written bytes are to be synced.
     sync_by: Option<Instant>,
+    /// Earliest time of the next job after a failure.
     retry_at: Option<Instant>,
+    /// True if the next job is the last, and the file is closed after it.
     closing: bool,
     stats: FileStats,
 }

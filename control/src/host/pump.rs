@@ -24,10 +24,10 @@ pub(super) trait Device: AsFd {
 
 /// Moves frames until the workers have ended.
 pub(super) fn run(name: &str, device: &impl Device, mut end: HostEnd) {
-    let (mut buffer, mut is_there) = (vec![0; MAX_FRAME], true);
+    let (mut buffer, mut is_present) = (vec![0; MAX_FRAME], true);
     loop {
         let sent = to_kernel(device, &mut end);
-        let taken = is_there && from_kernel(name, device, &mut end, &mut buffer, &mut is_there);
+        let taken = is_present && from_kernel(name, device, &mut end, &mut buffer, &mut is_present);
         if sent || taken {
             continue;
         }
@@ -35,7 +35,7 @@ pub(super) fn run(name: &str, device: &impl Device, mut end: HostEnd) {
             return;
         }
         if end.arm() {
-            wait(end.fd(), is_there.then(|| device.as_fd()));
+            wait(end.fd(), is_present.then(|| device.as_fd()));
         }
         end.disarm();
     }

@@ -68,9 +68,13 @@ struct Shared {
 #[derive(Debug, Default)]
 struct ReportedState {
     appliances: Vec<State>,
+    /// True once `READY=1` was sent or queued for the start.
     ready: bool,
+    /// True from `RELOADING=1` to the next `READY=1`.
     reloading: bool,
+    /// True once `STOPPING=1` was sent or queued.
     stopping: bool,
+    /// Last status line that was sent or queued, and its time.
     status: String,
     status_at: Option<Instant>,
     /// Messages to send once the socket accepts them.

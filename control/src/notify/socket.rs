@@ -21,6 +21,7 @@ pub enum SendOutcome {
 pub struct Socket {
     /// Socket and address; without an address the socket is connected.
     destination: Option<(UnixDatagram, Option<SocketAddr>)>,
+    /// True once a failure was logged.
     warned: AtomicBool,
 }
 

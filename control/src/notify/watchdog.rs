@@ -126,6 +126,7 @@ impl fmt::Display for Stuck {
 struct TurnObservation {
     /// Number of the thread's turns when the watchdog was last fed.
     turns_at_feed: u64,
+    /// Number of the thread's turns at the last check.
     turns: u64,
     /// Time at which this number of turns was first observed.
     observed_at: Instant,
@@ -145,6 +146,7 @@ impl TurnObservation {
 /// All watched threads and their last observations.
 #[derive(Debug)]
 pub struct Watchdog {
+    /// Each appliance with the observations of its control thread and of its workers.
     watched: Vec<(WatchedAppliance, TurnObservation, Vec<TurnObservation>)>,
 }
 

@@ -30,6 +30,7 @@ use config::{Config, LogFormat, PortKind, SandboxMode};
 pub struct Sandbox {
     enabled: bool,
     ports: filter::Ports,
+    /// True if the process logs to systemd's journal.
     journald: bool,
 }
 

@@ -66,12 +66,14 @@ pub struct Perftest {
     message_size: u32,
 }
 
+/// A stream of a client.
 #[derive(Debug)]
 struct Conn {
     peer: IpAddr,
     /// Value of `arrivals` when the stream was opened.
     number: u64,
     slot: Option<Slot>,
+    /// True if the peer announced that it will issue Reads (its ORD is not 0).
     reads: bool,
     role: Role,
 }
@@ -84,12 +86,14 @@ enum Role {
     Data(Data),
 }
 
+/// State of a control stream.
 #[derive(Debug, Default)]
 struct Control {
     /// Number of received messages.
     messages: u32,
     /// Set from the answer to message 5 until the data stream is identified.
     opening: Option<Opening>,
+    /// The client's data stream, once identified.
     data: Option<StreamId>,
     /// A control message whose answer is delayed.
     delayed: Option<Vec<u8>>,
@@ -99,6 +103,7 @@ struct Control {
     idle_deadline: Option<Instant>,
 }
 
+/// A client's permission to open its data stream.
 #[derive(Clone, Copy, Debug)]
 struct Opening {
     /// Number of the newest stream when the client was allowed to open its data stream, which has a higher number.
@@ -107,14 +112,16 @@ struct Opening {
     deadline: Instant,
 }
 
+/// State of a data stream.
 #[derive(Debug)]
 struct Data {
+    /// The client's control stream.
     control: StreamId,
     /// Number of received Sends.
     sends: u32,
-    /// Last credit written to the client: a number of received Sends. `credit_in_flight` is true until the Write of the
-    /// credit is acknowledged.
+    /// Last credit written to the client: a number of received Sends.
     credit: u32,
+    /// True until the Write of this credit is acknowledged.
     credit_in_flight: bool,
     /// Number of received Writes.
     writes: u64,

@@ -28,11 +28,17 @@ pub enum Step {
 #[derive(Debug)]
 pub struct Ping {
     slot: Slot,
+    /// Bytes per round.
     size: u32,
+    /// Number of rounds of the run.
     count: u32,
+    /// Number of the current round, from 1; 0 before the first round.
     round: u32,
+    /// Start of the current round. `None` between rounds.
     began_at: Option<Instant>,
+    /// True once the server was sent the buffer to which it writes the data back.
     sink_sent: bool,
+    /// Durations of the complete rounds.
     times: Vec<Duration>,
 }
 

@@ -21,6 +21,7 @@ pub(super) const MESSAGE_LEN: usize = 16;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Buffer {
     pub memory: RemoteBuffer,
+    /// Length, bytes.
     pub len: u32,
 }
 
@@ -46,12 +47,10 @@ impl Buffer {
 enum State {
     /// Waits for the client's source buffer.
     AwaitsSource,
-    Reading {
-        len: u32,
-    },
-    AwaitsSink {
-        len: u32,
-    },
+    /// Reads `len` bytes from the source buffer into the slot.
+    Reading { len: u32 },
+    /// Has read `len` bytes, and waits for the client's sink buffer.
+    AwaitsSink { len: u32 },
 }
 
 /// State of one client.

@@ -62,7 +62,9 @@ pub struct Server {
     objects: HashMap<String, Object>,
     /// Names of the objects with new records whose programs were not yet woken.
     unsignalled: HashSet<String>,
+    /// Connections by number, oldest first.
     connections: BTreeMap<u64, Connection>,
+    /// Number of the next connection.
     next: u64,
     counters: ShmCounters,
     backoff: Backoff,

@@ -125,12 +125,13 @@ pub fn user_id(name: &str) -> io::Result<Option<uid_t>> {
 pub fn group_id(name: &str) -> io::Result<Option<gid_t>> {
     let name = CString::new(name)?;
     look_up_entry(|buffer| {
-        let (mut of, mut found) = (MaybeUninit::<group>::uninit(), ptr::null_mut());
+        let (mut entry, mut found) = (MaybeUninit::<group>::uninit(), ptr::null_mut());
         let (at, len) = (buffer.as_mut_ptr(), buffer.len());
         // SAFETY: `name` ends with NUL, `buffer` has `len` bytes, and all pointers are valid and not otherwise used
         // during the call.
-        let code = unsafe { libc::getgrnam_r(name.as_ptr(), of.as_mut_ptr(), at, len, &mut found) };
-        // SAFETY: a non-null `found` points to `of`, which the call has initialised and which outlives this access.
+        let code =
+            unsafe { libc::getgrnam_r(name.as_ptr(), entry.as_mut_ptr(), at, len, &mut found) };
+        // SAFETY: a non-null `found` points to `entry`, which the call has initialised and which outlives this access.
         (code, (!found.is_null()).then(|| unsafe { (*found).gr_gid }))
     })
 }

@@ -30,6 +30,7 @@ pub(crate) struct AgeCounter {
 /// Age of an entry, and the number of dumps begun when it was last seen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Age {
+    /// Order number: newer entries have larger numbers.
     pub(crate) order: u64,
     dump: u32,
 }

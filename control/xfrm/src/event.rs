@@ -170,6 +170,7 @@ pub struct SaInfo {
 #[derive(Debug, Default)]
 pub(crate) struct EventQueue {
     queue: VecDeque<Event>,
+    /// Number of warnings in `queue`.
     warnings: usize,
     /// Warnings dropped because too many were waiting.
     pub(crate) lost_warnings: u64,

@@ -82,10 +82,12 @@ pub struct Mirror {
     dump: Dump,
     policies: Policies,
     sas: Sas,
+    /// Requests for SAs that are not yet sent, oldest first, at most [`MAX_WANTED`].
     acquires: VecDeque<Box<AcquireMessage>>,
     events: EventQueue,
     /// Netlink sequence number, incremented by each [`Mirror::poll_transmit`].
     sequence: u32,
+    /// True once the first dump is complete.
     synced: bool,
     /// True from a refused dump until the next complete dump.
     dump_refused: bool,

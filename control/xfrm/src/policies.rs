@@ -15,6 +15,7 @@ use crate::protections::Protections;
 
 struct PolicyEntry {
     policy: KernelPolicy,
+    /// Translation of `policy` for the data plane.
     reading: Translation,
     age: Age,
     /// Action in the data plane's list; `None` if the policy is not in it.
@@ -27,6 +28,7 @@ struct PolicyEntry {
 pub(crate) struct Policies {
     entries: HashMap<PolicyKey, PolicyEntry>,
     pub(crate) ages: AgeCounter,
+    /// Treatment of packets that match no policy.
     unselected: Unmatched,
     /// Number of policies omitted since the last dump began, because the mirror was full.
     pub(crate) left_out: u64,

@@ -26,8 +26,8 @@ use crate::sa::{Sa, SaKey, Usage};
 
 /// Maximum number of mirrored SAs.
 pub const MOST_SAS: usize = 4096;
-/// Maximum number of waiting requests of one SA: one each for sequence numbers, use, soft end and hard end of its
-/// lifetime.
+/// Maximum number of waiting requests of one SA: one each for sequence numbers, use, soft expiry and hard
+/// expiry.
 const REQUESTS_PER_SA: usize = 4;
 
 /// Maximum number of ended SAs whose sequence numbers are kept.
@@ -43,6 +43,7 @@ pub(crate) struct SaService {
     protection: Protection,
 }
 
+/// Progress of an SA towards the data plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SaStage {
     /// No policy requires the SA, or it is refused.
@@ -72,10 +73,14 @@ struct SaEntry {
     stage: SaStage,
     /// True if properties of the SA have changed, so that the data plane must replace it.
     changed: bool,
+    /// Reason of the refusal that was reported last.
     refused: Option<String>,
+    /// Last sequence number that the kernel has recorded as sent. The data plane may use the numbers up to it.
     reserved_sequence: u64,
     pending: Option<PendingReservation>,
+    /// Highest received sequence number that the kernel or the data plane has reported.
     received_sequence: u64,
+    /// Use of the SA since the kernel added it, including `usage_before`.
     usage: Usage,
     /// Use of the SA before it was added to the data plane.
     usage_before: Usage,
@@ -87,16 +92,21 @@ struct SaEntry {
     expire_reported: [bool; 2],
 }
 
+/// A request to the kernel about an SA that is not yet sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum QueuedRequest {
+    /// Reserves sequence numbers.
     Reserve(SaKey),
+    /// Reports the use of the SA.
     Report(SaKey),
+    /// Reports an expiry: true for a hard expiry, false for a soft one.
     Expire(SaKey, bool),
 }
 
 /// The mirrored SAs, at most [`MOST_SAS`].
 pub(crate) struct Sas {
     entries: HashMap<SaKey, SaEntry>,
+    /// Keys of the SAs that have an identifier, by that identifier.
     ids: HashMap<SaId, SaKey>,
     next_id: u64,
     /// The outbound SA selected for sending, by protection.

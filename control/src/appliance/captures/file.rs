@@ -1,7 +1,7 @@
 //! A capture as a pcapng file: section header, one interface, its frames, its statistics.
 //!
 //! The file is always big-endian: `pcap-file` writes the times of statistics as one 64-bit number, but the format
-//! requires the upper 32 bits first. In a big-endian file both are the same.
+//! requires the upper 32 bits first. In a big-endian file the two layouts are identical.
 
 use std::borrow::Cow;
 use std::io::Write;

@@ -31,6 +31,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 #[derive(Default)]
 pub(super) struct Captures {
     running: HashMap<String, RunningCapture>,
+    /// Time of the next check of the running captures. `None` if no capture is running.
     poll_at: Option<Instant>,
 }
 
@@ -47,6 +48,7 @@ struct RunningCapture {
 /// Taps, each with the number of its worker.
 type Taps = Vec<(u16, Box<capture::Tap>)>;
 
+/// A client's request to capture a port, not yet validated.
 pub(super) struct RequestedCapture {
     /// Name of the port.
     pub port: String,

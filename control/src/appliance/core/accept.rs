@@ -1,7 +1,7 @@
 //! The passive side: stream requests of peers are accepted within the limits, or rejected.
 //!
 //! A request is rejected if its ULP differs from the listener's, if a limit is reached, if the appliance is draining,
-//! or if it cannot get a slot of the listener's region. Otherwise the stream gets the listener's regions,
+//! or if no slot of the listener's region can be bound. Otherwise the stream gets the listener's regions,
 //! except exclusive regions that another stream uses. Exclusive regions are first cleared of data of earlier streams if
 //! this peer could read the data. The worker accepts the stream once all workers have bound the exclusive regions and
 //! the slot.

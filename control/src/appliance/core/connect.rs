@@ -214,7 +214,7 @@ impl Core {
         };
         self.env.tally.connect_failed += 1;
         let mut plan = *plan;
-        // While the link is down, a time-out does not depend on the peer; the link is reported instead.
+        // If the link is down, the link is the cause of a time-out and is reported instead of the peer.
         let is_silent = matches!(reason, ConnectError::Timeout(_) | ConnectError::Unreachable);
         let down = self.links.refusal(&self.env.context, plan.interface).filter(|_| is_silent);
         let error = down.unwrap_or_else(|| connect_error(&plan.spec, &reason));

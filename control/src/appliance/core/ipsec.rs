@@ -105,7 +105,7 @@ impl Core {
             Event::Policies { mut list, unselected, .. } => {
                 let behind = self.env.context.config.ipsec.fallback_policies();
                 let unselected = if behind.is_empty() { unselected } else { Unmatched::DROP };
-                // The assignment cannot fail, because the start has checked the configuration.
+                // `from_config` cannot fail: it succeeded with this configuration when the appliance started.
                 let Ok(owners) = Owners::from_config(&self.env.context.config) else { return };
                 let owners: Arc<[WorkerId]> = owners.assign_owners(protections(&list)).into();
                 list.extend(behind);

@@ -89,7 +89,7 @@ counters! { TCP, fn put_tcp(stats: &EndpointStats) {
     held_bytes_max: Maximum Bytes = stats.mpa_rx.held_max,
     /// Largest value of `unlocatable_bytes` so far.
     unlocatable_bytes_max: Maximum Bytes = stats.mpa_rx.unlocatable_max,
-    /// Bytes refused for lack of room. The peer retransmits them.
+    /// Bytes refused because the receive buffers had reached a limit. The peer retransmits them.
     mpa_bytes_refused: Counter Bytes = stats.mpa_rx.refused,
     /// Segments dropped because an FPDU failed verification: wrong CRC or impossible length.
     mpa_bad_crc_dropped: Counter = stats.mpa_rx.bad_crc_dropped,

@@ -86,9 +86,9 @@ counters! { RDMAP, fn put_rdmap(rdmap: &rdmap::Counters) {
     rdmap_ord_waits: Counter = rdmap.ord_waits,
     /// Largest number of the peer's outstanding requests at one time, so far.
     rdmap_requests_max: Maximum = rdmap.requests_max,
-    /// Terminates sent: 0 or 1.
+    /// Terminates sent, at most one per stream.
     rdmap_terminates_out: Counter = rdmap.terminates_sent,
-    /// Terminates received: 0 or 1.
+    /// Terminates received, at most one per stream.
     rdmap_terminates_in: Counter = rdmap.terminates_received,
 }}
 

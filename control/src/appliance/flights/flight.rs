@@ -58,7 +58,7 @@ pub(super) enum EntryKind {
     Delivered { messages: u64, bytes: u64, last: Instant },
     /// DDP or RDMAP detected an error in the peer's data.
     Error { layer: &'static str, code: (u8, u8), reason: Box<str>, header: Box<[u8]> },
-    /// This end or the peer sent an RDMAP Terminate.
+    /// An RDMAP Terminate was sent: by the peer if `by_peer`, else by this end.
     Terminate { by_peer: bool, numbers: ErrorNumbers, reason: Box<str> },
     /// The peer closed its sending direction. `incomplete`: true if the last message was incomplete.
     PeerClosed { incomplete: bool },
@@ -70,8 +70,10 @@ pub(super) enum EntryKind {
     PostFailed { reason: Box<str> },
 }
 
+/// The end of a stream.
 #[derive(Debug)]
 pub(super) struct End {
+    /// Time of the end. `None` until [`Flight::end`] records it.
     pub(super) at: Option<Instant>,
     pub(super) origin: Origin,
     pub(super) reason: &'static str,

@@ -38,6 +38,7 @@ pub(super) struct Flights {
     live: HashMap<StreamId, Flight>,
     /// Records of ended streams, oldest first.
     archive: VecDeque<Flight>,
+    /// Memory of the archived records, bytes.
     bytes: usize,
 }
 

@@ -15,7 +15,7 @@ use super::names::{layer_name, seconds};
 pub(super) enum ErrorEvent {
     /// An error in the peer's data.
     Error,
-    /// An RDMAP Terminate.
+    /// An RDMAP Terminate, sent by the peer if `by_peer`, else by this end.
     Terminate { by_peer: bool },
 }
 

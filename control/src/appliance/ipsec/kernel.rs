@@ -27,7 +27,7 @@ const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Interval between usage reports of the SAs to the kernel.
 const USAGE_INTERVAL: Duration = Duration::from_secs(1);
-/// Sequence numbers reserved at once, enough for more than a second of packets.
+/// Number of sequence numbers per reservation, enough for more than a second of packets.
 const RESERVATION: u64 = 1 << 24;
 
 /// The mirror of the kernel's state, and its netlink socket.
@@ -38,6 +38,7 @@ pub(in crate::appliance) struct Kernel {
     protections: Vec<ProtectionInfo>,
     /// Events of the kernel's first answer, until `poll_changes` returns them.
     first_events: Vec<Event>,
+    /// Time of the next request to the workers for their use of the SAs. `None` before the first request.
     usage_report_at: Option<Instant>,
     /// True while the workers' answers about the use of SAs are outstanding.
     usage_requested: bool,

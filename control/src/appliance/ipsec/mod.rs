@@ -42,9 +42,11 @@ pub(super) struct SaIdentity {
     pub(super) name: String,
 }
 
+/// An SA of the configuration.
 #[derive(Debug)]
 struct StaticSa {
     section: SaSection,
+    /// The sequence file. `None` if the section names none.
     sequence: Option<Sequence>,
 }
 

@@ -95,7 +95,7 @@ impl Socket {
         Ok(taken)
     }
 
-    /// Sends a request, which the kernel executes at once.
+    /// Sends a request. The kernel executes it before the call returns.
     pub(super) fn send(&self, request: &[u8]) -> io::Result<()> {
         sendto(&self.fd, request, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
         Ok(())

@@ -19,6 +19,7 @@ use crate::appliance::pending::Task;
 #[derive(Default)]
 pub(super) struct Atomics {
     pending: HashMap<u64, PendingAtomic>,
+    /// Number of the next operation.
     next: u64,
 }
 
@@ -27,6 +28,7 @@ struct PendingAtomic {
     answer: Responder,
     target: RemotePlace,
     operation: AtomicOp,
+    /// True if the stream was opened for this operation and ends with it.
     opened: bool,
     started: Instant,
     /// The stream; `None` until the operation is posted.

@@ -17,6 +17,7 @@ pub(super) struct Job {
     pub(super) work: Work,
     pub(super) file: PathBuf,
     pub(super) via: Via,
+    /// Location in the peer's memory: destination of a put, source of a get.
     pub(super) target: RemotePlace,
     pub(super) state: JobState,
     pub(super) remote: String,

@@ -41,12 +41,16 @@ pub(super) struct Pings {
     next: u64,
 }
 
+/// A ping in progress.
 struct PendingPing {
     id: u64,
     answer: Responder,
     remote: String,
+    /// Number of rounds.
     count: u32,
+    /// Length of the data of a round, bytes.
     size: u32,
+    /// Time-out of a round.
     timeout: Duration,
     memory: Option<Memory>,
     stag: Option<Stag>,

@@ -16,6 +16,7 @@ use crate::appliance::pending::{Task, stream_ended_error};
 #[derive(Default)]
 pub(super) struct Sends {
     pending: BTreeMap<u64, PendingSend>,
+    /// Number of the next send.
     next: u64,
     /// Number of posts and acknowledgements so far. Serves as a clock: sends are ordered by the count at their last
     /// step.
@@ -24,10 +25,12 @@ pub(super) struct Sends {
     pub(super) echoes: Durations,
 }
 
+/// A send of an API client that is in progress.
 struct PendingSend {
     answer: Responder,
     data: Arc<[u8]>,
     queue: Qn,
+    /// Time that the client allows for a reply. `None` if it wants no reply.
     wait: Option<Duration>,
     /// True if the stream was opened for this send and ends with it.
     opened: bool,
@@ -36,11 +39,13 @@ struct PendingSend {
     stream: Option<StreamId>,
     /// Value of [`Sends::steps`] at the post, later at the acknowledgement.
     step: u64,
+    /// Result for the client, without the reply. `None` until the message is acknowledged.
     sent: Option<Sent>,
     /// True if the peer's confirmation is awaited instead of a reply.
     confirmation_requested: bool,
     /// Reply that arrived before the acknowledgement.
     reply: Option<Vec<u8>>,
+    /// End of the wait for a reply or for the peer's error. `None` before the wait.
     deadline: Option<Instant>,
 }
 

@@ -21,6 +21,7 @@ pub(in crate::appliance) struct StreamSettings {
     pub queues: Vec<QueueSection>,
     /// Regions to advertise to the stream; empty if each stream gets a slot of one region.
     pub regions: Vec<String>,
+    /// True if the listener's ULP is RDMAP, false if it is bare DDP.
     pub rdmap: bool,
 }
 

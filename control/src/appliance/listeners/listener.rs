@@ -145,7 +145,9 @@ impl Listener {
 
 /// Parts of a changed section that are prepared before the change, because their preparation may fail.
 pub(in crate::appliance) struct PreparedChange {
+    /// Protection domain of the section's regions.
     pub pd: PdId,
+    /// Open files of the queues that deliver to files, by queue number.
     pub files: HashMap<u32, FileId>,
     /// Length of the region that is divided into slots, bytes.
     pub region: u64,

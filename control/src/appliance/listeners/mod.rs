@@ -48,6 +48,7 @@ pub(super) struct Listeners {
     /// First number of each listener, by each of its numbers at the workers.
     first_ids: HashMap<ListenerId, ListenerId>,
     timers: ServiceTimers,
+    /// Next result of [`allocate_id`](Listeners::allocate_id).
     next: u32,
 }
 

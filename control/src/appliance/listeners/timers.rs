@@ -9,6 +9,7 @@ use dataplane::ListenerId;
 #[derive(Default)]
 pub(super) struct ServiceTimers {
     timers: HashMap<ListenerId, Instant>,
+    /// The set timers, earliest first.
     order: BTreeSet<(Instant, ListenerId)>,
 }
 

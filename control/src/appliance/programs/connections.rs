@@ -30,6 +30,7 @@ const ENDED: &str = "the program has ended the QP";
 #[derive(Clone, Copy, Debug)]
 pub(in crate::appliance) struct UnconnectedPair {
     pub pd: PdId,
+    /// Maximum number of posted sends that are not complete.
     pub max_sends: u32,
 }
 
@@ -52,6 +53,7 @@ pub(in crate::appliance) enum ConnectFailure {
     Failed {
         /// True if the peer does not answer or cannot be reached.
         unreachable: bool,
+        /// True if the peer refused the connection setup: nothing listens at its address.
         refused: bool,
         /// Cause of the failure, one sentence.
         message: String,
@@ -410,7 +412,7 @@ impl Programs {
     }
 }
 
-/// Ends a QP at its worker, which flushes its work requests. A QP without a worker has none.
+/// Ends a QP at its worker, which flushes the QP's work requests. Has no effect on a QP without a worker.
 fn end_at_worker(env: &mut Env, worker: Option<WorkerId>, id: QueuePairId) {
     if let Some(worker) = worker {
         env.send_command(worker.0, Command::EndQueuePair { id });

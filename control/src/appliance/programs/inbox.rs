@@ -43,6 +43,7 @@ pub(in crate::appliance) struct SessionQueues {
 #[derive(Debug)]
 pub(in crate::appliance) struct Inbox {
     pub(super) inputs: Receiver<Input>,
+    /// Keys of memory regions whose memory is free.
     pub(super) freed: Receiver<u64>,
     pub(super) settings: ProgramsSection,
 }

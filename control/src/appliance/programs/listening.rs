@@ -25,7 +25,9 @@ pub(in crate::appliance) const MAX_BACKLOG: u32 = 1024;
 
 /// Fields of `Call::Accept`.
 pub(super) struct AcceptCall {
+    /// Number of the connection request.
     pub(super) number: u64,
+    /// Number of the QP.
     pub(super) pair: u32,
     pub(super) depths: Depths,
     pub(super) private_data: Vec<u8>,
@@ -38,6 +40,7 @@ pub(in crate::appliance) struct IncomingRequest {
     pub listener: ListenerId,
     pub local: SocketAddr,
     pub remote: SocketAddr,
+    /// IRD and ORD of the peer. `None` if its request does not state them.
     pub depths: Option<Depths>,
     pub private_data: Vec<u8>,
 }

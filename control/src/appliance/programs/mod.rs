@@ -97,6 +97,7 @@ pub(super) struct Programs {
     sessions: Option<Sessions>,
 }
 
+/// Use of a program's stream: a peer's unanswered request, or the connection of a QP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum StreamUse {
     Request { program: ProgramId, request: u64 },
@@ -117,6 +118,7 @@ pub(super) enum StreamAction {
 /// Allocator of protection domain numbers for programs. Released numbers are reused.
 #[derive(Default)]
 struct DomainIds {
+    /// Number of domain numbers allocated so far, including released numbers.
     used: u32,
     free: Vec<PdId>,
 }

@@ -28,7 +28,9 @@ pub(in crate::appliance) struct Outbox {
 
 #[derive(Debug, Default)]
 struct State {
+    /// Messages that wait for the socket, each with its descriptors, oldest first.
     backlog: VecDeque<(Message, Vec<OwnedFd>)>,
+    /// Number of calls without a reply, at most [`MAX_UNANSWERED`].
     unanswered: usize,
     closed: bool,
 }

@@ -76,7 +76,9 @@ pub(in crate::appliance) struct Attachment {
 #[derive(Debug)]
 pub(in crate::appliance) struct Registration {
     pub(super) pd: u32,
+    /// Address of the region's first byte in the program.
     pub(super) address: u64,
+    /// Length, bytes.
     pub(super) len: u64,
     /// Offset of the region's first byte in `memory`.
     pub(super) offset: u64,
@@ -90,7 +92,9 @@ pub(in crate::appliance) struct Registration {
 #[derive(Debug)]
 pub(in crate::appliance) struct PreparedQueue {
     pub(super) channel: Option<u32>,
+    /// Number of entries of each worker's part, a power of two.
     pub(super) capacity: u32,
+    /// Offset of each worker's part in the queue area, bytes.
     pub(super) offsets: Vec<u64>,
     /// The producing ends of the CQ, one per worker.
     pub(super) producers: Vec<CompletionProducer>,

@@ -74,10 +74,14 @@ pub(super) struct Domain {
 /// A memory region. It leaves the table when all workers have removed it and its memory is free.
 pub(super) struct Region {
     pub(super) pd: u32,
+    /// Key that the control thread receives when the memory is free.
     pub(super) key: u64,
+    /// Length, bytes.
     pub(super) len: u64,
     pub(super) phase: RegionPhase,
+    /// True if all workers have removed the region.
     pub(super) is_removed: bool,
+    /// True if the memory is free.
     pub(super) is_freed: bool,
 }
 
@@ -211,7 +215,9 @@ pub(super) enum ListenerPhase {
 
 /// A peer's connection request that waits for the program's answer.
 pub(super) struct ConnectionRequest {
+    /// Number of the program's listener.
     pub(super) listener: u32,
+    /// Number of the worker listener that received the request.
     pub(super) id: ListenerId,
 }
 

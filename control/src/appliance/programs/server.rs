@@ -101,6 +101,7 @@ pub struct Sessions {
     pub(in crate::appliance) _server: Option<Server>,
 }
 
+/// Request to the accepting thread to end.
 #[derive(Clone, Debug)]
 struct Stop {
     waker: Waker,

@@ -81,6 +81,7 @@ pub(in crate::appliance) struct Hold {
     _taken: Taken,
 }
 
+/// Use of a program's [`Share`]. The drop subtracts it.
 #[derive(Debug)]
 struct Taken {
     share: Arc<Share>,

@@ -5,6 +5,7 @@
 pub(super) struct Table<T> {
     entries: Vec<Option<T>>,
     free: Vec<u32>,
+    /// Maximum number of objects.
     limit: usize,
 }
 

@@ -16,7 +16,9 @@ use crate::appliance::pending::Continuation;
 
 /// Allocator of protection domains, and the domains planned for the configured regions.
 pub(super) struct Domains {
+    /// Domain of each region that a configured listener lists, by the region's name.
     planned: HashMap<String, PdId>,
+    /// Lowest number that was never used.
     next: u32,
 }
 

@@ -63,6 +63,7 @@ struct Preparing {
 /// All regions, and the STags registered for them.
 pub(super) struct Regions {
     regions: Objects<String, Region>,
+    /// Names of the regions, by STag.
     by_stag: HashMap<Stag, String>,
     /// Length of all regions together, bytes.
     memory: u64,

@@ -21,6 +21,7 @@ pub(in crate::appliance) struct Region {
     /// Number of slots in use, each with its own STag.
     pub(super) slots: u32,
     pub(super) memory: Memory,
+    /// Length, bytes.
     pub(super) len: u64,
     pub(super) stag: Stag,
     pub(super) pd: PdId,
@@ -33,11 +34,14 @@ pub(in crate::appliance) struct Region {
     pub(super) held_since: Option<(Instant, Instant)>,
     /// Streams that use the region: it was advertised to them, or they have a slot of it.
     pub(super) users: HashSet<StreamId>,
+    /// File of a file-backed region.
     pub(super) file: Option<FileId>,
     /// True once the region was bound to a stream whose peer may write, or a job has written to it. Never reset, so
     /// that the region is cleared before each further peer.
     pub(super) written: bool,
+    /// Bytes of delivered tagged messages.
     pub(super) placed: u64,
+    /// Number of delivered tagged messages.
     pub(super) messages: u64,
     pub(super) origin: Origin,
 }

@@ -19,8 +19,11 @@ pub(in crate::appliance) struct Sink {
     pub stream: StreamId,
     pub pd: PdId,
     pub memory: Memory,
+    /// Offset of the first registered byte in `memory`.
     pub offset: u64,
+    /// Tagged offset of this byte.
     pub base_to: u64,
+    /// Number of registered bytes.
     pub len: u64,
     pub access: Access,
 }

@@ -71,11 +71,11 @@ fn get_or_insert<K: PartialEq, C>(
 struct SctpKind {
     /// The peer's UDP port; `None` without encapsulation.
     udp_port: Option<u16>,
-    /// Peer-to-peer model of RFC 6581.
+    /// True for the peer-to-peer model of RFC 6581.
     peer_to_peer: bool,
     /// IP header fields, equal for all streams of one association.
     ip: IpFields,
-    /// Heartbeat interval: shorter if the peer may hold an exclusive region.
+    /// Heartbeat interval, shorter if the peer may hold an exclusive region. `None` without heartbeats.
     heartbeat: Option<Duration>,
 }
 
@@ -101,7 +101,7 @@ struct TcpKind {
     crc: bool,
     /// Kind of the peer's RDMA implementation, by its known deviations from the specifications.
     peer: mpa::Peer,
-    /// Peer-to-peer model of RFC 6581.
+    /// True for the peer-to-peer model of RFC 6581.
     peer_to_peer: bool,
     /// True if a second attempt uses revision 1.
     retry_revision_1: bool,

@@ -107,9 +107,11 @@ impl StreamCounts {
         let Some(LiveTotals { sums, double_counted, live_counts, .. }) = self.live.take() else {
             return (totals, LiveCounts::default());
         };
-        for (totals, (sums, twice)) in totals.iter_mut().zip(sums.iter().zip(&double_counted)) {
+        for (totals, (sums, double_counted)) in
+            totals.iter_mut().zip(sums.iter().zip(&double_counted))
+        {
             totals.sums_mut().merge(sums);
-            totals.sums_mut().subtract(twice);
+            totals.sums_mut().subtract(double_counted);
         }
         (totals, live_counts)
     }

@@ -120,6 +120,7 @@ pub(super) struct AcceptParams<'a> {
 pub(super) struct EndedStream {
     pub listener: Option<ListenerId>,
     pub remote: SocketAddr,
+    /// True if this end rejected the peer's request.
     pub rejected: bool,
     /// True if the stream was accepted but ended before messages could flow.
     pub never_established: bool,

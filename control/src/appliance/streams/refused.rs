@@ -16,7 +16,9 @@ pub(super) struct RefusedPost {
 /// The failed messages, by stream and by deadline.
 #[derive(Default)]
 pub(super) struct RefusedPosts {
+    /// Deadline and failure of each message, by stream and ticket.
     posts: BTreeMap<(StreamId, u64), (Instant, PostFailure)>,
+    /// The same messages, ordered by deadline.
     order: BTreeSet<(Instant, StreamId, u64)>,
 }
 

@@ -66,6 +66,7 @@ pub struct Client {
     sent: u32,
     /// Length of the last message while its answer is outstanding, else 0.
     awaited_len: usize,
+    /// The server's memory. `None` before the answer to [`MEMORY_MESSAGE`].
     memory: Option<RemoteBuffer>,
     report: Report,
 }

@@ -15,6 +15,7 @@ pub(in crate::appliance) struct Difference {
     pub needs_restart: Vec<String>,
 }
 
+/// Returns the differences between `old`, the running configuration, and `new`, the file.
 pub(in crate::appliance) fn difference(old: &Config, new: &Config) -> Difference {
     let mut found = Difference::default();
     for region in &new.regions {
@@ -44,6 +45,7 @@ pub(in crate::appliance) fn difference(old: &Config, new: &Config) -> Difference
     found
 }
 
+/// Returns one sentence for each section or key that differs and needs a restart.
 fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
     let by_key = old.differences(new, false);
     let differs = |section: &str| by_key.iter().any(|(name, _)| *name == section);
@@ -75,8 +77,8 @@ fn interfaces_differ(old: &Config, new: &Config) -> bool {
     !old.interfaces.iter().map(without_peers).eq(new.interfaces.iter().map(without_peers))
 }
 
-/// Returns the section's name and the keys that a reload applies, such as `[limits] other than streams, regions and
-/// region_memory`.
+/// Returns a label for the part of a section that needs a restart: the section's name, without the keys that a reload
+/// applies. Example: `[limits] other than streams, regions and region_memory`.
 fn section_label(section: &str) -> String {
     let keys = config::keys();
     let applied = keys.iter().filter(|key| key.section == section && key.reload);

@@ -50,9 +50,9 @@ pub(super) struct Run {
     pub(super) results: Results,
     /// Exchange with a perftest server.
     pub(super) perftest: Option<Client>,
-    /// Time of the next retry of a refused open to a perftest server, which does not listen all the time. `retry_until`
-    /// is the time after which opens are not retried.
+    /// Time of the next retry of an open that a perftest server refused. The server does not listen all the time.
     pub(super) retry_at: Option<Instant>,
+    /// Time after which a refused open is not retried.
     pub(super) retry_until: Option<Instant>,
 }
 

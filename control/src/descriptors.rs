@@ -40,8 +40,8 @@ pub(crate) fn needed_descriptors(configs: &[Config]) -> u64 {
         let servers =
             MAX_CONNECTIONS + observers + shm::MAX_CONNECTIONS * shm::DESCRIPTORS_PER_CONNECTION;
         let workers = PER_WORKER * config.workers.len();
-        // `PER_SESSION`: the session's socket, its waker, its arena, and a descriptor that a reply passes to the program.
-        // In addition: a wake-up per worker, and the channels.
+        // `PER_SESSION`: the session's socket, its waker, its arena, and a descriptor that a reply passes to the
+        // program. In addition: a wake-up per worker, and the channels.
         let programs = config.programs.as_ref().map_or(0, |programs| {
             let channels = programs.channels() as usize;
             let session = PER_SESSION + config.workers.len() + channels;

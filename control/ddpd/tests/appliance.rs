@@ -74,7 +74,7 @@ fn put_over_lossy_reordering_link_delivers_whole_file() {
     let job = ddpd.put(region_target(&file, "inbox"));
     assert_eq!((job.state, &job.error), (JobState::Done, &None));
     assert_eq!((job.acknowledged, job.total), (6 << 20, 6 << 20));
-    assert!(job.counters["retransmitted_bytes"] > 0, "the link has lost nothing");
+    assert!(job.counters["retransmitted_bytes"] > 0, "the link lost no packet");
     wait_for(&ddpd.sink, |kind| matches!(kind, EventKind::StreamClosed { .. }));
     let stats = ddpd.stats(&ddpd.sink);
     assert!(stats.control["frames_lost"] > 0);

@@ -257,7 +257,7 @@ fn run_in_worker(eal: &Eal, sandbox: &Sandbox, own: PathBuf, places: Places) -> 
         let memfd = rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC);
         all.extend([
             ("a file that is allowed", File::open(&own).map(drop)),
-            ("the removal of it", std::fs::remove_file(&own)),
+            ("the removal of this file", std::fs::remove_file(&own)),
             ("a Unix socket", unix.map(drop).map_err(Error::from)),
             ("a memory file", memfd.map(drop).map_err(Error::from)),
             ("a thread", std::thread::Builder::new().spawn(|| ()).map(drop)),

@@ -29,8 +29,8 @@ pub(super) enum Effect {
         task: Task,
         bytes: u64,
     },
-    /// Posts an RDMAP operation. `region`: the STag of the local memory that the operation uses. `bytes`: bytes of the job
-    /// that the operation transfers.
+    /// Posts an RDMAP operation. `region`: the STag of the local memory that the operation uses. `bytes`: bytes of the
+    /// job that the operation transfers.
     Post {
         stream: StreamId,
         request: WorkRequest<Memory>,

@@ -123,7 +123,10 @@ fn run_every_load(transport: &str) {
         assert_eq!(sink_count(&ddpd, &counter) - before, bench.messages, "{load}");
         if load == "write" {
             let bytes = ddpd.sink.bytes("/v1/regions/box/data?offset=0&length=3000").unwrap();
-            assert!(bytes.iter().all(|&byte| byte == 0x5a), "the Writes start at the region's first byte");
+            assert!(
+                bytes.iter().all(|&byte| byte == 0x5a),
+                "the Writes start at the region's first byte"
+            );
         }
     }
     let begun =

@@ -31,7 +31,7 @@ struct Capture {
 
 impl Capture {
     fn begin(ddpd: &Ddpd, more: &[&str]) -> Capture {
-        Capture::try_begin(ddpd, more).unwrap_or_else(|said| panic!("{said}"))
+        Capture::try_begin(ddpd, more).unwrap_or_else(|stderr| panic!("{stderr}"))
     }
 
     /// Starts a capture as soon as the thread of the previous capture has ended.
@@ -40,8 +40,8 @@ impl Capture {
         loop {
             match Capture::try_begin(ddpd, &[]) {
                 Ok(capture) => return capture,
-                Err(said) if began.elapsed() > TIMEOUT => panic!("still captured: {said}"),
-                Err(said) => assert!(said.contains("is being captured already"), "{said}"),
+                Err(stderr) if began.elapsed() > TIMEOUT => panic!("still captured: {stderr}"),
+                Err(stderr) => assert!(stderr.contains("is being captured already"), "{stderr}"),
             }
         }
     }
@@ -104,10 +104,10 @@ fn tshark_reads_directions_interface_and_drop_reasons() {
     let job = ddpd.put(region_target(&file, "inbox"));
     assert_eq!((job.state, &job.error), (JobState::Done, &None));
     // No listener has this port.
-    let nowhere = SINK.replace(":7471", ":7");
-    let refused = ddpd.source.post::<StreamInfo>("/v1/connect", &json!({ "remote": nowhere }));
+    let closed_port = SINK.replace(":7471", ":7");
+    let refused = ddpd.source.post::<StreamInfo>("/v1/connect", &json!({ "remote": closed_port }));
     assert!(matches!(refused, Err(ClientError::Refused(_))), "{refused:?}");
-    let (file, said) = capture.end();
+    let (file, stderr) = capture.end();
 
     let directions = |direction| {
         let filter = format!("frame.packet_flags_direction == {direction}");
@@ -130,9 +130,9 @@ fn tshark_reads_directions_interface_and_drop_reasons() {
     assert!(dropped.iter().all(|why| why == "dropped: net_no_listener"), "{dropped:?}");
     let frames = inbound.len() + outbound.len();
     assert!(
-        said.contains(&format!("ddpctl: {frames} of "))
-            && said.ends_with("frames captured, 0 lost\n"),
-        "{said}"
+        stderr.contains(&format!("ddpctl: {frames} of "))
+            && stderr.ends_with("frames captured, 0 lost\n"),
+        "{stderr}"
     );
 }
 
@@ -170,18 +170,21 @@ fn a_capture_ends_at_its_limit() {
     let capture = Capture::begin(&ddpd, &["--limit", "64KiB"]);
     let (file, _) = ddpd.file("file", 1 << 20);
     assert_eq!(ddpd.put(region_target(&file, "inbox")).state, JobState::Done);
-    let (file, said) = capture.wait();
+    let (file, stderr) = capture.wait();
     assert!((32_768..=65_536).contains(&file.len()), "{}", file.len());
-    assert_eq!(format!("{} of", tshark(&file, &[]).len()), said[8..said.find(" of").unwrap() + 3]);
+    assert_eq!(
+        format!("{} of", tshark(&file, &[]).len()),
+        stderr[8..stderr.find(" of").unwrap() + 3]
+    );
 }
 
 #[test]
 fn slow_capture_client_blocks_no_one_and_hang_up_ends_capture() {
     let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
-    let mut deaf = UnixStream::connect(ddpd.path("sink.sock")).unwrap();
-    write!(deaf, "GET {PORT} HTTP/1.1\r\nHost: ddpd\r\nConnection: close\r\n\r\n").unwrap();
+    let mut slow_client = UnixStream::connect(ddpd.path("sink.sock")).unwrap();
+    write!(slow_client, "GET {PORT} HTTP/1.1\r\nHost: ddpd\r\nConnection: close\r\n\r\n").unwrap();
     let mut head = [0; 15];
-    deaf.read_exact(&mut head).unwrap();
+    slow_client.read_exact(&mut head).unwrap();
     assert_eq!(&head, b"HTTP/1.1 200 OK");
     // More data than ring, channel and socket can buffer.
     for round in 0..4 {
@@ -192,21 +195,21 @@ fn slow_capture_client_blocks_no_one_and_hang_up_ends_capture() {
     assert!(matches!(taken, Err(ClientError::Refused(_))), "{taken:?}");
     ddpd.sink.delete::<Done>(PORT).unwrap();
     let mut body = Vec::new();
-    deaf.read_to_end(&mut body).unwrap();
+    slow_client.read_to_end(&mut body).unwrap();
     // Option `isb_osdrop` (7) of the statistics block: frames dropped because the rings were full.
     let at = body.windows(4).rposition(|bytes| bytes == [0, 7, 0, 8]).expect("statistics");
     let lost = u64::from_be_bytes(body[at + 4..at + 12].try_into().unwrap());
     assert!(lost > 0);
-    assert!(body.len() < 8 << 20, "{} bytes were kept for it", body.len());
+    assert!(body.len() < 8 << 20, "{} bytes were buffered for the client", body.len());
 
-    drop(deaf);
-    let mut gone = Capture::begin_when_free(&ddpd);
-    gone.child.kill().unwrap();
-    gone.child.wait().unwrap();
+    drop(slow_client);
+    let mut killed = Capture::begin_when_free(&ddpd);
+    killed.child.kill().unwrap();
+    killed.child.wait().unwrap();
     // The number of frames varies: the capture may contain the last segments of streams that are ending.
-    let (file, said) = Capture::begin_when_free(&ddpd).end();
+    let (file, stderr) = Capture::begin_when_free(&ddpd).end();
     let frames = tshark(&file, &[]).len();
-    assert!(said.starts_with(&format!("ddpctl: {frames} of ")), "{frames}: {said}");
+    assert!(stderr.starts_with(&format!("ddpctl: {frames} of ")), "{frames}: {stderr}");
 }
 
 #[test]

@@ -91,7 +91,7 @@ fn put_data_is_read_back_by_get_into_file_and_region() {
     let via = json!({ "connect": connect_spec(7471) });
     let put = ddpd.put(json!({ "file": file, "via": via, "target": region("box", 3) }));
     assert_eq!((put.state, put.error, put.confirmed), (JobState::Done, None, Some(true)));
-    assert!(put.counters["retransmitted_bytes"] > 0, "the link has lost nothing");
+    assert!(put.counters["retransmitted_bytes"] > 0, "the link lost no packet");
     let held = ddpd.sink.bytes(&format!("/v1/regions/box/data?offset=3&length={len}")).unwrap();
     assert!(held == bytes, "the region differs");
 

@@ -59,7 +59,7 @@ fn sctp_put_data_is_read_back_over_both_ulps() {
         let via = json!({ "connect": connect_spec(port, ulp) });
         let put = ddpd.put(json!({ "file": file, "via": via, "target": target }));
         assert_eq!((put.state, put.error), (JobState::Done, None), "{ulp}");
-        assert!(put.counters["retransmitted_bytes"] > 0, "the link has lost nothing");
+        assert!(put.counters["retransmitted_bytes"] > 0, "the link lost no packet");
         let path = format!("/v1/regions/box/data?offset=3&length={len}");
         assert!(ddpd.sink.bytes(&path).unwrap() == bytes, "the region differs");
     }

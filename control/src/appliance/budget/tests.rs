@@ -67,7 +67,7 @@ fn charge_up_to_the_ceiling_fits_and_beyond_is_refused() {
     assert!(budget.charge(ChargeKind::Job, "it", 1).is_err());
     assert_eq!((budget.info().jobs, budget.info().regions), (free, 0));
     drop(all);
-    assert!(budget.charge(ChargeKind::Job, "it", u64::MAX).is_err(), "no sum wraps");
+    assert!(budget.charge(ChargeKind::Job, "it", u64::MAX).is_err(), "the sum does not wrap");
     assert_eq!(budget.info().jobs, 0);
 }
 

@@ -40,8 +40,8 @@ pub(super) fn connect_error(spec: &ConnectSpec, reason: &ConnectError) -> ApiErr
     )
 }
 
-/// Returns true if other addresses of the peer need not be tried: the peer's application has rejected the stream, or the
-/// cause is local.
+/// Returns true if other addresses of the peer need not be tried: the peer's application has rejected the stream, or
+/// the cause is local.
 pub(super) fn is_final(reason: &ConnectError) -> bool {
     matches!(
         reason,

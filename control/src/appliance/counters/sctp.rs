@@ -65,8 +65,8 @@ counters! { ASSOCIATION, fn put_association(stats: &AssociationStats) {
     sctp_unknown_chunks: Counter = stats.endpoint.sctp.unknown_chunks,
     /// INITs answered by an existing association.
     sctp_inits_answered: Counter = stats.endpoint.sctp.inits_answered,
-    /// Replies, error causes and last packets not sent: too long for a packet, too many pending, or no transmit buffer in
-    /// time.
+    /// Replies, error causes and last packets not sent: too long for a packet, too many pending, or no transmit buffer
+    /// in time.
     sctp_unsent: Counter = stats.endpoint.sctp.unsent,
     /// Reductions of the path MTU.
     sctp_path_mtu_reductions: Counter = stats.endpoint.sctp.path_mtu_reductions,

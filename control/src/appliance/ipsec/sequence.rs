@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 
 /// Number of sequence numbers per reservation, enough for more than a second of packets. A restart skips the unused
-/// part of a reservation. Receivers tolerate this: they advance their window across a gap of less than 2^31 (RFC 4303 appendix
-/// A2).
+/// part of a reservation. Receivers tolerate this: they advance their window across a gap of less than 2^31 (RFC 4303
+/// appendix A2).
 const RESERVATION: u64 = 1 << 24;
 
 /// Length of the file, bytes. It is written with one call.

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!  Connect -> memory created -> AddStag -> rounds -> answer, Close, RemoveStag
-//!  any step: error, time-out, or end of the client's connection -> error as the answer; abort of the stream, RemoveStag
+//!  any step: error, time-out, or end of the client's connection -> error as answer; abort of the stream, RemoveStag
 //! ```
 
 use std::collections::HashMap;

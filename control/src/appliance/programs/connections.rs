@@ -250,8 +250,8 @@ impl Programs {
         });
     }
 
-    /// Reports to the program that the connection of its QP could not be opened. The worker flushes the posts of the QP,
-    /// also if no stream was opened.
+    /// Reports to the program that the connection of its QP could not be opened. The worker flushes the posts of the
+    /// QP, also if no stream was opened.
     pub(in crate::appliance) fn on_connect_failed(
         &mut self,
         env: &mut Env,

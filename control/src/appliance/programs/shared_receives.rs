@@ -55,8 +55,8 @@ impl Programs {
         Ok(())
     }
 
-    /// Requests an event when fewer than `threshold` receives remain in an SRQ. The event is sent at once if fewer remain
-    /// already.
+    /// Requests an event when fewer than `threshold` receives remain in an SRQ. The event is sent at once if fewer
+    /// remain already.
     pub(super) fn set_receive_limit(
         &mut self,
         id: ProgramId,

@@ -26,8 +26,8 @@ pub(in crate::appliance) struct Region {
     pub(super) stag: Stag,
     pub(super) pd: PdId,
     pub(super) state: RegionState,
-    /// Stream to which an exclusive region is bound, or `NO_STREAM` while the region is reserved for a stream whose number
-    /// is not known yet. `None` if the region is available.
+    /// Stream to which an exclusive region is bound, or `NO_STREAM` while the region is reserved for a stream whose
+    /// number is not known yet. `None` if the region is available.
     pub(super) bound: Option<StreamId>,
     /// Time at which the stream was bound, and time of its last delivery to the region. Both are equal before the first
     /// delivery.

@@ -42,8 +42,8 @@ fn request_bench(bench: &mut Bench, spec: BenchSpec) -> Result<JobInfo, ApiError
 
 fn job(bench: &mut Bench, id: u64) -> (JobInfo, BenchInfo) {
     let Ok(Reply::Job(info)) = answer(&mut bench.call(Request::Job(id))) else { panic!("no job") };
-    let of = *info.bench.clone().unwrap();
-    (info, of)
+    let result = *info.bench.clone().unwrap();
+    (info, result)
 }
 
 /// Establishes the pending active open as stream `id`. The peer advertises `offers`.
@@ -243,10 +243,10 @@ fn bench_writes_start_at_the_region_base() {
     for id in [5, 6] {
         bench.close_stream(id, CloseReason::LocalShutdown);
     }
-    let (info, of) = job(&mut bench, info.id);
+    let (info, result) = job(&mut bench, info.id);
     assert_eq!((info.state, info.error, info.acknowledged), (JobState::Done, None, 3000));
-    assert_eq!((of.messages, of.messages_per_s, of.open), (30, 30.0, 0));
-    let times = of.latency.unwrap();
+    assert_eq!((result.messages, result.messages_per_s, result.open), (30, 30.0, 0));
+    let times = result.latency.unwrap();
     assert_eq!((times.count, times.min_ns, times.p50_ns, times.max_ns), (30, 1000, 1000, 1000));
     let mut gone = removed_stags(&bench.all_commands());
     gone.sort_unstable();
@@ -273,8 +273,8 @@ fn stalled_peer_fails_bench_after_grace_time() {
     for id in [5, 6] {
         bench.close_stream(id, CloseReason::LocalAbort);
     }
-    let (info, of) = job(&mut bench, id);
-    assert_eq!((info.state, of.messages), (JobState::Failed, 10));
+    let (info, result) = job(&mut bench, id);
+    assert_eq!((info.state, result.messages), (JobState::Failed, 10));
     let sentence = "messages on 1 stream did not complete and no byte moved for 5 s: does the peer send \
                     them back (service = \"echo\")?";
     assert_eq!(info.error.as_deref(), Some(sentence));
@@ -295,8 +295,8 @@ fn slow_path_extends_bench_while_bytes_move() {
     for id in [5, 6] {
         bench.close_stream(id, CloseReason::LocalShutdown);
     }
-    let (info, of) = job(&mut bench, id);
-    assert_eq!((info.state, info.error, of.messages), (JobState::Done, None, 6));
+    let (info, result) = job(&mut bench, id);
+    assert_eq!((info.state, info.error, result.messages), (JobState::Done, None, 6));
 }
 
 #[test]
@@ -401,8 +401,8 @@ fn connect_bench_opens_and_resets_streams_repeatedly() {
         opening.extend(connects(&bench.all_commands()));
         assert_eq!(opening.len(), 2, "the next");
     }
-    let (info, of) = job(&mut bench, id);
-    assert_eq!((info.state, of.messages, info.acknowledged), (JobState::Running, 10, 0));
+    let (info, result) = job(&mut bench, id);
+    assert_eq!((info.state, result.messages, info.acknowledged), (JobState::Running, 10, 0));
     bench.advance(Duration::from_secs(1));
     for stream in 15..17 {
         assert_eq!(job(&mut bench, id).0.state, JobState::Stopping);
@@ -410,9 +410,9 @@ fn connect_bench_opens_and_resets_streams_repeatedly() {
         bench.close_stream(stream, CloseReason::LocalAbort);
         assert!(connects(&bench.all_commands()).is_empty());
     }
-    let (info, of) = job(&mut bench, id);
-    assert_eq!((info.state, info.error, of.messages), (JobState::Done, None, 12));
-    let times = of.latency.unwrap();
+    let (info, result) = job(&mut bench, id);
+    assert_eq!((info.state, info.error, result.messages), (JobState::Done, None, 12));
+    let times = result.latency.unwrap();
     assert_eq!(times.count, 12);
     assert!((999_000..=1_000_000).contains(&times.min_ns), "{times:?}");
     assert!(times.max_ns > 1_000_000_000, "the last two waited");
@@ -445,12 +445,12 @@ fn connect_latency_counts_from_the_due_time() {
     // The peer does not answer until the end of the run, nor in the 5 s after it.
     bench.advance(Duration::from_millis(500));
     bench.advance(Duration::from_secs(5));
-    let (info, of) = job(&mut bench, id);
+    let (info, result) = job(&mut bench, id);
     assert_eq!(info.state, JobState::Failed);
     assert_eq!(info.error.as_deref(), Some("1 stream was not established within 5 s"));
-    assert_eq!((of.messages, of.unfinished), (5, 6));
+    assert_eq!((result.messages, result.unfinished), (5, 6));
     // 450, 350, 250, 150 and 50 ms for the opened streams; 400 to 0 ms for the streams that were due but not opened.
-    let times = of.latency.unwrap();
+    let times = result.latency.unwrap();
     assert_eq!((times.count, times.max_ns / 1_000_000), (10, 450));
 }
 
@@ -534,8 +534,8 @@ fn perftest_run_exchanges_greeting_load_and_report() {
     for id in [6, 5] {
         bench.close_stream(id, CloseReason::PeerShutdown);
     }
-    let (info, of) = job(&mut bench, id);
-    assert_eq!((info.state, info.error, of.messages), (JobState::Done, None, 20));
+    let (info, result) = job(&mut bench, id);
+    assert_eq!((info.state, info.error, result.messages), (JobState::Done, None, 20));
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn wait_for_close_commands(bench: &mut Bench) -> Vec<&'static str> {
         if !answers.is_empty() {
             return answers;
         }
-        assert!(Instant::now() < deadline, "nothing follows");
+        assert!(Instant::now() < deadline, "no report or step within 30 s");
         std::thread::yield_now();
         bench.core.handle_reports();
     }
@@ -161,7 +161,7 @@ fn bench_awaiting_flush() -> Bench {
 fn steps(bench: &mut Bench, steps: u64) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while bench.core.env().writer.progress() < steps {
-        assert!(Instant::now() < deadline, "nothing follows");
+        assert!(Instant::now() < deadline, "no report or step within 30 s");
         std::thread::yield_now();
     }
     bench.advance(Duration::ZERO);
@@ -361,7 +361,7 @@ fn a_rotated_file_is_opened_again_by_a_reload_and_reported() {
     bench.core.reload_from_file(None);
     let deadline = Instant::now() + Duration::from_secs(30);
     while bench.core.env().tally.files_reopened == 0 {
-        assert!(Instant::now() < deadline, "nothing follows");
+        assert!(Instant::now() < deadline, "no report or step within 30 s");
         std::thread::yield_now();
         bench.core.handle_reports();
     }

@@ -15,17 +15,17 @@ impl Bench {
         self.diagnose_with(subject, |_| None)
     }
 
-    /// Requests an explanation. The workers answer with the recordings from `has`.
+    /// Requests an explanation. The workers answer with the recordings that `recording_of` returns.
     fn diagnose_with(
         &mut self,
         subject: ExplainSubject,
-        has: impl Fn(StreamId) -> Option<Recording>,
+        recording_of: impl Fn(StreamId) -> Option<Recording>,
     ) -> Result<Why, ApiError> {
         let mut pending = self.call(Request::Explain(subject));
         for command in self.all_commands() {
             let Command::ListRecordings { streams, ticket } = command else { continue };
             assert!(streams.len() <= dataplane::MAX_RECORDINGS);
-            let recordings = streams.into_iter().filter_map(&has).collect();
+            let recordings = streams.into_iter().filter_map(&recording_of).collect();
             self.event(Event::Recordings { ticket: Some(ticket), recordings });
         }
         match answer(&mut pending)? {

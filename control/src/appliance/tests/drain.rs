@@ -177,7 +177,7 @@ fn operator_drain_refuses_new_jobs() {
         assert!(error.message.contains("ddpctl undrain"), "{}", error.message);
         bench.call(Request::Undrain);
         let refused = |answer| matches!(answer, Ok(Err(_)));
-        assert!(!refused(bench.call(request).try_recv()), "undrain did not end it");
+        assert!(!refused(bench.call(request).try_recv()), "undrain does not end the drain");
         bench.call(Request::Drain);
     }
     // During the operator's drain the appliance can still be ended.

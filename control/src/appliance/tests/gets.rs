@@ -84,7 +84,7 @@ fn get_reads_region_in_mebibytes_and_saves_file() {
     assert_eq!((info.kind.as_str(), info.state), ("get", JobState::Connecting));
     establish(&mut bench, &[Advertised { len: total + 10, ..offer("box", "r") }]);
     assert_eq!(job(&mut bench, info.id).state, JobState::Staging);
-    assert_eq!(job(&mut bench, info.id).total, total, "all that follows");
+    assert_eq!(job(&mut bench, info.id).total, total, "all bytes after the offset");
     let (sink, posted) = make_sink_ready(&mut bench);
     assert_eq!((sink.base_to, sink.len, sink.memory_offset), (TaggedOffset(0), total, 0));
     let mut waiting = reads(&posted, sink.stag);

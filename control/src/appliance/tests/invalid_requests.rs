@@ -1,4 +1,4 @@
-//! Invalid requests, found with schemathesis, that were once accepted or answered as an internal error.
+//! Invalid requests, found with schemathesis, that earlier versions accepted or answered with an internal error.
 
 use api::{
     BenchLoad, BenchPeer, BenchSpec, ConnectSpec, ErrorKind, GetSink, GetSpec, PutSpec,
@@ -8,7 +8,7 @@ use api::{
 use super::rdmap::rdmap_spec;
 use super::*;
 
-/// A request with invalid connection parameters once started a job, which failed later.
+/// Earlier versions started a job for a request with invalid connection parameters, and the job failed later.
 #[test]
 fn job_with_invalid_connection_is_refused_at_once() {
     let mut bench = bench_with(&format!("{BASIC}\n[management]\nbench = true\n"));

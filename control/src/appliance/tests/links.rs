@@ -290,11 +290,11 @@ fn port_without_its_interface_is_noted_and_not_ready() {
         (status.notes, status.unusable)
     };
     let sentence = |text: &str| text.to_owned();
-    let gone = sentence("port p: there is no interface eth0 any more");
+    let missing = sentence("port p: there is no interface eth0 any more");
     for _ in 0..3 {
-        bench.core.on_fault(0, Some((DeviceFault::Missing, gone.clone())));
+        bench.core.on_fault(0, Some((DeviceFault::Missing, missing.clone())));
     }
-    assert_eq!(status(&bench), (vec![gone.clone()], vec![gone]));
+    assert_eq!(status(&bench), (vec![missing.clone()], vec![missing]));
     let low = sentence("port p: the interface eth0 has MTU 1400");
     bench.core.on_fault(0, Some((DeviceFault::Mtu(1400), low.clone())));
     assert_eq!(status(&bench), (vec![low], vec![]));

@@ -1,4 +1,5 @@
-//! Regions whose memory is being created: progress, removal, refusal beyond the bound on mappings, and the appliance's end.
+//! Regions whose memory is being created: progress, removal, refusal beyond the bound on mappings, and the appliance's
+//! end.
 
 use api::{ErrorKind, RegionInfo};
 use config::Backing;

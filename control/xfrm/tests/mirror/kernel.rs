@@ -224,7 +224,10 @@ pub(crate) struct ModelKernel {
     pub(crate) chunk: usize,
     pub(crate) socket: VecDeque<Vec<u8>>,
     pub(crate) requests: Vec<ModelRequest>,
+    /// Last number assigned to an entry.
     pub(crate) next_sequence: u64,
+    /// Dump in progress: netlink sequence number of its request, true for policies or false for SAs, and the numbers of
+    /// the entries that are not yet listed.
     pub(crate) dump: Option<(u32, bool, VecDeque<u64>)>,
 }
 

@@ -149,7 +149,9 @@ struct ModelWorld {
     list: Option<List>,
     /// Ranges of sequence numbers used with each key, for all SAs of the test.
     used: BTreeMap<u32, Vec<(u64, u64)>>,
+    /// Last permitted sequence number of each outbound SA.
     last: BTreeMap<SaId, u64>,
+    /// Number of SAs that the test has added to the kernel.
     serials: u32,
 }
 

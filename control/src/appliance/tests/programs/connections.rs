@@ -24,7 +24,7 @@ fn connect_registers_the_pair_then_opens_and_reports_the_stream() {
     };
     assert_eq!((*worker, *depths, &private_data[..]), (stream.worker(), DEPTHS, &b"welcome"[..]));
     assert_eq!(client.refused(&mut rig, connect(pair)), RefusalKind::Invalid, "once");
-    // When the peer closes its sending direction, the appliance closes its own once.
+    // The appliance closes its sending direction after the peer's, and only once if the event is repeated.
     for _ in 0..2 {
         rig.bench.event(Event::PeerClosed { stream, incomplete: false });
     }

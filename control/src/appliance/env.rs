@@ -39,6 +39,7 @@ pub(super) struct Context {
     pub interface_workers: Vec<Vec<WorkerId>>,
     pub ports: Vec<PortView>,
     pub dpdk_version: Option<String>,
+    /// True if packet pools are in hugepages.
     pub hugepages: bool,
     pub access_tally: Arc<AccessTally>,
     pub audit: AuditLog,

@@ -67,6 +67,7 @@ pub(super) struct PendingFlushes {
 
 /// A confirmation, and the files that it waits for.
 struct PendingConfirmation {
+    /// Unique number, by which the confirmation is found in [`PendingConfirmations::ages`].
     number: u64,
     confirmation: Confirmation,
     /// True until the worker has answered `Command::AnnounceClose` with `Event::Confirming`.

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 /// Outstanding tickets and their continuations.
 #[derive(Debug)]
 pub struct Tickets<T> {
+    /// Number of the next ticket.
     next: u64,
     pending: HashMap<u64, PendingTicket<T>>,
 }

@@ -10,6 +10,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Busy time at the last measurement, and the shares of the last interval.
 #[derive(Debug)]
 pub(super) struct Utilization {
+    /// Time of the last measurement.
     measured_at: Instant,
     /// Busy time of each worker since its start, as of the last measurement, nanoseconds.
     nanoseconds: Vec<u64>,

@@ -35,8 +35,11 @@ pub(super) enum Protocol {
 /// A request, or a set of nested attributes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Message {
+    /// Netlink message type.
     kind: u16,
+    /// Flags of the netlink header (`NLM_F_…`).
     flags: u16,
+    /// The message without its header: the fixed part, then the attributes.
     body: Vec<u8>,
 }
 

@@ -32,6 +32,7 @@ pub(crate) struct AgeCounter {
 pub(crate) struct Age {
     /// Order number: newer entries have larger numbers.
     pub(crate) order: u64,
+    /// Number of dumps begun when the entry was last seen.
     dump: u32,
 }
 

@@ -52,6 +52,7 @@ impl PolicyKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SaEndpoints {
     pub(crate) reqid: u32,
+    /// True for tunnel mode, false for transport mode.
     pub(crate) tunnel: bool,
     pub(crate) local: IpAddr,
     pub(crate) remote: IpAddr,

@@ -59,9 +59,13 @@ pub(crate) struct SaProperties {
     pub(crate) spi: u32,
     pub(crate) source: IpAddr,
     pub(crate) destination: IpAddr,
+    /// True for tunnel mode, false for transport mode.
     pub(crate) tunnel: bool,
+    /// True for extended (64-bit) sequence numbers.
     pub(crate) esn: bool,
+    /// True unless the SA has `XFRM_STATE_NOECN`.
     ecn: bool,
+    /// DSCP of outer packets: 0 with `XFRM_SA_XFLAG_DONT_ENCAP_DSCP`, else `None` (the DSCP of the inner packet).
     dscp: Option<u8>,
     fragments: Fragments,
     /// Source and destination UDP port of the SA's packets.

@@ -46,6 +46,7 @@ pub(super) struct CaptureParams {
 /// Encoder of the file. Keeps the encoded bytes until [`take`](Self::take).
 pub(super) struct CaptureFile {
     writer: PcapNgWriter<OutputBuffer>,
+    /// Start of the capture, nanoseconds since the Unix epoch.
     started_at: u64,
     /// Bytes that frames may still occupy in the file.
     remaining: u64,

@@ -35,8 +35,10 @@ pub(super) struct Captures {
     poll_at: Option<Instant>,
 }
 
+/// A capture whose thread has started.
 struct RunningCapture {
     port: PortId,
+    /// Numbers of the workers that have a queue of the port.
     workers: Vec<u16>,
     /// Set by the thread of the capture when it needs no further frames.
     finished: Arc<AtomicBool>,

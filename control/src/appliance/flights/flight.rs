@@ -35,6 +35,7 @@ pub(super) struct Flight {
     pub(super) program: Option<u32>,
     pub(super) started_at: Instant,
     entries: Vec<Entry>,
+    /// Number of entries dropped from the middle of `entries`.
     pub(super) dropped_entries: u64,
     /// The worker's recording, as of the last query or the end of the stream.
     pub(super) recording: Option<Box<WorkerRecording>>,

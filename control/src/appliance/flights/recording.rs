@@ -26,6 +26,7 @@ pub(super) struct WorkerRecording {
     /// The worker's and the control thread's time at the same moment.
     clocks: (base::Instant, Instant),
     records: Vec<Record>,
+    /// Number of older records that the worker has overwritten.
     pub(super) dropped_records: u64,
 }
 

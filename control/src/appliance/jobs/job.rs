@@ -37,7 +37,9 @@ pub(super) struct Job {
     pub(super) messages: u64,
     /// STag and TO of the first byte in the peer's memory.
     pub(super) remote_start: (Stag, u64),
+    /// Start of the transfer on the stream.
     pub(super) started: Option<Instant>,
+    /// End of the transfer: all bytes are acknowledged, or the job has failed.
     pub(super) ended: Option<Instant>,
     pub(super) error: Option<ApiError>,
     pub(super) counters: Counters,

@@ -8,6 +8,7 @@ use crate::appliance::pending::Task;
 #[derive(Default)]
 pub(super) struct Limits(Vec<Limit>);
 
+/// The time limit of one operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limit {
     expires_at: Instant,

@@ -55,6 +55,7 @@ struct PendingPing {
     memory: Option<Memory>,
     stag: Option<Stag>,
     session: Option<Ping>,
+    /// Deadline of the current round.
     deadline: Option<Instant>,
 }
 

@@ -27,7 +27,9 @@ pub(in crate::appliance) struct Listener {
     pub(super) files: HashMap<u32, FileId>,
     /// Service and slots, if `ulp = "rdmap"`.
     pub(super) serving: Option<Serving>,
+    /// Number of streams admitted so far.
     pub(super) accepted: u64,
+    /// Number of streams refused so far.
     pub(super) refused: u64,
     pub(super) origin: Origin,
     /// The workers' configuration of the listener.

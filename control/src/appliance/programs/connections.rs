@@ -30,7 +30,7 @@ const ENDED: &str = "the program has ended the QP";
 #[derive(Clone, Copy, Debug)]
 pub(in crate::appliance) struct UnconnectedPair {
     pub pd: PdId,
-    /// Maximum number of posted sends that are not complete.
+    /// Maximum number of incomplete posted operations.
     pub max_sends: u32,
 }
 

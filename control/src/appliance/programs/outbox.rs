@@ -32,6 +32,7 @@ struct State {
     backlog: VecDeque<(Message, Vec<OwnedFd>)>,
     /// Number of calls without a reply, at most [`MAX_UNANSWERED`].
     unanswered: usize,
+    /// True once ddpd has closed the session.
     closed: bool,
 }
 

@@ -106,10 +106,15 @@ pub(in crate::appliance) struct PreparedQueue {
 #[derive(Debug)]
 pub(in crate::appliance) struct PreparedPair {
     pub(super) pd: u32,
+    /// Number of the CQ that receives the completions of the SQ.
     pub(super) send_queue: u32,
+    /// Number of the CQ that receives the completions of the RQ.
     pub(super) receive_queue: u32,
+    /// Maximum number of incomplete posted operations.
     pub(super) max_sends: u32,
+    /// Maximum number of incomplete posted receives.
     pub(super) max_receives: u32,
+    /// True if the program may change source bytes before their operation is complete: sent data is copied.
     pub(super) copy_sources: bool,
     /// Number of the SRQ; `None` if the QP has its own RQ.
     pub(super) shared_queue: Option<u32>,
@@ -385,6 +390,7 @@ const _: () = assert!(
         && 1 << 20 <= completion::MAX_CAPACITY
 );
 
+/// The fields of `Call::RegisterMemory` except the parts.
 struct RegionRequest {
     pd: u32,
     address: u64,

@@ -16,8 +16,11 @@ use crate::waker::Waker;
 /// the last handle to the memory subtracts the memory.
 #[derive(Debug)]
 pub(super) struct Share {
+    /// Maximum of `bytes`: `programs.memory`.
     max_bytes: u64,
+    /// Maximum of `parts`: `programs.memory_regions`.
     max_parts: u64,
+    /// Bytes of memory regions, queues and incomplete posts.
     bytes: AtomicU64,
     /// Number of memory windows and of parts of memory regions together. Each part of a region is a mapping.
     parts: AtomicU64,

@@ -110,6 +110,7 @@ pub(super) struct AcceptParams<'a> {
     pub busy: &'a [String],
     pub queues: &'a [QueueSection],
     pub revision: Option<Revision>,
+    /// True for RDMAP above DDP, false for bare DDP.
     pub rdmap: bool,
     /// True if the stream writes to a file.
     pub writes_file: bool,

@@ -42,6 +42,7 @@ pub(super) struct Stream {
     /// MPA revision of the peer's request; `None` over SCTP, and for active opens.
     pub(super) revision: Option<Revision>,
     pub(super) params: Option<StreamParams>,
+    /// Time at which the stream was established; before that, at which it was added.
     pub(super) since: Instant,
     /// Tickets of posted messages that are not acknowledged.
     pub(super) posts: HashSet<u64>,

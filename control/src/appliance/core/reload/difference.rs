@@ -10,6 +10,7 @@ pub(in crate::appliance) struct Difference {
     pub listeners_added: Vec<ListenerSection>,
     pub listeners_removed: Vec<String>,
     pub listeners_changed: Vec<ListenerSection>,
+    /// True if the value of a key that a reload applies differs, in `[limits]` or another section.
     pub limits_changed: bool,
     /// Sections and keys that need a restart, one sentence each.
     pub needs_restart: Vec<String>,

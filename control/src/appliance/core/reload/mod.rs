@@ -41,6 +41,7 @@ use crate::appliance::notes::Cause;
 use crate::appliance::pending::Loading;
 use crate::appliance::regions::preparing_info;
 
+/// A reload in progress, after the checks.
 pub(super) struct ReloadPlan {
     config: Config,
     difference: Difference,
@@ -48,9 +49,11 @@ pub(super) struct ReloadPlan {
     report: ReloadReport,
     answer: Option<Responder>,
     stage: Stage,
+    /// Failures since the checks, one sentence each. If there are any, the reload is undone.
     refusals: Vec<String>,
 }
 
+/// Stage of a reload.
 enum Stage {
     /// The loader creates memory.
     Loading {

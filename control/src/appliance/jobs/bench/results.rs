@@ -9,8 +9,12 @@ use api::LatencyInfo;
 
 /// Sums of the workers' reports.
 pub(super) struct Results {
+    /// Number of completed messages; for the load `connect`, of established streams.
     pub(super) messages: u64,
+    /// Bytes of the completed messages.
     pub(super) bytes: u64,
+    /// Number of messages that did not complete, or were due but not posted. For `connect`: of streams that were due but
+    /// not opened.
     pub(super) unfinished: u64,
     /// Duration of the longest load, nanoseconds.
     pub(super) nanoseconds: u64,

@@ -12,6 +12,7 @@ pub(crate) fn directory() -> PathBuf {
     runtime_directory(rustix::process::geteuid().is_root(), |name| std::env::var_os(name))
 }
 
+/// Returns DPDK's choice for a process of root or of another user. `variable` returns an environment variable.
 fn runtime_directory(is_root: bool, variable: impl Fn(&str) -> Option<OsString>) -> PathBuf {
     let base = match variable("RUNTIME_DIRECTORY") {
         Some(base) => base,

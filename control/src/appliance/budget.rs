@@ -242,7 +242,8 @@ impl Budget {
         self.inner.buffers.saturating_add(self.inner.streams.load(Ordering::Relaxed))
     }
 
-    /// Describes the source of the ceiling: `limits.memory`, or the share of the machine's memory.
+    /// Describes the source of the ceiling: `limits.memory`, or the share of the machine's memory. `configured`: true
+    /// for `limits.memory`.
     fn source(&self, configured: bool) -> String {
         match &self.inner.host_memory {
             Some(HostMemory { machine, pools, appliances }) if !configured => {

@@ -287,7 +287,8 @@ fn has_exclusive_region(config: &Config, section: &ListenerSection) -> bool {
 }
 
 /// Returns TCP's configuration. The peer of a stream with an exclusive region is probed after at most
-/// `limits.exclusive_keepalive` of silence, unless that key is off.
+/// `limits.exclusive_keepalive` of silence, unless that key is off. `is_exclusive`: true if the
+/// stream has an exclusive region.
 fn tcp_config_with_keepalive(config: &Config, is_exclusive: bool) -> tcp::Config {
     let recorder = config.management.recorder;
     let tcp = tcp::Config { recorder, ..tcp_config(&config.tcp) };
@@ -303,14 +304,15 @@ fn tcp_config_with_keepalive(config: &Config, is_exclusive: bool) -> tcp::Config
     tcp::Config { keepalive: Some(keepalive), ..tcp }
 }
 
-/// Returns SCTP's configuration. Heartbeats serve as keepalive.
+/// Returns SCTP's configuration. Heartbeats serve as keepalive. `is_exclusive`: true if a stream of the association may
+/// have an exclusive region.
 fn sctp_config_with_heartbeat(config: &Config, is_exclusive: bool) -> sctp::Config {
     let heartbeat_interval = heartbeat(config, is_exclusive);
     sctp::Config { heartbeat_interval, ..sctp_config(&config.sctp, config.management.recorder) }
 }
 
 /// Returns the shorter of SCTP's heartbeat interval and the keepalive interval of exclusive regions; `None` if both are
-/// off.
+/// off. `is_exclusive`: true if a stream of the association may have an exclusive region.
 fn heartbeat(config: &Config, is_exclusive: bool) -> Option<Duration> {
     let of_region = config.limits.exclusive_keepalive.filter(|_| is_exclusive);
     config.sctp.heartbeat.into_iter().chain(of_region).min()

@@ -214,7 +214,8 @@ impl Driver {
         full
     }
 
-    /// Sleeps until an event or a deadline. Returns true if a local program needs service.
+    /// Sleeps until an event or a deadline. Returns true if a local program needs service. `full`: true if a command
+    /// ring is full; the sleep then lasts at most `FULL_RETRY`.
     fn sleep(&mut self, full: bool) -> bool {
         if !self.dataplane.arm() {
             self.dataplane.disarm();

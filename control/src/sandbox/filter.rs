@@ -73,6 +73,7 @@ fn base_rules(Ports { kinds, connects_unix: connects }: &Ports) -> Result<Rules,
     Ok(rules)
 }
 
+/// Returns the system calls that a worker may make. `journald`: true if the process logs to systemd's journal.
 fn worker_rules<'k>(kinds: impl Iterator<Item = &'k str>, journald: bool) -> Result<Rules, String> {
     let mut rules = allow_calls(calls::WORKER);
     for kind in kinds {

@@ -65,7 +65,7 @@ impl Policies {
         self.overflow = self.left_out > 0;
     }
 
-    /// Adds or replaces a policy.
+    /// Adds or replaces a policy. `of_dump`: true if the message is part of a dump, false if the monitor sent it.
     pub(crate) fn insert(
         &mut self,
         info: UserPolicyInfo,

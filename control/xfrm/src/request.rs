@@ -78,7 +78,8 @@ pub(crate) fn acquire(
     AcquireMessage { acquire, nlas }
 }
 
-/// Reports the expiry of an SA. The kernel notifies the daemons and, on a hard expiry, deletes the SA.
+/// Reports the expiry of an SA. The kernel notifies the daemons and, on a hard expiry, deletes the SA. `hard`: true for
+/// the hard expiry.
 pub(crate) fn expire(sa: &Sa, hard: bool) -> Request {
     let expire = UserExpire { state: sa.info, hard: hard.into() };
     Request { message: XfrmMessage::Expire(ExpireMessage { expire }), flags: 0 }

@@ -403,7 +403,8 @@ impl Sas {
         }
     }
 
-    /// Queues a report of an expiry, unless the same expiry or the hard expiry was already reported.
+    /// Queues a report of an expiry, unless the same expiry or the hard expiry was already reported. `hard`: true for
+    /// the hard expiry.
     pub(crate) fn expire(&mut self, id: SaId, hard: bool) {
         let Some((key, entry)) = self.find(id) else { return };
         let reported = entry.expire_reported[usize::from(hard)] || entry.expire_reported[1];
@@ -480,6 +481,8 @@ impl QueuedRequest {
 }
 
 impl SaEntry {
+    /// Creates the entry of an SA. `trusted`: true if the message contains the kernel's last sent number, which updates
+    /// do not.
     fn new(sa: Sa, age: Age, trusted: bool) -> SaEntry {
         let of = &sa.info.lifetime_cur;
         let used = Usage { bytes: of.bytes, packets: of.packets };
@@ -501,7 +504,7 @@ impl SaEntry {
         }
     }
 
-    /// Applies a message about this SA, whose keys are unchanged.
+    /// Applies a message about this SA, whose keys are unchanged. `of_dump`: true if the message is part of a dump.
     fn update(&mut self, sa: Sa, age: Age, of_dump: bool) {
         self.reserved_sequence = self.reserved_sequence.max(sa.sent_sequence());
         self.received_sequence = self.received_sequence.max(sa.received_sequence());

@@ -167,7 +167,7 @@ impl Core {
     }
 
     /// Binds exclusive regions to the stream. First clears those that contain data of earlier streams, if this stream
-    /// could read the data.
+    /// could read the data. `rdmap`: true if the stream's ULP is RDMAP, whose peers can read.
     fn clear_and_bind(&mut self, id: StreamId, exclusive: Vec<String>, rdmap: bool) {
         let dirty = self.regions.dirty_ranges(&exclusive, rdmap);
         if dirty.is_empty() {
@@ -260,7 +260,8 @@ impl Core {
 }
 
 /// Returns the ULP that a request states, if any. A request with MPA revision 2, or with IRD and ORD (RFC 6581), is
-/// from an RDMAP peer. Any other request states the ULP only in an advertisement in its private data.
+/// from an RDMAP peer. Any other request states the ULP only in an advertisement in its private data. `enhanced`: true
+/// if the request states IRD and ORD.
 fn ulp_of_request(
     revision: Option<Revision>,
     enhanced: bool,

@@ -51,7 +51,8 @@ impl Core {
         self.open(spec, Purpose::Keep(answer), false, now);
     }
 
-    /// Opens a stream. `purpose` receives the stream or the failure.
+    /// Opens a stream. `purpose` receives the stream or the failure. `start_key`: MPA startup with Start Keys, as in
+    /// MPA's first draft.
     pub(super) fn open(
         &mut self,
         spec: ConnectSpec,

@@ -35,7 +35,8 @@ impl Core {
         self.drain_step(now);
     }
 
-    /// Begins or ends the operator's drain. Has no effect if the drain is already in the requested state.
+    /// Begins or ends the operator's drain. Has no effect if the drain is already in the requested state. `drained`:
+    /// true to begin.
     pub(super) fn set_drained(&mut self, drained: bool, now: Instant) -> Result<Reply, ApiError> {
         if !self.env.is_running() {
             return Err(ApiError::unavailable("the appliance is ending"));

@@ -203,7 +203,7 @@ impl Kernel {
         self.mirror.acquire(protection, flow);
     }
 
-    /// Reports the soft or hard expiry of an SA to the kernel.
+    /// Reports the soft or hard expiry of an SA to the kernel. `hard`: true for the hard expiry.
     pub(in crate::appliance) fn report_expiry(&mut self, id: SaId, hard: bool) {
         self.mirror.expire(id, hard);
     }

@@ -265,6 +265,8 @@ impl Pings {
         }
     }
 
+    /// Ends a ping: closes its stream (`abort`: resets it) and revokes the STag of its memory. Returns the ping, which
+    /// the caller answers.
     fn end(&mut self, id: StreamId, abort: bool, out: &mut Effects) -> Option<PendingPing> {
         let pending = self.running.remove(&id)?;
         out.push(Effect::Close { stream: id, abort });

@@ -306,6 +306,7 @@ impl Transfers {
         }
     }
 
+    /// Ends a put whose confirmation is decided. `is_confirmed`: true if the peer has confirmed the bytes.
     fn on_confirmed(&mut self, id: u64, is_confirmed: bool, out: &mut Effects) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.confirm = ConfirmState::Settled(is_confirmed);

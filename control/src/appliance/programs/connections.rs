@@ -276,7 +276,8 @@ impl Programs {
         });
     }
 
-    /// Handles the end of a stream. Ignores streams that do not belong to a program.
+    /// Handles the end of a stream. Ignores streams that do not belong to a program. `message`: cause of the
+    /// end.
     pub(in crate::appliance) fn on_closed(
         &mut self,
         env: &mut Env,

@@ -128,7 +128,8 @@ impl Programs {
         env.broadcast(then, |ticket| Command::Window { program: id, change, ticket });
     }
 
-    /// Reports to the worker of a QP that all workers have answered its request to bind a window.
+    /// Reports to the worker of a QP that all workers have answered its request to bind a window. `sequence`: number
+    /// that the worker gave the request. `is_bound`: true if all workers have bound the window.
     pub(super) fn on_window_bound(
         &self,
         env: &mut Env,

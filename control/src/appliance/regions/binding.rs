@@ -165,7 +165,7 @@ impl Regions {
     }
 
     /// Returns the memory to clear before the regions are advertised: its data is from another stream, and the new peer
-    /// could read it.
+    /// could read it. `rdmap`: true if the stream's ULP is RDMAP.
     pub(in crate::appliance) fn dirty_ranges(
         &self,
         exclusive: &[String],

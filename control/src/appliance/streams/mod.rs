@@ -278,7 +278,8 @@ impl Streams {
 
     // --- opened ---
 
-    /// Returns the endpoint configuration of an active open.
+    /// Returns the endpoint configuration of an active open. `start_key`: MPA startup with Start Keys, as in MPA's
+    /// first draft.
     pub(super) fn endpoint(
         &mut self,
         config: &Config,
@@ -288,7 +289,8 @@ impl Streams {
         self.opens.endpoint(config, spec, start_key)
     }
 
-    /// Adds an actively opened stream that is established.
+    /// Adds an actively opened stream that is established. `writes_file`: true if a region of the stream is backed by a
+    /// file.
     pub(super) fn insert_opened(
         &mut self,
         id: StreamId,
@@ -383,7 +385,8 @@ impl Streams {
 
     // --- end of a stream ---
 
-    /// Ends a stream for an API client, which is answered when the stream has ended.
+    /// Ends a stream for an API client, which is answered when the stream has ended. `abort`: true for a reset, false
+    /// for a graceful close.
     pub(super) fn close_for_client(
         &mut self,
         env: &mut Env,
@@ -442,6 +445,7 @@ impl Streams {
     }
 
     /// Ends a stream; the worker reports when it has ended. A graceful close waits until files contain the peer's data.
+    /// `abort`: true for a reset.
     pub(super) fn close(&mut self, env: &mut Env, id: StreamId, abort: bool) {
         let Some(before) = self.streams.set_state(id, State::Closing) else { return };
         let Some(stream) = self.streams.get(&id) else { return };

@@ -287,8 +287,8 @@ fn has_exclusive_region(config: &Config, section: &ListenerSection) -> bool {
 }
 
 /// Returns TCP's configuration. The peer of a stream with an exclusive region is probed after at most
-/// `limits.exclusive_keepalive` of silence, unless that key is off. `is_exclusive`: true if the
-/// stream has an exclusive region.
+/// `limits.exclusive_keepalive` of silence, unless that key is off. `is_exclusive`: true if the stream
+/// has an exclusive region.
 fn tcp_config_with_keepalive(config: &Config, is_exclusive: bool) -> tcp::Config {
     let recorder = config.management.recorder;
     let tcp = tcp::Config { recorder, ..tcp_config(&config.tcp) };

@@ -5,9 +5,9 @@
 //!
 //! ```text
 //!  main thread, before any other:  capabilities, no_new_privs, Landlock         [`Sandbox::enter`]
-//!  EAL and ports start             their threads inherit
+//!  EAL and ports start             their threads inherit these
 //!  main thread, all threads:       base filter of system calls (TSYNC)          [`Sandbox::filter_all`]
-//!  control side, workers start     their threads inherit
+//!  control side, workers start     their threads inherit these
 //!  each worker, before its loop:   narrower filter by its kinds of port         [`Sandbox::filter_worker`]
 //! ```
 //!

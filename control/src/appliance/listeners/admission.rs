@@ -88,7 +88,7 @@ impl Listeners {
         })
     }
 
-    /// Reverts the admission of a stream that gets no slot.
+    /// Reverts the admission of a stream for which no slot can be bound.
     pub(in crate::appliance) fn undo_admission(&mut self, id: ListenerId, peer: IpAddr) {
         if let Some(found) = self.by_id_mut(id) {
             found.accepted -= 1;

@@ -30,7 +30,7 @@ pub struct Account {
     pub worker_frames: u64,
     /// Outcomes of the workers' frames, by counter. Names of drop reasons begin with `drop:`. Zero counts are omitted.
     pub became: BTreeMap<String, u64>,
-    /// Workers' frames without a counted outcome; 0 unless there is a defect.
+    /// Frames that the workers received minus their counted outcomes; 0 unless there is a defect.
     pub unaccounted: i64,
     /// Frames that the mixer delivered minus frames that the port counted; 0 unless there is a defect.
     pub lost_before_port: i64,

@@ -11,7 +11,7 @@
 //!  byte 0      4          12
 //!      | STag  | address  | slots |      little-endian; the table has `slots` slots of 64 bytes:
 //!
-//!  slot | length of key | length of value | key | value | zeros
+//!  slot | length of key | length of value | key | value | zeros      each length is one byte; empty slot: zeros
 //! ```
 
 use std::error::Error;

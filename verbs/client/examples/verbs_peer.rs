@@ -12,8 +12,9 @@
 //! advertises:
 //!
 //! ```text
-//! write:FILE      Writes of unequal lengths       echo:N, echose:N   a Send, with Solicited Event, comes back
-//! read:FILE       Reads, compared with the file   stay:MS            keeps the connection open
+//! write:FILE      Writes of unequal lengths       echo:N     a Send of N bytes; the peer sends it back
+//! read:FILE       Reads, compared with the file   echose:N   the same with Solicited Event
+//! stay:MS         keeps the connection open for MS milliseconds
 //! rejected:TEXT   instead of a connection: the peer rejects with this private data
 //! ```
 
@@ -32,7 +33,7 @@ const ROOM: usize = 4 << 20;
 /// Number of posted receives. Each has [`MESSAGE`] bytes.
 const RECEIVES: usize = 8;
 const MESSAGE: usize = 65_536;
-/// `wr_id` of requests. The `wr_id` of a receive is the index of its buffer.
+/// `wr_id` of all operations of the send queue. The `wr_id` of a receive is the index of its buffer.
 const REQUEST: u64 = 1000;
 const TIMEOUT: Option<Duration> = Some(Duration::from_secs(20));
 /// Lengths in bytes: every alignment, lengths around segment boundaries, and long messages.
@@ -113,8 +114,8 @@ impl Side {
         Ok(self.pair.post_receive(&post::receive(buffer as u64, &[sge])?)?)
     }
 
-    /// Takes the next completion. Returns true for a request and false for a receive; `None` at the end of the
-    /// connection.
+    /// Waits for the next completion. Returns true if it is of an operation of the send queue, false if it is of a
+    /// receive, and `None` at the end of the connection.
     fn step(&mut self) -> Outcome<Option<bool>> {
         let completion = self.completions.next(TIMEOUT)?.ok_or("no completion came")?;
         match (completion.status, completion.wr_id) {
@@ -128,14 +129,14 @@ impl Side {
         }
     }
 
-    /// Posts a request and waits until it is complete.
+    /// Posts an operation to the send queue and waits until it is complete.
     fn perform(&mut self, work: SendWork) -> Outcome {
         self.pair.post_send(&SendWork { wr_id: REQUEST, ..work })?;
         while !self.step()?.ok_or("the connection has ended")? {}
         Ok(())
     }
 
-    /// Waits for a message; `None` at the end of the connection.
+    /// Waits for a message. Returns the index of its buffer and its bytes; `None` at the end of the connection.
     fn message(&mut self) -> Outcome<Option<(usize, Vec<u8>)>> {
         while self.received.is_empty() {
             if self.step()?.is_none() {
@@ -252,7 +253,7 @@ fn echo(side: &mut Side, len: usize, is_solicited: bool) -> Outcome {
     if answer == bytes { Ok(()) } else { Err("another message came back".into()) }
 }
 
-/// Returns private data that advertises a region to a peer of RDMAP (docs/protocol.md).
+/// Returns private data that advertises a region, in the layout for RDMAP (docs/protocol.md).
 fn advertisement(memory: &MemoryRegion) -> Vec<u8> {
     let mut bytes = b"DDPA\x01\x02\x00\x01".to_vec();
     bytes.extend(memory.stag().to_be_bytes());

@@ -9,9 +9,9 @@
  * UINT32_MAX, and those that return an address, a length or an STag return 0. Addresses are texts: "10.0.0.2:4000",
  * "[2001:db8::2]:4000". Time-outs are milliseconds; a negative time-out means no limit.
  *
- * Several threads can call all functions, but only one thread at a time may use a CQ with ddpd_cq_next. A handle must
- * not be closed while another thread uses it. Handles can be closed in any order: an object is removed once its handle
- * is closed and no other object uses it. To close NULL has no effect.
+ * All functions are thread-safe, except that no other thread may use a CQ during ddpd_cq_next. A handle must not be
+ * closed while another thread uses it. Handles can be closed in any order: an object is removed once its handle is
+ * closed and no other object uses it. To close NULL has no effect.
  *
  * Errors of all calls: -ECONNRESET the session has ended, -EPROTO the appliance broke the protocol, -EPERM in a forked
  * child, -EINVAL an invalid argument, or a call that the state of the object does not allow, -ETIMEDOUT, -ENOMEM no
@@ -45,6 +45,7 @@ const char *ddpd_last_error(void);
 
 /* ---- Session ---- */
 
+/* Maximums of this session. */
 struct ddpd_limits {
     uint64_t memory_bytes; /* of all regions, queues and incomplete posts together */
     uint64_t arena_bytes;  /* address space for regions, each in whole pages */
@@ -163,7 +164,7 @@ int ddpd_channel_create(const ddpd_session *session, ddpd_channel **channel);
 void ddpd_channel_destroy(ddpd_channel *channel);
 /* The descriptor belongs to the channel. */
 int ddpd_channel_fd(const ddpd_channel *channel);
-/* Waits for notifications and consumes them: 1, or 0 after the time-out. */
+/* Waits for notifications and consumes them. Returns 1, or 0 after the time-out. */
 int ddpd_channel_wait(const ddpd_channel *channel, int timeout_ms);
 
 /* A CQ has room for at least `entries` completions of each worker, 1 to `completions` of the limits. A CQ that
@@ -176,10 +177,10 @@ uint32_t ddpd_cq_number(const ddpd_cq *cq);
 /* Takes at most `most` completions and returns their number. -EIO: the CQ is broken. -ECONNRESET: the CQ is empty and
  * the session has ended; the first polls after the end may still return 0. */
 int ddpd_cq_poll(const ddpd_cq *cq, struct ddpd_completion *completions, uint32_t most);
-/* Requests one notification, of the next completion or the next solicited one. Poll until the CQ is empty before you
- * wait. */
+/* Requests one notification for the next completion, or, if `solicited` is not 0, for the next solicited or failed
+ * one. A completion that arrived earlier causes none: poll until the CQ is empty before you wait. */
 int ddpd_cq_arm(const ddpd_cq *cq, int solicited);
-/* Polls, arms and waits: 1, or 0 after the time-out. The CQ must be the only one of its channel. */
+/* Polls, arms and waits. Returns 1, or 0 after the time-out. The CQ must be the only one of its channel. */
 int ddpd_cq_next(const ddpd_cq *cq, int timeout_ms, struct ddpd_completion *completion);
 
 /* ---- Queue pairs ---- */
@@ -256,8 +257,8 @@ int ddpd_qp_create_shared(const ddpd_domain *domain, const ddpd_cq *send_complet
 void ddpd_qp_destroy(ddpd_qp *qp);
 uint32_t ddpd_qp_number(const ddpd_qp *qp);
 /* -EAGAIN: the queue is full. -EPIPE: the connection has ended or could not be established, or the QP has failed. A
- * post at the time when the connection ends may be accepted and never complete: do not wait for it after the event of
- * the end. */
+ * post that races with the end of the connection may be accepted and never complete: after the event of the end, do
+ * not wait for its completion. */
 int ddpd_post_send(const ddpd_qp *qp, const struct ddpd_send *send);
 int ddpd_post_receive(const ddpd_qp *qp, const struct ddpd_receive *receive);
 /* Binds a window. If the window cannot be bound, the completion has the status DDPD_WINDOW_BIND, and the QP ends. */
@@ -323,7 +324,7 @@ void ddpd_listener_destroy(ddpd_listener *listener);
 uint32_t ddpd_listener_number(const ddpd_listener *listener);
 /* Stores the address with its port and a NUL; 64 bytes are enough. -EINVAL: `size` is too small. */
 int ddpd_listener_address(const ddpd_listener *listener, char *to, size_t size);
-/* Waits for a request: 1, or 0 after the time-out. */
+/* Waits for a connection request. Returns 1, or 0 after the time-out. */
 int ddpd_listener_next(const ddpd_listener *listener, int timeout_ms, ddpd_request **request);
 
 int ddpd_request_info(const ddpd_request *request, struct ddpd_connection *info);
@@ -359,8 +360,8 @@ struct ddpd_event {
 
 /* A descriptor that is readable while there are events, and after the session's end. It belongs to the session. */
 int ddpd_session_fd(const ddpd_session *session);
-/* Takes the next event of any object: 1, or 0 after the time-out. Does not return events that blocking calls wait
- * for. */
+/* Takes the next event of any object. Returns 1, or 0 after the time-out. Events that blocking calls wait for are not
+ * returned. */
 int ddpd_next_event(const ddpd_session *session, int timeout_ms, struct ddpd_event *event);
 
 #ifdef __cplusplus

@@ -20,7 +20,8 @@ const MAX_DRAINED: usize = 512;
 /// A channel for the notifications of completion queues. Clones refer to the same channel.
 ///
 /// A notification does not name its completion queue. After [`wait`](Self::wait) or [`drain`](Self::drain) has consumed
-/// notifications, the program polls and arms all queues of the channel again. Only one thread should wait per channel.
+/// notifications, the program polls and arms all queues of the channel again. Only one thread should wait per channel:
+/// a notification that one thread has consumed does not wake the others.
 #[derive(Clone, Debug)]
 pub struct CompletionChannel(Arc<Inner>);
 

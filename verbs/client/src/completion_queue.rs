@@ -52,9 +52,10 @@ struct Rings {
     /// Index in `queues` of the queue that is polled next.
     next: usize,
     failed: Option<CompletionError>,
-    /// Completions that polls drop, at most one entry for each number of a QP.
+    /// Completions of removed QPs that polls are to drop, at most one entry per QP number.
     discards: Vec<Discard>,
-    /// True after a request for a notification, until [`CompletionQueue::take_notified`] has reported it.
+    /// True from a request for a notification until [`CompletionQueue::take_notified`] reports the notification or
+    /// [`CompletionQueue::withdraw_satisfied`] withdraws the request.
     armed: bool,
 }
 
@@ -159,8 +160,8 @@ impl CompletionQueue {
         })
     }
 
-    /// Polls like [`poll_each`](Self::poll_each), but counts only the completions for which `take` returns true. The
-    /// others are removed, too.
+    /// Polls like [`poll_each`](Self::poll_each), but counts only the completions for which `take` returns true. Those
+    /// for which it returns false are removed from the CQ without being counted.
     ///
     /// # Errors
     /// The errors of [`poll`](Self::poll).
@@ -209,8 +210,8 @@ impl CompletionQueue {
         Ok(0)
     }
 
-    /// Removes the present completions of a QP that was removed. The order of the others does not change. The appliance
-    /// may use the number again: later completions of that number are not removed.
+    /// Makes polls drop those completions of a removed QP that are in the CQ at this call. The order of the others does
+    /// not change. The appliance may use the number again: later completions of that number are not dropped.
     pub fn discard(&self, pair: u32) {
         let mut rings = lock(&self.0.rings);
         rings.discards.retain(|discard| discard.pair != pair);
@@ -356,7 +357,7 @@ impl Drop for Inner {
 
 /// Returns true if queues of `capacity` entries at these byte offsets do not overlap.
 fn disjoint(offsets: &[u64], capacity: u32) -> bool {
-    // The limit prevents an overflow: `Area::completion_queue` refuses a larger capacity.
+    // Limits the capacity so that `bytes` cannot overflow. `Area::completion_queue` later refuses a larger capacity.
     let capacity = (capacity as usize).min(completion::MAX_CAPACITY);
     let bytes = completion::words(capacity) as u64 * 8;
     let mut sorted = offsets.to_vec();

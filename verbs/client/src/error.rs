@@ -58,9 +58,9 @@ pub enum Error {
     Memory {
         /// Reason, one sentence.
         reason: &'static str,
-        /// EINVAL: the memory is a shared mapping of another file. EFAULT: a part of the range is not mapped, or the
-        /// program has no read access, or no write access for local write. EBUSY: the memory is registered with another
-        /// session, or a thread of the program cannot be stopped. Others: errors of system calls.
+        /// EINVAL: the memory is a shared mapping outside of any arena. EFAULT: a part of the range is not mapped, or
+        /// the program has no read access, or no write access for local write. EBUSY: the memory is registered with
+        /// another session, or a thread of the program cannot be stopped. Others: errors of system calls.
         error: Errno,
     },
     /// The peer has rejected the connection.

@@ -10,7 +10,8 @@ use crate::queue_pair::PairEvent;
 use crate::session::Session;
 use crate::shared_receives::SharedReceivesEvent;
 
-/// An event of a session. Each is reported once, by [`Session::next_event`] or by a call that waits for its object.
+/// An event of a session. Each event is returned once, by [`Session::next_event`] or by a call that waits for an event
+/// of the object.
 #[derive(Debug)]
 pub enum Event {
     /// A peer requests a connection.

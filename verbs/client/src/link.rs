@@ -189,7 +189,7 @@ impl Link {
         lock(&self.pairs).remove(&number);
     }
 
-    /// Returns a number for a call and the receiver of its reply.
+    /// Adds a call to those that wait for a reply. Returns the number of the call and the receiver of its reply.
     fn register(&self, call: &Call) -> Result<(u32, Receiver<Result<Answered, Refusal>>), Error> {
         let (sender, receiver) = sync_channel(1);
         let backlog = match call {
@@ -217,7 +217,8 @@ impl Link {
 
     /// Receives and handles messages until the session ends: the body of the receiving thread.
     pub(crate) fn receive_all(&self) {
-        // A panic is a defect of this library. Without the thread, all calls would wait for ever.
+        // A panic, which is a defect of this library, also ends the session: otherwise all calls would wait for ever,
+        // because no thread receives their replies.
         let received = catch_unwind(AssertUnwindSafe(|| self.receive_until_end()));
         self.end(&received.unwrap_or_else(|_| "the receiving thread of the library failed".into()));
     }

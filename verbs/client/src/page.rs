@@ -1,4 +1,4 @@
-//! Size of pages, from the C library. `rustix::param` reads the kernel's auxiliary vector and the vDSO that it names,
+//! Size of pages, from the C library. `rustix::param` is not used: it needs the kernel's auxiliary vector and the vDSO,
 //! which a program under valgrind does not have.
 #![allow(unsafe_code)]
 

@@ -34,16 +34,16 @@ pub struct QueuePairConfig<'a> {
     pub send_completions: &'a CompletionQueue,
     /// CQ for completions of receives.
     pub receive_completions: &'a CompletionQueue,
-    /// Largest number of incomplete operations, at least 1.
+    /// Maximum number of incomplete operations, at least 1.
     pub max_sends: u32,
-    /// Largest number of incomplete receives, at least 1.
+    /// Maximum number of incomplete receives, at least 1.
     pub max_receives: u32,
     /// If true, the appliance copies the data that it sends, and the program may change source bytes before their
     /// operation is complete.
     pub copy_sources: bool,
     /// Shared receive queue for the QP's messages; `None`: the appliance creates a receive queue for the QP. With a
     /// shared receive queue, `max_receives` limits the incomplete receives that the QP has taken from it, and the
-    /// messages that may arrive out of order.
+    /// number of messages that may arrive out of order.
     pub shared_receives: Option<&'a SharedReceiveQueue>,
 }
 
@@ -79,7 +79,7 @@ pub struct ConnectOptions {
     /// Private data for the peer, at most [`MAX_PRIVATE_DATA`] bytes; at most 252 for
     /// [`PeerKind::Siw`](crate::PeerKind::Siw) and [`PeerKind::Cxgb4`](crate::PeerKind::Cxgb4).
     pub private_data: Vec<u8>,
-    /// Time until the connect fails, at least 1 ms.
+    /// Time-out until the connection is established, at least 1 ms.
     pub timeout: Duration,
 }
 
@@ -501,7 +501,7 @@ pub(crate) fn check_private_data(bytes: &[u8]) -> Result<(), Error> {
 /// Returns true if two rings do not overlap.
 fn disjoint(a: Ring, b: Ring) -> bool {
     let end = |part: Ring| {
-        // The limit prevents an overflow: `Area::ring` refuses a larger capacity.
+        // Limits the capacity so that the product cannot overflow. `Area::ring` later refuses a larger capacity.
         let capacity = (part.capacity as usize).min(ring::MAX_CAPACITY);
         part.offset.saturating_add(ring::words(capacity) as u64 * 8)
     };

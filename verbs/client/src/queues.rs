@@ -90,8 +90,8 @@ impl PairQueues {
         }
     }
 
-    /// Posts requests in order, all under one lock and with one doorbell. `push` writes the descriptor of a request to
-    /// the ring. Stops at the first error. Returns the number of posted requests, and that error.
+    /// Posts operations or receives in order, all under one lock and with one doorbell. `push` writes the descriptor of
+    /// one of them to the ring. Stops at the first error. Returns the number of posts that succeeded, and the error.
     #[inline]
     pub(crate) fn post<W>(
         &self,

@@ -7,7 +7,7 @@ use std::ops::Range;
 /// Arena ranges of a region, in the order of its addresses: start and end, bytes.
 pub(crate) type Parts = Vec<(u64, u64)>;
 
-/// Least number of bytes to allocate between two reclaims that [`Replacements::is_reclaim_due`] requests.
+/// Minimum number of bytes to be allocated after a reclaim until [`Replacements::is_reclaim_due`] requests the next.
 const RECLAIM: u64 = 16 << 20;
 
 /// Replaced pages of a session.

@@ -30,7 +30,7 @@ pub const SOCKET_VARIABLE: &str = "DDPD_PROGRAMS_SOCKET";
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(10);
 /// Byte offset of the doorbells in their area: directly after the header.
 const DOORBELLS_AT: u64 = HEADER_WORDS as u64 * 8;
-/// Largest number of characters of the program's name in the first message.
+/// Maximum number of characters of the program's name in the first message.
 const MAX_NAME: usize = 64;
 
 /// A session with an appliance. Clones refer to the same session, which ends when the last clone and all of its objects

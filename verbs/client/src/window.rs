@@ -59,7 +59,7 @@ impl MemoryWindow {
         &self.domain
     }
 
-    /// Returns the STag of the window while it is bound with `key`. Peers use it as rkey. It is not valid as lkey.
+    /// Returns the STag that the window has while it is bound with `key`: an rkey for peers, not valid as lkey.
     pub fn stag(&self, key: u8) -> u32 {
         self.stag | u32::from(key)
     }

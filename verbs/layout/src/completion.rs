@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  byte 0              8                128
-//!      | consumer index | arm word | 0.. | entry 0 (64) | entry 1 | ... | entry capacity-1 |
-//!        u64, program     program          entry of index n: n mod capacity
+//!      | consumer index | arm word | 0.. | entry 0 (64) | entry 1 | ... | entry capacity-1 |     written by:
+//!        program          program          worker; entry of index n: n mod capacity
 //!                         (worker clears)
 //!
 //!  entry    | words 0..6: completion (`work::Completion`) | word 7: generation |
@@ -35,7 +35,7 @@ use crate::work::{Completion, DescriptorError};
 pub const HEADER_WORDS: usize = LINE_WORDS;
 /// Length of an entry, words of 8 bytes.
 pub const ENTRY_WORDS: usize = 8;
-/// Largest number of entries of a queue (64 MiB).
+/// Maximum number of entries of a queue (64 MiB).
 pub const MAX_CAPACITY: usize = 1 << 20;
 
 const CONSUMER_AT: usize = 0;
@@ -255,9 +255,9 @@ impl<'a> Consumer<'a> {
         self.written = self.end_of_written();
     }
 
-    /// Withdraws the pending request if one of the entries to read satisfies it and was written before it, and returns
-    /// true. The worker sends no notification for such an entry, unless it writes a further one. Returns false if the
-    /// worker has served the request meanwhile.
+    /// Withdraws the pending request and returns true if an unread entry satisfies the request and was written before
+    /// it: the worker sends no notification for that entry until it writes a further one. Returns false otherwise, also
+    /// if the worker has served the request meanwhile.
     pub fn withdraw_satisfied(&mut self) -> bool {
         let is_solicited = |index| {
             self.read(index).is_ok_and(|entry| entry.is_some_and(|entry| entry.is_solicited()))

@@ -24,7 +24,7 @@
 
 use crate::shared::{LINE_WORDS, Ordering, Word, fence};
 
-/// Largest number of queues of one program at one worker.
+/// Maximum number of queues of one program at one worker.
 pub const QUEUES: u32 = (BITMAP_WORDS * 64) as u32;
 /// Number of words of the doorbells of one program at one worker.
 pub const WORDS: usize = BITMAP_AT + BITMAP_WORDS;

@@ -3,8 +3,9 @@
 //! ```text
 //!  byte 0              128             256
 //!      | producer index | consumer index | unit 0 (64) | unit 1 | ... | unit capacity-1 |
-//!        u64, program     u64, worker      unit of index n: n mod capacity
-//!  byte 8 of an SRQ: number of published descriptors, u64, program
+//!        u64, written     u64, written     unit of index n: n mod capacity
+//!        by the program   by the worker
+//!  byte 8 of an SRQ: number of published descriptors, u64, written by the program
 //!
 //!                consumer index      producer index
 //!                       v                   v
@@ -32,7 +33,7 @@ use crate::unit::{MAX_UNITS, UNIT_WORDS, Unit, Units};
 
 /// Words of the header in front of the units.
 pub const HEADER_WORDS: usize = 2 * LINE_WORDS;
-/// Largest number of units of a ring (8 MiB).
+/// Maximum number of units of a ring (8 MiB).
 pub const MAX_CAPACITY: usize = 1 << 17;
 
 const PRODUCER_AT: usize = 0;
@@ -240,7 +241,7 @@ impl<'a> Consumer<'a> {
     }
 }
 
-/// Largest number of attempts of a [`SharedConsumer::pop`]. An attempt fails only if another worker has taken a
+/// Maximum number of attempts of a [`SharedConsumer::pop`]. An attempt fails only if another worker has taken a
 /// descriptor meanwhile.
 const MAX_ATTEMPTS: u32 = 10_000;
 
@@ -276,8 +277,8 @@ impl<'a> SharedConsumer<'a> {
     pub fn pop(&self) -> Result<Option<Units>, RingError> {
         for _ in 0..MAX_ATTEMPTS {
             let next = self.next.load(Ordering::Acquire);
-            // Units below `next` may be released, and none at or above it. So the producer may publish at most
-            // `capacity` units beyond `next`, unless another worker has advanced it meanwhile.
+            // Only units below `next` can be released. So the producer may publish at most `capacity` units beyond
+            // `next`, unless another worker has advanced `next` meanwhile.
             let available = self.other.load(Ordering::Acquire).wrapping_sub(next);
             if available == 0 {
                 return Ok(None);

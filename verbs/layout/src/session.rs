@@ -19,7 +19,7 @@ use crate::{MAX_UNITS, UNIT_WORDS, completion, doorbell, ring, work};
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DDPVERBS");
 /// Words of the header of an area.
 pub const HEADER_WORDS: usize = LINE_WORDS;
-/// Largest length of an area in bytes (1 TiB).
+/// Maximum length of an area in bytes (1 TiB).
 pub const MAX_BYTES: u64 = 1 << 40;
 
 const MAGIC_AT: usize = 0;
@@ -32,7 +32,7 @@ const SIZES_AT: usize = 3;
 pub enum Size {
     /// Bytes of a unit of a ring.
     Unit,
-    /// Largest number of units of a descriptor.
+    /// Maximum number of units of a descriptor.
     DescriptorUnits,
     /// Bytes of the header of a ring.
     RingHeader,
@@ -42,9 +42,9 @@ pub enum Size {
     CompletionHeader,
     /// Bytes of the doorbells of one program at one worker.
     Doorbell,
-    /// Largest number of SGEs of a descriptor.
+    /// Maximum number of SGEs of a descriptor.
     Sges,
-    /// Largest number of bytes of inline data.
+    /// Maximum number of bytes of inline data.
     Inline,
 }
 

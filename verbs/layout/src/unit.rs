@@ -4,7 +4,7 @@ use arrayvec::ArrayVec;
 
 /// Length of a unit, words of 8 bytes.
 pub const UNIT_WORDS: usize = 8;
-/// Largest number of units of a descriptor.
+/// Maximum number of units of a descriptor.
 pub const MAX_UNITS: usize = 5;
 
 /// One unit of a descriptor: 64 bytes.

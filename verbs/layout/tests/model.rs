@@ -231,7 +231,7 @@ fn completions_arrive_whole_and_in_order() {
     });
 }
 
-/// Acts as the worker: pushes completions one at a time, as solicited or not, and counts a signal whenever one is due.
+/// Acts as the worker: pushes one completion per element of `solicited`, and counts the signals that are due.
 fn push_and_signal(memory: &[Word], solicited: &[bool], signals: &AtomicU64) {
     let mut producer = completion::Producer::new(memory, CAPACITY).unwrap();
     for (n, &solicited) in solicited.iter().enumerate() {
@@ -333,8 +333,8 @@ fn hostile_program_gets_errors_of_its_completion_queue() {
     }
 }
 
-/// Visits the queues that `scanner` returns. `rings`: number of descriptors published in each of two queues. `seen`:
-/// the numbers that the worker saw.
+/// Visits the queues that `scanner` returns. `rings` has the number of descriptors published in each of two queues. The
+/// worker copies the number of each queue that it visits to `seen`.
 fn scan(scanner: &mut Scanner<'_>, rings: &[AtomicU64; 2], seen: &mut [u64; 2]) {
     let mut budget = 16;
     while let Some(queue) = scanner.next_queue(&mut budget) {

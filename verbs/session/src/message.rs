@@ -124,7 +124,8 @@ pub enum Call {
         /// True if sources may change before their operation is complete: the appliance keeps copies of sent data.
         copy_sources: bool,
         /// Number of a shared receive queue; `None`: the QP has its own receive queue. With an SRQ, `max_receives`
-        /// limits the receives that the QP has taken, and the messages that may arrive out of order.
+        /// limits the incomplete receives that the QP has taken, and the number of messages that may arrive out of
+        /// order.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         shared_receives: Option<u32>,
     },
@@ -204,8 +205,8 @@ pub enum Call {
     },
     /// Ends a QP that has no established connection, so that its posts are flushed; afterwards it cannot be connected.
     /// A connect or an accept in progress fails: [`Event::ConnectFailed`] follows. Closes an established connection as
-    /// [`Call::Disconnect`] does. Answered by [`Answer::Done`]. The program rings both doorbells of the QP at all
-    /// workers after it, and after later posts.
+    /// [`Call::Disconnect`] does. Answered by [`Answer::Done`]. After this call, and after each later post, the program
+    /// rings the doorbells of the QP at all workers, because it does not know which of them flushes the posts.
     EndQueuePair {
         /// Number of the QP.
         pair: u32,
@@ -256,7 +257,8 @@ pub struct MemoryAccess {
 pub enum WindowKind {
     /// Type 1: peers of all QPs of its protection domain may use the window. A new binding replaces the previous one.
     One,
-    /// Type 2: only the peer of the QP that binds the window may use it, until either side invalidates it.
+    /// Type 2: only the peer of the QP that binds the window may use it, until either side invalidates it or the
+    /// connection ends.
     Two,
 }
 

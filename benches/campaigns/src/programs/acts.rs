@@ -23,7 +23,7 @@ use super::raw::{ADDRESS, BELLS_AT, RawPair, RawProgram};
 
 /// Bytes of the arena that programs register.
 const MEMORY: u64 = 64 << 10;
-/// Largest number of objects of a kind that a program creates. Limits of the appliance are lower.
+/// Maximum number of objects of a kind that a program creates. Limits of the appliance are lower.
 const MAX_OBJECTS: usize = 10_000;
 /// Number of steps of [`Act::Walk`].
 pub(crate) const STEPS: usize = 9;

@@ -125,7 +125,7 @@ pub struct Plan {
     pub destination_mac: Mac,
     /// Network of the random source addresses.
     pub sources: IpNet,
-    /// True if all frames have the address in `sources` as source. Ports are random in either case.
+    /// True if all frames have the address part of `sources` as source. Ports are random in either case.
     pub one_source: bool,
     /// The appliance's address and the listener's port.
     pub destination: SocketAddr,
@@ -169,7 +169,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Returns a source address: a random host of `sources`, or with `one_source` the address in it.
+    /// Returns a source address: a random host of `sources`, or with `one_source` the address part of `sources`.
     fn random_source(&self, rng: &mut Rng) -> IpAddr {
         if self.one_source {
             return self.sources.addr();

@@ -11,7 +11,8 @@ use wire::{Stag, TaggedOffset, crc32c};
 use super::build::{FrameAddresses, frame_addresses, random_bytes, tcp_frame};
 use super::{Plan, Stream, tcp};
 
-/// Number of consecutive segments in a run. Each run starts at RCV.NXT, and its 9 KB fit into the target's window.
+/// Number of consecutive segments in a run. Each run starts at RCV.NXT, and its 9 KB fit into the target's receive
+/// window.
 const RUN_LEN: usize = 16;
 /// Payload bytes of the Write in a forged segment.
 const WRITE_LEN: usize = 512;

@@ -18,11 +18,11 @@ const WORD: usize = size_of::<u64>();
 pub(crate) struct Arena {
     mapping: Mapping,
     descriptor: OwnedFd,
-    /// Dropped after `mapping`.
+    /// Dropped after `mapping`, because fields are dropped in the order of their declaration.
     file: MappedFile,
 }
 
-/// The file of an arena that is mapped until drop.
+/// Drop guard: its drop records in the [`ArenaFile`] that the arena is no longer mapped.
 #[derive(Debug)]
 struct MappedFile(Arc<ArenaFile>);
 

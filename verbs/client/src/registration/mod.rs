@@ -3,10 +3,13 @@
 //! The pages of the range are replaced by pages of the arena, at the same addresses and with the same bytes and rights:
 //!
 //! ```text
-//!  addresses of the program    | anonymous |  arena   |  anonymous  |      before
-//!                              | anon. |        arena        | anon. |     after a registration in the middle
-//!  arena (memory file)         | ... | earlier pages | ... | other new pages | unused | first new page | unused | ...
+//!  addresses of the program    | anonymous |  arena  |  anonymous  |      before
+//!                              | anon. |      arena      |  anon.  |      after a registration in the middle
+//!  arena (memory file)         | ... | other new pages | unused | first new page | unused | ...
 //! ```
+//!
+//! The last row shows one new range of pages. Its first page by address follows the others in the arena, for the reason
+//! in the last item:
 //!
 //! - `/proc/self/maps` shows which pages already belong to the arena. Such pages are not copied again: overlapping and
 //!   repeated registrations share them. Pages stay in place when a region is deregistered.
@@ -141,7 +144,8 @@ impl Held {
 }
 
 /// Replaces the pages of a range by pages of the session's arena, except those that already belong to the arena.
-/// Returns the arena ranges.
+/// Returns the registered memory and its arena ranges. Fails if the memory is not readable or, with `writable`, not
+/// writable.
 ///
 /// # Safety
 /// The range is memory of the program. Its mappings and their rights do not change during the call.
@@ -332,7 +336,8 @@ fn classify(
         }
         if vma.is_shared {
             match process.arenas.iter().find(|file| of_arena(file)) {
-                // Only this process still uses the arena of a session that has ended.
+                // Pages of the arena of an ended session are replaced like private memory: only this process still
+                // uses them.
                 Some(file) if file.is_ended() => {}
                 Some(_) => {
                     let reason = "the memory is registered with another session of the program";

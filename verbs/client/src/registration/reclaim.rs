@@ -15,8 +15,8 @@ pub(super) fn reclaim(link: &Link, process: &mut Process) -> Result<(), Failure>
     }
     let arena = link.arena.file();
     let vmas = shared_files(process)?;
-    // The library maps the whole arena, and so does an appliance in the same process. Replaced memory is always
-    // shorter.
+    // Mappings of the whole arena are not replaced memory, which is always shorter. The library has one, and so has an
+    // appliance in the same process.
     let is_whole = |vma: &Vma| {
         arena.has_mapped(vma.range.start) || vma.range.len() as u64 == link.welcome.arena
     };

@@ -1,5 +1,8 @@
 //! Tests with appliances that break the protocol, the layout of shared memory or the rules of its queues. The library
 //! must return from each call, stay within the mapped memory and never panic.
+//!
+//! A queue in an area must have an offset that is a multiple of 128 bytes and not in the area's header, and a capacity
+//! that is a power of two. The queues of an area must not overlap.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -179,21 +182,21 @@ fn honest_script_carries_out_every_call() {
 
 #[test]
 fn impossible_first_answers_are_refused() {
-    let protocol = |first: Welcome, fds: Fds| {
+    let assert_refused = |first: Welcome, fds: Fds| {
         let error = opened(first, fds, |_, _| ()).unwrap_err();
         assert!(matches!(error, Error::Protocol(_)), "{error}");
     };
     let parts = || first_parts().2;
     for version in [0, VERSION + 1, u32::MAX] {
-        protocol(Welcome { version, ..welcome(1) }, parts());
+        assert_refused(Welcome { version, ..welcome(1) }, parts());
     }
     for workers in [0, 1, 3, u16::MAX] {
-        protocol(Welcome { workers, ..welcome(1) }, parts());
+        assert_refused(Welcome { workers, ..welcome(1) }, parts());
     }
     for arena in [0, 1, 4096, 1 << 50, u64::MAX, welcome(1).arena + 4096] {
-        protocol(Welcome { arena, ..welcome(1) }, parts());
+        assert_refused(Welcome { arena, ..welcome(1) }, parts());
     }
-    protocol(welcome(1), Vec::new());
+    assert_refused(welcome(1), Vec::new());
     // Files that are refused: an arena that can shrink, sockets, an area that is too short, files without a header, and
     // an area with a forged header.
     let unsealed = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
@@ -201,7 +204,7 @@ fn impossible_first_answers_are_refused() {
     let replace = |at: usize, file: OwnedFd| {
         let mut fds = parts();
         fds[at] = file;
-        protocol(welcome(1), fds);
+        assert_refused(welcome(1), fds);
     };
     replace(0, unsealed);
     replace(0, sockets(SocketType::STREAM).0);
@@ -216,24 +219,24 @@ fn impossible_first_answers_are_refused() {
 
 #[test]
 fn reply_without_call_events_with_descriptors_and_other_packets_end_the_session() {
-    let ends = |misbehave: fn(&SessionSocket, Request)| {
+    let assert_ends_session = |misbehave: fn(&SessionSocket, Request)| {
         let session = scripted(misbehave);
         let error = session.create_domain().unwrap_err();
         assert!(matches!(error, Error::Disconnected(_) | Error::Protocol(_)), "{error}");
         assert!(session.end_reason().is_some());
         assert!(matches!(session.create_domain(), Err(Error::Disconnected(_))));
     };
-    ends(|socket, request| reply(socket, request.id + 1, Ok(Answer::Done), &[]));
-    ends(|socket, request| reply(socket, request.id, Ok(Answer::Done), &[]));
-    ends(|socket, request| {
+    assert_ends_session(|socket, request| reply(socket, request.id + 1, Ok(Answer::Done), &[]));
+    assert_ends_session(|socket, request| reply(socket, request.id, Ok(Answer::Done), &[]));
+    assert_ends_session(|socket, request| {
         let fds = [sockets(SocketType::STREAM).0];
         reply(socket, request.id, Ok(Answer::Created { number: 1 }), &fds);
     });
-    ends(|socket, _| {
+    assert_ends_session(|socket, _| {
         let event = Event::RequestEnded { request: 1 };
         post(socket, &Message::Event(event), &[sockets(SocketType::STREAM).0]);
     });
-    ends(|socket, _| socket.send(&"a string", &[]).unwrap());
+    assert_ends_session(|socket, _| socket.send(&"a string", &[]).unwrap());
 }
 
 #[test]
@@ -256,8 +259,8 @@ fn events_beyond_the_bound_of_an_object_and_unknown_workers_end_the_session() {
         depths: DEPTHS,
         private_data: vec![],
     };
-    // Each event, and how many such events its object's mailbox accepts. All events arrive before the reply, so none is
-    // taken meanwhile.
+    // Each event, and how many such events its object's mailbox accepts: none if its worker does not exist. All events
+    // arrive before the reply, so the program takes none meanwhile.
     for (sent, permitted) in [(rejected, 4), (incoming, 2), (established, 0)] {
         for count in [permitted, permitted + 1] {
             let (areas, _kept) = channel();
@@ -283,6 +286,8 @@ fn events_beyond_the_bound_of_an_object_and_unknown_workers_end_the_session() {
 fn twisted(mut twist: impl FnMut(&mut Answer) + Send + 'static) -> Session {
     let (areas, _kept) = channel();
     scripted(move |socket, request| {
+        // The use moves the receiver into the closure, which therefore keeps it: without a receiver, the
+        // send of an area in `honest` would fail.
         let _kept = &_kept;
         let (mut answer, fds) = honest(&request.call, &areas);
         twist(&mut answer);
@@ -292,7 +297,7 @@ fn twisted(mut twist: impl FnMut(&mut Answer) + Send + 'static) -> Session {
 
 #[test]
 fn impossible_queues_are_refused() {
-    let queue = |change: fn(&mut u32, &mut Vec<u64>)| {
+    let assert_queue_refused = |change: fn(&mut u32, &mut Vec<u64>)| {
         let session = twisted(move |answer| {
             if let Answer::CompletionQueue { capacity, offsets, .. } = answer {
                 change(capacity, offsets);
@@ -302,17 +307,17 @@ fn impossible_queues_are_refused() {
         assert!(matches!(error, Error::Protocol(_)), "{error}");
         assert!(session.end_reason().is_some());
     };
-    queue(|capacity, _| *capacity = 4);
-    queue(|capacity, _| *capacity = 12);
-    queue(|capacity, _| *capacity = u32::MAX);
-    queue(|_, offsets| offsets[1] = offsets[0]);
-    queue(|_, offsets| offsets[1] = offsets[0] + 128);
-    queue(|_, offsets| offsets[0] = 0);
-    queue(|_, offsets| offsets[1] += 128);
-    queue(|_, offsets| offsets[1] = u64::MAX - 127);
-    queue(|_, offsets| offsets.truncate(1));
-    queue(|_, offsets| offsets.push(1 << 20));
-    let pair = |change: fn(&mut u32, &mut Ring, &mut Ring)| {
+    assert_queue_refused(|capacity, _| *capacity = 4);
+    assert_queue_refused(|capacity, _| *capacity = 12);
+    assert_queue_refused(|capacity, _| *capacity = u32::MAX);
+    assert_queue_refused(|_, offsets| offsets[1] = offsets[0]);
+    assert_queue_refused(|_, offsets| offsets[1] = offsets[0] + 128);
+    assert_queue_refused(|_, offsets| offsets[0] = 0);
+    assert_queue_refused(|_, offsets| offsets[1] += 128);
+    assert_queue_refused(|_, offsets| offsets[1] = u64::MAX - 127);
+    assert_queue_refused(|_, offsets| offsets.truncate(1));
+    assert_queue_refused(|_, offsets| offsets.push(1 << 20));
+    let assert_pair_refused = |change: fn(&mut u32, &mut Ring, &mut Ring)| {
         let session = twisted(move |answer| {
             if let Answer::QueuePair { pair, sends, receives: Some(receives) } = answer {
                 change(pair, sends, receives);
@@ -323,14 +328,14 @@ fn impossible_queues_are_refused() {
         let error = create_pair(&domain, &queue).unwrap_err();
         assert!(matches!(error, Error::Protocol(_)), "{error}");
     };
-    pair(|number, _, _| *number = 16384);
-    pair(|_, sends, _| sends.capacity = 0);
-    pair(|_, sends, _| sends.capacity = 9);
-    pair(|_, sends, _| sends.capacity = 1 << 18);
-    pair(|_, sends, receives| receives.offset = sends.offset);
-    pair(|_, sends, receives| sends.offset = receives.offset + 128);
-    pair(|_, sends, _| sends.offset += 64);
-    pair(|_, _, receives| receives.offset += 128);
+    assert_pair_refused(|number, _, _| *number = 16384);
+    assert_pair_refused(|_, sends, _| sends.capacity = 0);
+    assert_pair_refused(|_, sends, _| sends.capacity = 9);
+    assert_pair_refused(|_, sends, _| sends.capacity = 1 << 18);
+    assert_pair_refused(|_, sends, receives| receives.offset = sends.offset);
+    assert_pair_refused(|_, sends, receives| sends.offset = receives.offset + 128);
+    assert_pair_refused(|_, sends, _| sends.offset += 64);
+    assert_pair_refused(|_, _, receives| receives.offset += 128);
     let session = twisted(|answer| {
         if let Answer::QueuePair { receives, .. } = answer {
             *receives = None;
@@ -422,7 +427,7 @@ fn broken_queues_are_errors() {
     let pair = create_pair(&domain, &queue).unwrap();
     let rings = made.recv().unwrap().words();
     let relaxed = std::sync::atomic::Ordering::Relaxed;
-    // Stores the worker's index of the send queue: 5 units were released.
+    // Stores the worker's index of the send queue, which is at word 16 of the ring: 5 units were released.
     rings[HEADER_WORDS + 16].store(5, relaxed);
     let work = posts::send(posts::inline(b"x").unwrap());
     let error = (0..14).find_map(|_| pair.post_send(&work).err()).unwrap();
@@ -430,7 +435,7 @@ fn broken_queues_are_errors() {
     rings[HEADER_WORDS + 16].store(99, relaxed);
     let error = (0..9).find_map(|_| pair.post_send(&work).err()).unwrap();
     assert!(matches!(error, Error::Queue(_)), "{error}");
-    // Overwrites the generation of the first entry in the second worker's queue. Valid values are 0 and 1.
+    // Overwrites the generation, word 7, of the first entry in the second worker's queue. Valid values are 0 and 1.
     let first = HEADER_WORDS + completion::words(CAPACITY as usize) + completion::HEADER_WORDS;
     completions[first + 7].store(3, relaxed);
     assert!(matches!(queue.poll_one(), Err(Error::CompletionQueue(_))));
@@ -506,7 +511,7 @@ enum Twist {
     Keep,
     Refuse,
     Replace(Answer),
-    /// Replaces an answer of the same kind by this answer, and keeps the valid descriptors.
+    /// Sends this answer, with the valid descriptors, if the answer of `honest` has the same variant.
     Renumber(Answer),
     DropDescriptors,
     ShortFile(u64),

@@ -75,7 +75,8 @@ impl Programs {
         }
     }
 
-    /// Returns the region's bytes as the appliance sees them: a Write transfers them to the other program.
+    /// Returns the region's bytes as the appliance sees them: the client posts an RDMA Write of these bytes to the other
+    /// program's memory.
     fn sent(&self, region: &MemoryRegion, at: usize, len: usize) -> Vec<u8> {
         assert!(len <= self.server.memory.len());
         let sge =
@@ -88,7 +89,7 @@ impl Programs {
         bytes
     }
 
-    /// Stores bytes in the region as the appliance does: by a Read from the other program.
+    /// Lets the appliance store `bytes` in the region: the client posts an RDMA Read from the other program's memory.
     fn receive(&self, region: &MemoryRegion, at: usize, bytes: &[u8]) {
         self.server.memory.write(0, bytes);
         let len = bytes.len() as u32;
@@ -103,7 +104,8 @@ impl Programs {
         assert_eq!(completion.status, Status::Success);
     }
 
-    /// Checks that the program and the appliance see the same bytes of the region: by Writes from it and Reads into it.
+    /// Checks that the program and the appliance see the same bytes at the start and the end of the region: by RDMA
+    /// Writes from the region, then RDMA Reads into it.
     fn check(&self, region: &MemoryRegion) {
         let len = region.len().min(self.server.memory.len());
         for at in [0, region.len() - len] {

@@ -68,12 +68,14 @@ pub(crate) struct Appliance {
 
 pub(crate) struct World {
     pub(crate) programs: BTreeMap<u32, Program>,
+    /// Program and number of each listener, by address.
     pub(crate) listeners: HashMap<SocketAddr, (u32, u32)>,
     /// Connecting program, its QP and its address, by the number of the connection request.
     requests: HashMap<u64, (u32, u32, SocketAddr)>,
     next: u32,
     /// Number of times the workers' thread went to sleep.
     pub(crate) sleeps: u64,
+    /// Events to be sent, each with its program.
     outbox: Vec<(u32, Event)>,
     stopped: bool,
 }
@@ -118,7 +120,9 @@ pub(crate) struct Pair {
     send_queue: u32,
     receive_queue: u32,
     worker: usize,
+    /// Program and QP at the other end of the connection.
     peer: Option<(u32, u32)>,
+    /// Receives that the worker has taken from the receive queue and no message has used.
     receive: VecDeque<ReceiveWork>,
     /// A Send or Immediate Data for which the peer has no Receive yet.
     stalled: Option<SendWork>,

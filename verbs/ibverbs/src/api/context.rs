@@ -24,7 +24,7 @@ pub fn open(device: &'static Device) -> Result<Arc<Context>> {
     Context::open(device, Functions { context: functions, pair: super::wr::functions })
 }
 
-/// Returns the context of a device that the connection manager uses. The context is never closed.
+/// Returns the connection manager's shared context of `device`. The first call opens it. The program never closes it.
 ///
 /// # Errors
 /// The errors of [`open`].

@@ -8,7 +8,7 @@ use crate::errno::{EINVAL, Result};
 use crate::objects::context::Context;
 use crate::objects::device::MAX_SGES;
 
-/// Largest length of a message, bytes.
+/// Maximum length of a message, bytes.
 const MAX_MESSAGE: u32 = 1 << 31;
 /// Only partition key of a port: the default one.
 const PKEY: u16 = 0xffff;

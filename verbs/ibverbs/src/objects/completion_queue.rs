@@ -58,8 +58,8 @@ impl CompletionQueue {
         if channel.is_some_and(|channel| !Arc::ptr_eq(channel.context(), context)) {
             return Err(EINVAL);
         }
-        // Programs size a CQ for signalled requests, but the end of a QP flushes also unsignalled ones, with
-        // completions.
+        // The native CQ has room for twice as many entries: programs size a CQ for signalled requests only, but at the
+        // end of a QP unsignalled requests also have completions, as flushed.
         let room = entries.saturating_mul(2).max(64).min(limit);
         let native = channel.map(|channel| channel.native());
         let native = context.session().create_completion_queue(room, native).or_errno()?;
@@ -115,7 +115,7 @@ impl CompletionQueue {
         queue.unlist();
         lock(&context.instance().objects).completion_queues.remove(&queue.native.number());
         let source = queue.source();
-        // The dispatcher, or a thread that waits at the channel, may handle an event of the CQ.
+        // Waits for the dispatcher, or a thread that waits at the channel, which may still handle an event of the CQ.
         let queue = sole(queue);
         context.events().remove(&source);
         // The lock is held during the removal: otherwise the dispatcher could pass an event of this CQ to a new one
@@ -200,8 +200,8 @@ impl CompletionQueue {
     }
 
     /// Returns true for the second completion of a failed RDMA Write with Immediate, which is posted as a Write and
-    /// Immediate Data. All requests after a failed one fail, too. If a request has failed before the Immediate Data,
-    /// its Write has therefore failed and has a completion.
+    /// Immediate Data. After a failed request all later ones fail. So if any request of the QP has failed before this
+    /// Immediate Data, the Write directly before it has failed, and has a completion already.
     #[cold]
     fn is_second(&self, completion: &Completion) -> bool {
         let Completed::Sent(opcode) = completion.completed else { return false };

@@ -25,7 +25,7 @@ pub struct Context {
     users: Users,
 }
 
-/// Contexts of the connection manager.
+/// Shared contexts of the connection manager, one per device.
 static SHARED: Mutex<Vec<Arc<Context>>> = Mutex::new(Vec::new());
 
 /// Functions that the inline functions of the header call.
@@ -105,8 +105,8 @@ impl Context {
         &self.events
     }
 
-    /// Returns the context of a device that the connection manager uses. The context is never closed. `open` opens it
-    /// at the first call, and after the end of a session.
+    /// Returns the connection manager's shared context of `device`. `open` opens it at the first call, and opens a new
+    /// one if its session has ended. The program never closes it.
     pub(crate) fn shared(
         device: &'static Device,
         open: impl FnOnce(&'static Device) -> Result<Arc<Context>>,

@@ -14,9 +14,9 @@ use verbs_client::lock::lock;
 /// Environment variable with the name of the only device that programs see.
 pub const DEVICE_VARIABLE: &str = "DDPD_DEVICE";
 
-/// Largest number of SGEs of a request.
+/// Maximum number of SGEs of a request.
 pub const MAX_SGES: u32 = 6;
-/// Largest number of bytes of inline data.
+/// Maximum number of bytes of inline data.
 pub const MAX_INLINE: u32 = 256;
 
 /// Number of zero bytes after the C structure. Provider libraries of the system (libmlx5, libefa) look for their

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 const POLLS_BEFORE_YIELD: u32 = 256;
 /// Number of empty polls per yield or sleep after the first one.
 const POLLS_PER_YIELD: u32 = 16;
-/// Shortest yield that shows that other threads have used time slices. The turns of a worker are shorter.
+/// A yield of at least this duration shows that other threads have used whole time slices. A yield to a worker on the
+/// same core is shorter, because the worker yields after each turn.
 const SLICE: Duration = Duration::from_micros(500);
 /// Number of sleeps after a long yield, until the next yield.
 const SLEEPS: u32 = 64;

@@ -68,7 +68,7 @@ impl Events {
         }
     }
 
-    /// Removes the events of an object that is destroyed, once no thread can queue one.
+    /// Removes the events of an object that is destroyed. The caller ensures that no thread can queue a further one.
     pub(crate) fn remove(&self, source: &Source) {
         let mut queue = lock(&self.queue);
         let before = queue.len();

@@ -356,7 +356,7 @@ impl QueuePair {
                 self.set_state(IBV_QPS_ERR);
                 self.report_end();
             }
-            // The end of the connection follows. Messages may arrive before it.
+            // The end is reported when the connection has ended: until then messages may take receives of the SRQ.
             PairEvent::Failed { .. } => self.set_state(IBV_QPS_ERR),
         }
     }

@@ -89,7 +89,7 @@ impl SharedReceiveQueue {
         queue.unlist();
         lock(&context.instance().objects).shared_receives.remove(&queue.native.number());
         let source = queue.source();
-        // The dispatcher may handle an event of the SRQ.
+        // Waits for the dispatcher, which may still handle an event of the SRQ.
         let queue = sole(queue);
         context.events().remove(&source);
         // The lock is held during the removal: otherwise the dispatcher could pass an event of this SRQ to a new one

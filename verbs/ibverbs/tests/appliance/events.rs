@@ -63,7 +63,7 @@ fn event_names_the_notified_queue_of_a_channel() {
     assert_eq!((ibv_destroy_qp(b), ibv_destroy_cq(other)), (0, 0));
 }
 
-/// Requests events as perftest does, whose polls do not empty the CQ.
+/// Requests events as perftest does: its polls leave completions in the CQ.
 #[test]
 #[ignore = "needs an appliance"]
 fn completions_before_the_request_are_an_event() {

@@ -130,7 +130,7 @@ fn invalid_requests_are_refused_at_once() {
 
 #[test]
 #[ignore = "needs an appliance"]
-fn what_iwarp_lacks_is_refused() {
+fn features_that_iwarp_lacks_are_refused() {
     let world = World::new();
     let mut init = ibv_qp_init_attr {
         send_cq: world.queue,
@@ -186,7 +186,7 @@ fn failed_write_with_immediate_has_one_completion_and_hides_no_other() {
     };
     let mut wrong = ibv_sge { lkey: world.sge(0, 8).lkey ^ 0xff00, ..world.sge(0, 8) };
     let mut sge = world.sge(0, 8);
-    // One list: the worker has all requests when the first one fails.
+    // The requests are posted as one list, so that the worker has all of them when the first one fails.
     let mut third = request(0, IBV_WR_SEND, &mut sge);
     let mut second = write(&mut sge);
     second.next = &raw mut third;

@@ -38,7 +38,7 @@ struct Requests {
     ended: Mutex<HashSet<u32>>,
 }
 
-/// Called on the dispatcher's thread with an event of a QP.
+/// Function that the dispatcher's thread calls while it handles an event of a QP.
 pub(crate) type Hook = Box<dyn FnOnce() + Send>;
 
 static REQUESTS: OnceLock<Requests> = OnceLock::new();
@@ -200,7 +200,8 @@ pub(crate) fn connect(from: *mut ibv_qp, to: *mut ibv_qp) {
     }
 }
 
-/// Calls `hook` with the next event of a QP, while the dispatcher refers to the QP. Only one hook is kept.
+/// Lets the dispatcher call `hook` at the next event of a QP, while it refers to the QP. A further call for any QP
+/// replaces the hook.
 pub(crate) fn hook_next_event(pair: *mut ibv_qp, hook: Hook) {
     let number = QueuePair::find(pair).unwrap().number();
     *requests().hook.lock().unwrap() = Some((number, hook));

@@ -35,7 +35,8 @@ fn forked_child_does_not_wait_for_threads_of_its_parent() {
         match libc::fork() {
             0 => {
                 libc::alarm(LONG.as_secs() as u32);
-                // The reference of the dispatcher keeps the QP, and the QP its CQ.
+                // The child finds no QP after the first destruction. The dispatcher's reference keeps the QP's memory
+                // allocated, so its CQ stays in use.
                 let destroyed = (ibv_destroy_qp(b), ibv_destroy_qp(b), ibv_destroy_cq(queue));
                 libc::_exit(i32::from(destroyed != (0, libc::EINVAL, libc::EBUSY)))
             }

@@ -5,9 +5,9 @@ use arrayvec::ArrayVec;
 
 use super::{DescriptorError, halves, pack, reserved};
 
-/// Largest number of SGEs of a descriptor.
+/// Maximum number of SGEs of a descriptor.
 pub const MAX_SGES: usize = 6;
-/// Largest number of bytes of inline data.
+/// Maximum number of bytes of inline data.
 pub const MAX_INLINE: usize = 256;
 
 pub(super) const SGE_WORDS: usize = 2;

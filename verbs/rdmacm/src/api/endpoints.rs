@@ -17,7 +17,7 @@ use crate::id::channel::Channel;
 use crate::id::event::Event;
 use crate::id::{Id, Template};
 
-/// Largest length of private data in `rdma_addrinfo`, bytes.
+/// Maximum length of private data in `rdma_addrinfo`, bytes.
 const MAX_CONNECT_LEN: usize = 255;
 
 /// `rdma_create_ep(3)`.

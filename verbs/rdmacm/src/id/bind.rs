@@ -17,8 +17,8 @@ use crate::id::{Id, Phase, State};
 
 impl Id {
     /// Binds the id to a local address, possibly unspecified. Reserves the port; for port 0 the appliance chooses one.
-    /// An id at a loopback address has no device, as with the kernel's connection manager, and cannot listen. libfabric
-    /// binds an id to `localhost` to find all devices.
+    /// An id at a loopback address has no device, as with the kernel's connection manager, and cannot listen. The bind
+    /// succeeds, because libfabric binds an id to `localhost` to find all devices.
     ///
     /// # Errors
     /// `EINVAL`: the id has an address already. `EADDRNOTAVAIL`: the appliance does not have the address. `EADDRINUSE`.

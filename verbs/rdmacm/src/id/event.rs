@@ -13,7 +13,7 @@ use crate::bindings::{
 };
 use crate::id::Id;
 
-/// Largest number of bytes of private data that `rdma_conn_param` describes.
+/// Maximum number of bytes of private data in `rdma_conn_param`: its length field has 8 bits.
 const MAX_PRIVATE_DATA: usize = u8::MAX as usize;
 
 /// An event that the program has not taken.

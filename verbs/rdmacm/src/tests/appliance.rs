@@ -78,7 +78,7 @@ fn ids_that_exchange_their_pairs_do_not_wait_for_each_other() {
 
 #[test]
 #[ignore = "needs an appliance"]
-fn requests_before_the_listen_are_forgotten_when_their_peers_give_up() {
+fn requests_before_the_listen_are_removed_when_their_peers_withdraw_them() {
     let listener = new_id();
     listener.bind(local(0)).unwrap();
     let to = local(listener.source().unwrap().port());

@@ -28,7 +28,7 @@ impl World {
                 continue;
             };
             // The program does not know the worker of a QP that has ended without a connection, and rings the doorbells
-            // of all.
+            // at all workers.
             if this.ended && this.peer.is_none() && this.worker != worker {
                 continue;
             }

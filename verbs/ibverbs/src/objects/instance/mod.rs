@@ -20,7 +20,7 @@ use verbs_client::signals::with_blocked;
 
 static CURRENT: Mutex<Option<Arc<Instance>>> = Mutex::new(None);
 
-/// A session, and its objects by the numbers that events name. When the session has ended, and in a forked child,
+/// A session, and its objects by number, to deliver events to them. When the session has ended, and in a forked child,
 /// [`Instance::current`] opens a new session. Objects keep the instance that created them.
 pub struct Instance {
     session: Session,
@@ -29,10 +29,11 @@ pub struct Instance {
     counts: Counts,
 }
 
-/// Objects of a session by the numbers that events name, and its contexts.
+/// Objects of a session by number, and the event queues of its contexts.
 #[derive(Default)]
 pub(crate) struct Objects {
     pub(crate) pairs: HashMap<u32, Weak<dyn Target<PairEvent>>>,
+    /// The event of a CQ is its failure: a message with the reason.
     pub(crate) completion_queues: HashMap<u32, Weak<dyn Target<String>>>,
     pub(crate) shared_receives: HashMap<u32, Weak<dyn Target<SharedReceivesEvent>>>,
     contexts: Vec<Weak<Events>>,

@@ -22,7 +22,7 @@ static TRACED: AtomicBool = AtomicBool::new(false);
 /// Reads the program's arguments. Returns them without `--native ENGINE`.
 ///
 /// With `--native` it selects the CRC engine, waits for a byte on standard input, which the tracer sends after it has
-/// attached, and runs an empty part: the cost of the two signals.
+/// attached, and runs an empty part. The count of the empty part is the cost of the two signals.
 pub fn arguments() -> anyhow::Result<Vec<String>> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.first().is_some_and(|first| first == "--native") && arguments.len() >= 2 {

@@ -45,7 +45,7 @@ pub struct Count {
     pub instructions: u64,
 }
 
-/// Result of the comparison, in the order of precedence.
+/// Result of the comparison. The greatest result of all paths and builds is the result of the run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Verdict {
     /// No path has grown by more than 2 %.
@@ -84,7 +84,7 @@ const LONG_PATHS: [&str; 12] = [
     "receive-1500-markers",
     "receive-9000",
 ];
-/// Paths counted at the same time.
+/// Number of paths that are counted at the same time.
 const THREADS: usize = 2;
 
 /// A path of a program.
@@ -203,7 +203,7 @@ impl HotPath {
             },
             Counter::Callgrind(_) => count_instructions(&self.program, &self.name)?,
         };
-        // The number of units of some paths depends on the product.
+        // Some paths print their number of units, because the number depends on the product.
         let (listed, unit) = self.units.clone();
         let counted = output.lines().find_map(|line| line.strip_prefix("units ")?.parse().ok());
         let units = (counted.unwrap_or(listed), unit);

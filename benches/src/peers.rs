@@ -55,7 +55,7 @@ pub enum PeerKind {
     Testpmd {
         /// Kind of the port.
         link: Link,
-        /// The two Linux interfaces of the link, or the path of the memif socket, twice.
+        /// The two Linux interfaces of the link. With memif, both elements are the path of the socket.
         devices: [String; 2],
         /// Length of each IP packet, bytes.
         mtu: u16,

@@ -212,11 +212,11 @@ fn default_depth(what: Measure, len: u32) -> u32 {
     let bytes = |most: u32| ((4 << 20) / len.max(1)).clamp(2, most);
     match what {
         Measure::Echo | Measure::Notify | Measure::ReadTrip => 1,
-        // The limit is the number of the initiator's untagged buffers for replies.
+        // At most as many as the initiator has untagged buffers for replies.
         Measure::Loaded => 32,
-        // The limit is the number of outstanding Reads that the responder accepts.
+        // At most as many outstanding Reads as the responder accepts.
         Measure::Read | Measure::Mixed => 16,
-        // The limit is the number of the receiver's untagged buffers.
+        // At most as many as the receiver has untagged buffers.
         Measure::Send | Measure::SendRate => bytes(BUFFERS_PER_STREAM / 4),
         _ => bytes(MAX_POSTS),
     }
@@ -243,7 +243,7 @@ mod tests {
                 for task in &group.tasks {
                     let row = task.row();
                     assert_eq!(row.group, group.name);
-                    assert!(names.insert(row.name.clone()), "{} stands twice", row.name);
+                    assert!(names.insert(row.name.clone()), "{} occurs twice", row.name);
                 }
             }
         }

@@ -122,7 +122,8 @@ pub struct RigConfig {
     /// Impairment of the link; only for [`Link::Ring`].
     #[serde(flatten)]
     pub impairment: Impairment,
-    /// Linux interface of each side for `af_packet` and `af_xdp`; path of the socket, twice, for `memif`.
+    /// Linux interface of each side for `af_packet` and `af_xdp`. For `memif`, both elements are the path of the
+    /// socket.
     pub devices: [String; 2],
 }
 

@@ -1,7 +1,7 @@
 //! Instruction counts of a program without an emulator: the kernel stops the program after each instruction (ptrace).
 //! Counts include AVX-512, which valgrind does not support. A step takes 10 to 40 µs.
 //!
-//! An instruction with a repeat prefix counts once per repetition. [`GLIBC`] prevents them in the C library.
+//! An instruction with a repeat prefix counts once per repetition. [`GLIBC`] avoids such instructions in the C library.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -64,7 +64,7 @@ fn trace(child: &mut Child) -> anyhow::Result<Option<u64>> {
     ptrace::cont(pid, None)?;
     child.stdin.take().context("no input")?.write_all(b"\n")?;
 
-    // The first part is empty: it is the cost of the two signals, which every part has.
+    // The first part is empty. Its count is the cost of the two signals, which every part includes.
     let (mut signals, mut total) = (None, 0);
     loop {
         match waitpid(pid, None)? {

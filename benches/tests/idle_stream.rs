@@ -1,4 +1,4 @@
-//! Memory of an idle stream, exact to the byte. This is a separate test program, because its global allocator counts
+//! Upper bounds of the memory of an idle stream. This is a separate test program, because its global allocator counts
 //! all heap allocations of the process.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)]
@@ -75,7 +75,7 @@ fn idle_stream_stays_within_memory_bound() {
     let (without, nothing) = after_losses(ulp_with_queues(), false);
     let (with, events) = after_losses(ulp_with_queues(), true);
     assert_eq!(nothing, (0, 0));
-    assert!(events.1 > 0, "{events:?}: its recorder was full");
+    assert!(events.1 > 0, "{events:?}: the recorder has not been full");
     assert_within("bare DDP, after losses, without the recorder", without, 1444);
     assert_within("bare DDP, after losses, with the recorder", with, 1524);
     let options = PairOptions { markers: true, recorder: false };

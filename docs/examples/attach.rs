@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         return fail("usage: attach SOCKET OBJECT [COUNT]");
     };
     let count = args.next().map_or(Ok(u64::MAX), |count| count.parse());
-    let Ok(count) = count else { return fail("COUNT is a number") };
+    let Ok(count) = count else { return fail("COUNT must be a number") };
     match run(&socket, &object, count) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error.to_string()),

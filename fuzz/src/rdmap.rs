@@ -31,8 +31,9 @@ const LEN: usize = 256;
 const READ: u32 = 16;
 /// Number of posted receives.
 const RECEIVES: u64 = 4;
-/// Distance between the memory of consecutive receives, bytes. [`RECEIVE_SPANS`]: offset and length of each span.
+/// Distance between the memory of consecutive receives, bytes.
 const RECEIVE_STRIDE: u64 = 64;
+/// Offset and length of each span of a receive, bytes.
 const RECEIVE_SPANS: [(u64, u32); 2] = [(8, 20), (32, 12)];
 
 pub(crate) fn rdmap(data: &[u8]) {
@@ -76,8 +77,9 @@ struct End {
     secret: VecMemory,
     /// Memory of the posted receives.
     received: VecMemory,
-    /// Number of posted receives, and of ended receives.
+    /// Number of posted receives.
     receives_posted: u64,
+    /// Number of receives that have ended.
     receives_ended: u64,
     reads: u64,
     terminated: bool,

@@ -10,8 +10,8 @@
 //!                        2 a packet with the record's bytes as its chunks
 //!                        3 an advance of the time by 10 ms for each byte of the record
 //!             bit 2: the message is 1 session control, 0 a DDP segment    bits 3 to 5: its stream
-//!             bit 6: first, all TSNs sent by the endpoint are acknowledged
-//!             bit 7: first, a message is posted to each session
+//!             bit 6: before that, all TSNs sent by the endpoint are acknowledged
+//!             bit 7: before that, a message is posted to each session
 //!   length (1)
 //!   bytes (length)
 //! ```

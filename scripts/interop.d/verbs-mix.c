@@ -1,15 +1,18 @@
 /*
- * Random operations on 8 queue pairs between two programs, with a comparison of all bytes of both.
+ * Random operations on 8 queue pairs between two programs, with a comparison of all memory of both.
  *
  * usage: verbs-mix server ADDRESS PORT
  *        verbs-mix client ADDRESS PORT SEED SECONDS
  *
- * The client performs all operations, and has a model of the memory of both sides. A round on all queue pairs at once:
+ * The client performs all operations, and has a model of the memory of both sides. Steps of a round, each on all queue
+ * pairs at once:
  *
- *   1. up to 8 Writes, Writes with Immediate and Sends, with up to 6 SGEs or inline, then waits for their completions and
- *      for the server's answer to each message
- *   2. up to 8 Reads, Fetch-and-Adds and Compare-and-Swaps, with up to 6 SGEs, then waits for their completions
- *   3. compares its own memory with the model, and in every 16th round the server's memory, which it reads as a whole
+ *   1. It posts up to 8 Writes, Writes with Immediate and Sends, with up to 6 SGEs or inline, and waits for their
+ *      completions and for the server's answer to each message.
+ *   2. It posts up to 8 Reads, Fetch-and-Adds and Compare-and-Swaps, with up to 6 SGEs, and waits for their
+ *      completions.
+ *   3. It compares its own memory with the model, and in every 16th round the server's memory, which it reads as a
+ *      whole.
  *
  * The bytes between and around all ranges are guard zones: they are compared, too. Operations of one step never overlap,
  * because iWARP does not order their placement. The server posts each receive with several SGEs.
@@ -32,7 +35,7 @@ enum {
     SLOTS = 8,                  /* receives */
     SLOT = 4096,
     BYTES = AREA + SLOTS * SLOT, /* of a region */
-    MESSAGE = 2048,             /* largest message, bytes: less than the SGEs of a slot */
+    MESSAGE = 2048,             /* longest message, and all SGEs of a receive, bytes */
     INLINE = 64,
 };
 
@@ -128,7 +131,7 @@ static int sges(struct pair *pair, int count, uint32_t *offsets, uint32_t *lens,
     return count;
 }
 
-/* The pieces of a slot, the same for each receive: more than the longest message in all. */
+/* The pieces of a slot, the same for each receive: as long in all as the longest message. */
 static int slot_pieces(uint32_t pair, uint32_t slot, uint32_t *offsets, uint32_t *lens)
 {
     uint64_t state = state_of(pair, 100 + slot);
@@ -234,7 +237,7 @@ static int serve(const char *ip, const char *port)
         while (ended < PAIRS && ibv_poll_cq(recv_cq, 1, &wc) == 1) {
             any = 1;
             if (wc.status == IBV_WC_WR_FLUSH_ERR)
-                continue; /* of a pair that has ended */
+                continue; /* a receive of a pair that has ended */
             check(&wc);
             int has_immediate = !!(wc.wc_flags & IBV_WC_WITH_IMM);
             int is_end = !has_immediate && wc.byte_len == 0;
@@ -421,7 +424,7 @@ static void connect_pair(uint32_t number, struct sockaddr_in *to)
     CHECK(!rdma_resolve_addr(pair->id, NULL, (struct sockaddr *)to, 5000));
     CHECK(!rdma_resolve_route(pair->id, 5000));
     create_qp(pair->id);
-    /* Static data, and parts of pages of the heap. */
+    /* The memory of two pairs is static data. That of the others is on the heap and begins within a page. */
     pair->memory = number < 2 ? in_data_segment[number] : (uint8_t *)malloc(BYTES + 8 * number) + 8 * number;
     CHECK(pair->own_model = malloc(BYTES));
     CHECK(pair->peer_model = malloc(BYTES));

@@ -363,7 +363,7 @@ static void tagged(struct peer *p, int stream, const uint8_t *data, size_t lengt
 	if (p->rdmap && (data[1] & 15) == OP_READ_RESPONSE && data[0] & 0x40) s->responses_done++;
 }
 
-/* RFC 5040 §4.4 */
+/* Answers a Read Request (RFC 5040 §4.4). */
 static void read_request(struct peer *p, int stream, const uint8_t *data, size_t length)
 {
 	uint64_t to = length == 28 ? get64(data + 20) - INBOX_BASE : 0;

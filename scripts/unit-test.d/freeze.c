@@ -1,4 +1,4 @@
-/* Stops one thread of a process by ptrace until it is killed. It simulates a worker that makes no progress.
+/* Stops one thread of a process by ptrace until the thread is killed. This simulates a worker that makes no progress.
  *
  * usage: freeze PROCESS THREAD-NAME
  */

@@ -1,5 +1,4 @@
-//! The attacker on the link: sends raw frames through an `af_packet` port and receives the
-//! appliance's answers.
+//! The attacker on the link: sends raw frames through an `af_packet` port and receives the appliance's answers.
 //!
 //! The port answers ARP requests and neighbour solicitations for every address except the good peers' and the kernel's.
 //! It is also the appliance's gateway to all other networks. The appliance's packets to spoofed source addresses thus

@@ -218,19 +218,19 @@ mod tests {
     }
 
     #[test]
-    fn cut_spans_first_lost_frame_to_next_carried_frame() {
+    fn outage_spans_first_lost_frame_to_next_carried_frame() {
         let began = Instant::now();
         let after = |ms: u64| began + Duration::from_millis(ms);
         let of_us = |from: SocketAddr, to: SocketAddr| from == LOCAL || to == LOCAL;
         let other = SocketAddr::new(LOCAL.ip(), 40001);
-        let mut passed = FrameLog::default();
-        passed.record(after(0), 1, &syn(LOCAL, REMOTE, 2), Outcome::Lost);
-        passed.record(after(10), 1, &syn(other, REMOTE, 2), Outcome::Carried);
-        passed.record(after(1000), 1, &syn(LOCAL, REMOTE, 2), Outcome::Damaged);
-        assert_eq!(passed.summary_since(began, of_us).longest_outage, Duration::from_secs(1));
-        passed.record(after(3000), 1, &syn(LOCAL, REMOTE, 2), Outcome::Carried);
-        passed.record(after(3001), 0, &syn(REMOTE, LOCAL, 0x12), Outcome::Carried);
-        let done = passed.summary_since(began, of_us);
+        let mut log = FrameLog::default();
+        log.record(after(0), 1, &syn(LOCAL, REMOTE, 2), Outcome::Lost);
+        log.record(after(10), 1, &syn(other, REMOTE, 2), Outcome::Carried);
+        log.record(after(1000), 1, &syn(LOCAL, REMOTE, 2), Outcome::Damaged);
+        assert_eq!(log.summary_since(began, of_us).longest_outage, Duration::from_secs(1));
+        log.record(after(3000), 1, &syn(LOCAL, REMOTE, 2), Outcome::Carried);
+        log.record(after(3001), 0, &syn(REMOTE, LOCAL, 0x12), Outcome::Carried);
+        let done = log.summary_since(began, of_us);
         assert_eq!((done.carried, done.lost, done.longest_loss_run), (2, 2, 2));
         assert_eq!(done.longest_outage, Duration::from_secs(3));
         assert!(done.lines[0].ends_with(
@@ -238,21 +238,21 @@ mod tests {
         ));
         assert!(done.lines[3].contains("SYN ACK"), "{}", done.lines[3]);
         // Frames before the time passed to `summary_since` are not counted: they belong to another stream.
-        assert_eq!(passed.summary_since(after(2000), of_us).lost, 0);
+        assert_eq!(log.summary_since(after(2000), of_us).lost, 0);
     }
 
     #[test]
     fn oldest_frames_are_evicted_at_capacity() {
         let began = Instant::now();
-        let mut passed = FrameLog::default();
+        let mut log = FrameLog::default();
         for _ in 0..=CAPACITY {
-            passed.record(began, 1, &syn(LOCAL, REMOTE, 2), Outcome::Lost);
+            log.record(began, 1, &syn(LOCAL, REMOTE, 2), Outcome::Lost);
         }
-        assert_eq!(passed.frames.len(), CAPACITY);
+        assert_eq!(log.frames.len(), CAPACITY);
         // Truncated frames are not read beyond their end.
         for len in 0..60 {
-            passed.record(began, 0, &syn(REMOTE, LOCAL, 2)[..len], Outcome::Lost);
+            log.record(began, 0, &syn(REMOTE, LOCAL, 2)[..len], Outcome::Lost);
         }
-        assert!(passed.summary_since(began, |_, _| true).lost >= CAPACITY - 60);
+        assert!(log.summary_since(began, |_, _| true).lost >= CAPACITY - 60);
     }
 }

@@ -1,7 +1,7 @@
 //! Library of `scripts/red-team` and `scripts/soak`.
 //!
-//! - The red team attacks a live appliance with raw frames and hostile streams while good peers
-//!   transfer. Each attack has a verdict that can fail.
+//! - The red team attacks a live appliance with raw frames and hostile streams while good peers transfer. Each attack
+//!   has a verdict.
 //! - The soak opens and closes streams of all kinds under faults. Afterwards no resource may exceed its initial value
 //!   by more than its allowance.
 #![forbid(unsafe_code)]

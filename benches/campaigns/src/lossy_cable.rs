@@ -11,7 +11,7 @@ use dpdk::{Eal, EalConfig, Hugepages, LogLevel};
 use link::{Config, Counters, Fate, FaultyLink, Frame};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::frame_log::{FrameLog, Outcome as Ended};
+use crate::frame_log::{FrameLog, Outcome};
 
 /// Maximum sleep of the thread while no frame arrives.
 const POLL_INTERVAL: Duration = Duration::from_micros(500);
@@ -165,12 +165,12 @@ fn forward(
 }
 
 /// Queues a frame for delivery, subject to the faults. Returns its outcome.
-fn push_frame(faults: &mut FaultyLink<InFlight>, now: base::Instant, frame: &[u8]) -> Ended {
+fn push_frame(faults: &mut FaultyLink<InFlight>, now: base::Instant, frame: &[u8]) -> Outcome {
     let damaged = faults.counters().corrupted;
     match faults.push(now, InFlight(frame.to_vec())) {
-        Fate::Queued(_) if faults.counters().corrupted > damaged => Ended::Damaged,
-        Fate::Queued(_) => Ended::Carried,
-        Fate::Lost | Fate::BlackHole | Fate::TailDrop | Fate::Full => Ended::Lost,
+        Fate::Queued(_) if faults.counters().corrupted > damaged => Outcome::Damaged,
+        Fate::Queued(_) => Outcome::Carried,
+        Fate::Lost | Fate::BlackHole | Fate::TailDrop | Fate::Full => Outcome::Lost,
     }
 }
 

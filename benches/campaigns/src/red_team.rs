@@ -155,14 +155,14 @@ fn run_attacks(all: &[Attack], place: &Environment<'_>, arguments: &Arguments) -
     for setting in [TargetSetting::Plain, TargetSetting::Guarded] {
         let of: Vec<_> = all.iter().filter(|attack| attack.setting == setting).collect();
         if !of.is_empty() {
-            run_attack(setting, &of, place, arguments, &mut station, &mut results)?;
+            run_attacks_on_target(setting, &of, place, arguments, &mut station, &mut results)?;
         }
     }
     Ok(results)
 }
 
-/// Runs all `attacks` on one target.
-fn run_attack(
+/// Starts the target with `setting` and runs `attacks` on it.
+fn run_attacks_on_target(
     setting: TargetSetting,
     attacks: &[&Attack],
     place: &Environment<'_>,

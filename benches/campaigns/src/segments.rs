@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fpdu_matches_example_of_wire_document() {
+    fn fpdu_matches_example_of_protocol_document() {
         // The example of docs/protocol.md §3 without its marker and therefore with another CRC.
         let segment = tagged_segment(0x0102_0304, 0x1122_3344_5566_7788, true, b"hello");
         let bytes = fpdu(&segment);

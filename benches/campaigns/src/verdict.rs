@@ -206,8 +206,8 @@ mod tests {
     #[test]
     fn attempts_without_counter_are_reported() {
         assert!(only_violation(|seen| seen.attempts = 106).contains("only 95 of 106"));
-        assert!(only_violation(|seen| seen.unaccounted = 1).contains("no counter"));
-        assert!(only_violation(|seen| seen.unaccounted = -1).contains("no counter"));
+        assert!(only_violation(|seen| seen.unaccounted = 1).contains("no counted outcome"));
+        assert!(only_violation(|seen| seen.unaccounted = -1).contains("no counted outcome"));
         assert!(only_violation(|seen| seen.attempts = 0).contains("nothing was sent"));
         // Lost frames need no counter, up to half of the attempts: above that, the attack proves nothing.
         let mut seen = clean_observations();

@@ -81,7 +81,7 @@ impl Generator {
         let line = format!(
             "'{}' {} -- -P -m 1.0 -f '{}'{capture}",
             self.program.display(),
-            self.environment(job.socket, "").join(" "),
+            self.eal_arguments(job.socket, "").join(" "),
             file.display(),
         );
         let child = Command::new("nice")
@@ -105,7 +105,7 @@ impl Generator {
         let child = Command::new("nice")
             .args(["-n", "5"])
             .arg(&self.program)
-            .args(self.environment(job.socket, &replay))
+            .args(self.eal_arguments(job.socket, &replay))
             .args(["--", "--forward-mode=io", "--auto-start", "--no-flush-rx", "--no-mlockall"])
             .args([
                 "--total-num-mbufs=65536",
@@ -121,7 +121,7 @@ impl Generator {
     }
 
     /// Returns the EAL arguments. Two lcores share one core, because the main lcore only waits.
-    fn environment(&self, socket: &Path, other: &str) -> Vec<String> {
+    fn eal_arguments(&self, socket: &Path, other: &str) -> Vec<String> {
         let core = self.core;
         let mut all: Vec<String> =
             ["--in-memory", "--no-pci", "--single-file-segments", "-m", "512"]
@@ -172,6 +172,7 @@ impl RunningGenerator {
 
     /// Stops the generator and waits for its exit. Fails if its status is not success.
     pub fn stop(mut self) -> anyhow::Result<()> {
+        // A newline on its input stops testpmd.
         if !self.stops_by_itself
             && let Some(input) = &mut self.child.stdin
         {

@@ -29,7 +29,7 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Completed work of one good peer.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PeerWork {
-    /// Number of file transfers that ran.
+    /// Number of file transfers that were started.
     pub files_due: u64,
     /// Files of [`FILE_LEN`] bytes that the appliance acknowledged.
     pub files: u64,
@@ -60,8 +60,8 @@ impl TestFiles {
     }
 }
 
-/// Transfers files and runs an echo load for `time` from `peer` in network `net`. Compares the target's region with
-/// each file after its transfer.
+/// Transfers files and runs an echo load for `time`, from `peer` to the target's address in the network
+/// 10.`net`.0.0/24. Compares the target's region with each file after its transfer.
 pub fn run_peer(
     peer: &Appliance,
     target: &Appliance,

@@ -11,7 +11,7 @@ pub enum VictimOutcome {
     None,
     /// The stream stays open.
     Survives,
-    /// The stream ends with this MPA error code in its event.
+    /// The stream ends, and the reason in its event contains this text.
     Closes(&'static str),
 }
 
@@ -27,7 +27,7 @@ pub struct Profile {
     /// Expected outcome of the live stream.
     pub victim: VictimOutcome,
     /// Expected counters, by the names of [`Account::became`](crate::account::Account::became). They must account for
-    /// most of the frames.
+    /// at least 95 % of the frames.
     pub expected_counters: &'static [&'static str],
 }
 
@@ -150,14 +150,14 @@ const REPLAY_COUNTERS: &[&str] = &[
 const fn profile_of_any_source(
     frames: F,
     what: &'static str,
-    ends: &'static [&'static str],
+    counters: &'static [&'static str],
 ) -> Profile {
     Profile {
         frames,
         description: what,
         one_source: true,
         victim: VictimOutcome::None,
-        expected_counters: ends,
+        expected_counters: counters,
     }
 }
 
@@ -165,9 +165,9 @@ const fn profile_of_any_source(
 const fn profile_of_many_sources(
     frames: F,
     what: &'static str,
-    ends: &'static [&'static str],
+    counters: &'static [&'static str],
 ) -> Profile {
-    Profile { one_source: false, ..profile_of_any_source(frames, what, ends) }
+    Profile { one_source: false, ..profile_of_any_source(frames, what, counters) }
 }
 
 const fn profile_of_stream(frames: F, what: &'static str, victim: VictimOutcome) -> Profile {

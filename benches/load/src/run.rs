@@ -206,7 +206,8 @@ fn check_outcome(
     }
 }
 
-/// Returns the events after number `after`. If the profile ends the victim's stream, waits up to 60 s for that event.
+/// Returns the events after number `after`. If the profile ends the victim's stream, waits up to 60 s for the event of
+/// its end.
 fn collect_events(
     bed: &Testbed,
     after: u64,

@@ -54,7 +54,7 @@ impl Appliance {
     }
 
     /// Starts `command`, which runs `ddpd`, for example in another network namespace, and waits until it is ready. The
-    /// command must not fork.
+    /// command must not fork, because the drop of the appliance ends only the started process.
     pub fn spawn(
         mut command: Command,
         directory: &Path,
@@ -248,10 +248,10 @@ impl Testbed {
     }
 }
 
-/// Second number of the flooded network's IPv4 prefix, 10.80.0.0/24. Its decimal digits also form the IPv6 prefix,
+/// Second byte of the flooded network's IPv4 prefix, 10.80.0.0/24. Its decimal digits also form the IPv6 prefix,
 /// fd80::/64.
 pub const FLOODED_NET_OCTET: u8 = 80;
-/// Second byte of the other good peer's network, 10.81.0.0/24.
+/// Second byte of the other good peer's IPv4 prefix, 10.81.0.0/24.
 pub const OTHER_NET_OCTET: u8 = 81;
 
 /// Returns the target's IPv4 address in network `net`.

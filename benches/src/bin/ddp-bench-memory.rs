@@ -1,4 +1,5 @@
-//! Measures the heap memory of streams. It is a separate program because its allocator counts allocations.
+//! Measures the heap memory of streams. It is a separate program because its allocator counts allocations, which would
+//! slow other measurements.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)]
 

@@ -42,9 +42,10 @@ struct Sample {
     at: Instant,
     messages: u64,
     bytes: u64,
-    /// Frames sent by initiator and responder. The values of a worker in another process are zero, also in `cpu`
-    /// (processor seconds) and `busy`.
+    /// Frames sent by initiator and responder. In this field, `cpu` and `busy`, the values of a worker in another
+    /// process are zero.
     frames: [u64; 2],
+    /// Processor seconds of the workers of initiator and responder.
     cpu: [f64; 2],
     /// Busy seconds of initiator and responder.
     busy: [f64; 2],

@@ -205,8 +205,8 @@ impl LinkAddresses {
         }
     }
 
-    /// Returns a broadcast ARP request for the worker's address, from which the worker learns the MAC address of the
-    /// generator's host.
+    /// Returns a broadcast ARP request for the worker's address. From the request, the worker learns the MAC address of
+    /// the generator's host.
     pub fn gratuitous_arp(&self) -> Vec<u8> {
         self.arp(STREAM_PEER, WORKER_ADDRESS)
     }

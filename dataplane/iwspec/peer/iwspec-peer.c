@@ -170,7 +170,7 @@ static void put(char **at, uint64_t value, int bytes)
 	while (bytes-- > 0) *(*at)++ = (char)(value >> (8 * bytes));
 }
 
-/* Writes the private data; returns their length. */
+/* Writes the private data to `data`. Returns their length. */
 static int advertise(struct conn *c, char *data)
 {
 	char *at = data;

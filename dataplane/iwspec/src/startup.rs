@@ -292,7 +292,8 @@ fn ask<'a>(setup: &'a Setup, need: &str) -> Result<Session<'a>, Stop> {
     Ok(session)
 }
 
-/// Returns true if the device answers a Read Request.
+/// Returns true if the device answers the Read Request with the arguments `read`. `need` is the capability on which the
+/// arguments depend.
 fn answers(setup: &Setup, need: &str, read: &str) -> bool {
     let answer = ask(setup, need).and_then(|mut session| {
         session.send_text(Kind::Read, read)?;

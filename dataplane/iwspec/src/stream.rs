@@ -63,8 +63,8 @@ impl Stream {
     /// Sends bytes; on the raw port as one segment, if they fit.
     ///
     /// # Errors
-    /// The connection has ended, or the peer accepts no bytes until `deadline`. The raw port reports this
-    /// in [`Self::receive`].
+    /// The connection has ended, or the peer accepts no bytes until `deadline`. The raw port reports this in
+    /// [`Self::receive`].
     pub fn send(&mut self, bytes: &[u8], deadline: Instant) -> std::io::Result<()> {
         match self {
             Stream::Kernel(stream) => {

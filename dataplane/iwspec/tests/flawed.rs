@@ -92,7 +92,8 @@ fn variants() -> Vec<(Path, Role, Config)> {
 
 /// Executes a case against a new peer.
 fn verdict(case: &Case, path: Path, role: Role, config: &Config) -> Verdict {
-    // Cases that do not control segments run over kernel TCP only: the raw port is slower and would show the same.
+    // Over TCP, cases that do not control segments run with the kernel's TCP only: the raw port is slower, and the
+    // result would be the same.
     let needs_segments = case.needs.iter().any(|need| need.capability == SEGMENTS);
     if case.transport.is_some_and(|t| t != path.transport())
         || needs_segments != (path == Path::Raw)

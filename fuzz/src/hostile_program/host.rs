@@ -21,7 +21,7 @@ pub(super) const PORT: u16 = 4793;
 
 pub(super) struct Host {
     worker: DrivenWorker<VectorPort>,
-    /// Events that were not taken.
+    /// Events that no call has taken yet.
     pub(super) events: Vec<Event>,
     tickets: u64,
 }

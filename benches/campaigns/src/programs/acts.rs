@@ -23,7 +23,7 @@ use super::raw::{ADDRESS, BELLS_AT, RawPair, RawProgram};
 
 /// Bytes of the arena that programs register.
 const MEMORY: u64 = 64 << 10;
-/// Maximum number of objects of a kind that a program creates. Limits of the appliance are lower.
+/// Maximum number of attempts to create objects, and of sessions. The appliance's limits must be reached before.
 const MAX_OBJECTS: usize = 10_000;
 /// Number of steps of [`Act::Walk`].
 pub(crate) const STEPS: usize = 9;
@@ -417,7 +417,7 @@ fn wait_for_end(program: &mut RawProgram) -> Result<()> {
         match program.next_event(Duration::from_secs(10))? {
             Some(Event::Disconnected { .. }) => return Ok(()),
             Some(_) => {}
-            None => bail!("a QP with an STag of another program does not fail"),
+            None => bail!("a QP does not fail after a descriptor with a foreign lkey"),
         }
     }
 }

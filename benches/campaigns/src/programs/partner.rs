@@ -17,7 +17,9 @@ use super::raw::ALL;
 
 /// Maximum number of open connections. Further connections are rejected.
 const MAX_PAIRS: usize = 64;
+/// Receives posted on each QP.
 const MAX_POSTS: u32 = 16;
+/// Length of the buffer of all receives, bytes.
 const MESSAGE: usize = 4096;
 
 /// The running program. Dropping it ends the program.
@@ -48,7 +50,7 @@ impl Drop for Partner {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic has been printed.
+            // If the thread has panicked, its message has been printed.
             let _ = thread.join();
         }
     }

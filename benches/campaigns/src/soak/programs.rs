@@ -65,8 +65,7 @@ impl Worker {
     }
 }
 
-/// A program that waits for a line before each step. The program is killed when this value is
-/// dropped.
+/// A program that waits for a line before each step. The program is killed when this value is dropped.
 struct Walk {
     child: Child,
     input: ChildStdin,

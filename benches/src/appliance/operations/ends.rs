@@ -99,8 +99,9 @@ pub(super) struct Ends {
     len: usize,
     /// Messages in flight.
     depth: u64,
-    /// Messages posted by `near`, and receives posted by `far`, so far.
+    /// Messages that `near` has posted so far.
     sent: u64,
+    /// Receives that `far` has posted so far.
     received: u64,
 }
 

@@ -18,7 +18,8 @@ pub(super) const DEPTH_OF_ONE: u32 = 64;
 /// Measures the memory of idle QPs of two programs.
 pub(super) fn idle(appliance: &LoneAppliance, pairs: u32, row: &mut Row) -> anyhow::Result<()> {
     let none = |_: &Session| Ok(None);
-    // The first QPs cause allocations that do not depend on the number of QPs.
+    // The first QP causes allocations that do not depend on the number of QPs, so it is created before the memory is
+    // read.
     let first = End::new(&appliance.programs, 1, IDLE_DEPTHS, none)?;
     let before = MemoryUse::now()?;
     let ends = [(); 2].map(|()| End::new(&appliance.programs, pairs, IDLE_DEPTHS, none));

@@ -1,7 +1,8 @@
 //! Cost of a local program's operations: in the library, and at the worker. `hot-programs NAME` performs a fixed number
 //! of operations, whose instructions are counted as in `hot`.
 //!
-//! It is a separate program for the same reason as `hot-worker`.
+//! It is a separate program, because this code in `hot` would change the compiler's inlining decisions for the other
+//! paths.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)]
 

@@ -1,5 +1,5 @@
 //! The appliance's side of one session, without a control thread: creates the memory that the program requests,
-//! answers, and passes the worker's commands on. Calls that the hot paths do not need are refused.
+//! answers, and passes commands on to the worker. Calls that the hot paths do not need are refused.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

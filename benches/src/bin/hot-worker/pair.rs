@@ -232,7 +232,8 @@ impl StreamPair {
         }
         runner(&mut || {
             worker.turn(now);
-            // A turn ends after a burst in which many frames belong to streams or half-open connections.
+            // One turn may leave frames: a turn ends after a burst in which many frames belong to streams or half-open
+            // connections.
             for _ in 0..BURSTS_PER_TURN {
                 if worker.port(0).is_some_and(|port| port.remaining() > 0) {
                     worker.turn(now);

@@ -7,7 +7,7 @@ use super::memory::REGIONS;
 use super::numbers::{access, rdmap};
 use crate::message::Kind;
 
-/// Bytes of an Atomic Request header.
+/// Length of an Atomic Request header, bytes.
 const REQUEST: usize = 52;
 
 impl Connection<'_> {

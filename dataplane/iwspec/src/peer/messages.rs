@@ -19,7 +19,7 @@ const PING: u64 = 64;
 /// Maximum MO at which the peer places data, even if a flaw disables the check.
 const MAX_OFFSET: usize = 1 << 20;
 
-/// Bytes of the timestamps option (RFC 7323 §3.2, appendix A).
+/// Length of the timestamps option with its padding (RFC 7323 §3.2, appendix A), bytes.
 const TIMESTAMPS: usize = 12;
 
 /// Returns the MULPDU with markers and CRC for an EMSS (RFC 5044 §4.5), bytes; at least 128 and at most [`MULPDU`].

@@ -102,8 +102,7 @@ impl Host {
     /// Opens the port towards `device`, and resolves the hardware address of the next hop.
     ///
     /// # Errors
-    /// The address families differ, the port does not open or fails, or the next hop does not answer
-    /// before `deadline`.
+    /// The address families differ, the port does not open or fails, or the next hop does not answer before `deadline`.
     pub fn open(raw: &Raw, device: IpAddr, deadline: Instant) -> Result<Host, String> {
         if raw.address.is_ipv4() != device.is_ipv4()
             || raw.via.is_some_and(|via| via.is_ipv4() != device.is_ipv4())
@@ -192,7 +191,8 @@ impl Host {
     }
 
     /// Returns the next packet of the device; `None` if a frame resolves the next hop, or if none arrives before
-    /// `until`. Answers ARP requests and neighbour solicitations.
+    /// `until`. A packet that is longer than the MTU is [`ReceivedFrame::Damaged`]. Answers ARP requests and neighbour
+    /// solicitations.
     ///
     /// # Errors
     /// The port fails.

@@ -39,8 +39,8 @@ impl Medium {
     /// Opens a port.
     ///
     /// # Errors
-    /// The interface does not exist or is not an Ethernet interface, CAP_NET_RAW is missing, or the
-    /// socket cannot be created.
+    /// The interface does not exist or is not an Ethernet interface, CAP_NET_RAW is missing, or the socket cannot be
+    /// created.
     pub fn open(&self) -> Result<Port, String> {
         match self {
             Medium::Interface(name) => PacketSocket::open(name).map(Port::Interface),

@@ -51,15 +51,17 @@ pub enum TransportPacket {
 /// Classification of a received frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ReceivedFrame {
-    /// A packet from the tested host to the tester.
+    /// A packet from the tested host to the tester. The checksum of an SCTP packet is not checked.
     Transport(TransportPacket),
     /// An ARP request or neighbour solicitation for the tester's address, with the reply frame.
     AddressRequest(Vec<u8>),
     /// The reply that resolved the next hop's hardware address.
     Resolved,
-    /// An ICMP report that a packet to the tested host is longer than this MTU, bytes.
+    /// An ICMP report that a packet was too big. Contains the MTU, bytes. The report's checksum and the packet that it
+    /// quotes are not checked; over IPv6, neither is its sender.
     TooBig(u16),
-    /// A packet of the tested host that is truncated or has a wrong checksum. Contains the reason.
+    /// A packet of the tested host with a wrong IPv4 header checksum, a wrong TCP checksum or an incomplete TCP header.
+    /// Contains the reason. Packets with an incomplete IP header are [`Other`](ReceivedFrame::Other).
     Damaged(&'static str),
     /// Any other frame.
     Other,
@@ -273,6 +275,7 @@ impl Station {
         }
     }
 
+    /// Checks and parses a TCP segment of the host. `ecn` is the ECN field of its IP header.
     fn segment(&self, bytes: &[u8], ecn: u8) -> ReceivedFrame {
         let Ok(packet) = TcpPacket::new_checked(bytes) else {
             return ReceivedFrame::Damaged("the TCP header is cut short");
@@ -295,12 +298,14 @@ impl Station {
         ReceivedFrame::Transport(TransportPacket::Tcp(segment))
     }
 
+    /// Returns the frame of an ARP message.
     fn arp(&self, repr: &ArpRepr, to: EthernetAddress) -> Vec<u8> {
         let mut bytes = vec![0; repr.buffer_len()];
         repr.emit(&mut ArpPacket::new_unchecked(&mut bytes));
         self.ethernet(to, EthernetProtocol::Arp, &bytes)
     }
 
+    /// Returns the frame of a neighbour discovery message. `mac` is the hardware address of the receiver or group.
     fn nd(
         &self,
         repr: &NdiscRepr<'_>,
@@ -316,6 +321,7 @@ impl Station {
         self.ethernet(mac, EthernetProtocol::Ipv6, &packet.unwrap_or_default())
     }
 
+    /// Returns an Ethernet frame from the tester.
     fn ethernet(
         &self,
         to: EthernetAddress,

@@ -28,7 +28,7 @@ const MIN_RTO: Duration = Duration::from_millis(150);
 const MAX_RTO: Duration = Duration::from_secs(2);
 /// MSS of a peer that announces none (RFC 9293 §3.7.1).
 const DEFAULT_MSS: u16 = 536;
-/// Bytes of the timestamps option, padded (RFC 7323 §3.2, appendix A).
+/// Length of the timestamps option with its padding (RFC 7323 §3.2, appendix A), bytes.
 const TIMESTAMPS: usize = 12;
 /// Maximum number of segments that wait for transmission or acknowledgement.
 const MAX_SEGMENTS: usize = 4096;

@@ -113,7 +113,7 @@ impl Carrier {
     pub fn send(&mut self, sctp: Vec<u8>) -> Result<Vec<u8>, String> {
         match &mut self.below {
             Below::Udp { socket, device } => {
-                // The result is ignored. A connected socket already has this address.
+                // An error counts as a lost packet. If the socket is connected, its peer has the same address.
                 let _ = socket.send_to(&sctp, *device);
                 Ok(sctp)
             }

@@ -14,8 +14,7 @@ pub struct Inbound {
 
 impl Inbound {
     /// Processes a received message, and appends the messages that are now in order to `ready`. The flag is false for a
-    /// message outside the sequence: too short, duplicate, too far ahead, or early while `MAX_HELD` messages are
-    /// held.
+    /// message outside the sequence: too short, duplicate, too far ahead, or early while `MAX_HELD` messages are held.
     pub fn arrive(&mut self, chunk: Chunk, ready: &mut Vec<(Chunk, bool)>) {
         let ahead = chunk.ssn().map(|ssn| ssn.wrapping_sub(self.next));
         let known = |held: &[Chunk]| held.iter().any(|c| c.ssn() == chunk.ssn());

@@ -14,8 +14,8 @@ use crate::sctp::order::Inbound;
 use crate::sctp::{CONTROL, Chunk, SEGMENT, control};
 use crate::value::{Arguments, payload};
 
-/// Time after a session's Terminate in which no message may follow. A TCP receiver sees a FIN on every read, but a
-/// Terminate arrives only once.
+/// Wait for a message after the session's Terminate, if the case expects a close. A TCP receiver sees a FIN on every
+/// read, but a Terminate arrives only once: without a message in this time, the session counts as closed.
 pub(super) const AFTER_END: Duration = Duration::from_millis(200);
 /// Maximum number of streams whose messages are held.
 const MAX_STREAMS: usize = 1024;
@@ -32,7 +32,7 @@ pub(super) struct Streams {
 /// Session on one stream pair.
 #[derive(Debug, Default)]
 struct Stream {
-    /// DDP-SSN of our next message.
+    /// DDP-SSN of the tester's next message.
     outbound: u16,
     inbound: Inbound,
     numbers: Numbers,

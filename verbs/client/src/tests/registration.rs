@@ -75,8 +75,8 @@ impl Programs {
         }
     }
 
-    /// Returns the region's bytes as the appliance sees them: the client posts an RDMA Write of these bytes to the other
-    /// program's memory.
+    /// Returns the region's bytes as the appliance sees them: the client posts an RDMA Write of these bytes to the
+    /// other program's memory.
     fn sent(&self, region: &MemoryRegion, at: usize, len: usize) -> Vec<u8> {
         assert!(len <= self.server.memory.len());
         let sge =

@@ -72,7 +72,7 @@ pub struct Cell {
     pub what: Measure,
     /// Configuration of both ends and of the link.
     pub rig: RigConfig,
-    /// Bytes of a message.
+    /// Length of a message, bytes.
     pub len: u32,
     /// Messages in flight per stream.
     pub depth: u32,

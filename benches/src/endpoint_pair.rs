@@ -18,9 +18,9 @@ use tcp_lite::tcp::{self, FourTuple, Segment, SeqNumber};
 const REGION_STAG: Stag = Stag(0x1000);
 /// Protection domain of both endpoints.
 pub(crate) const PD: PdId = PdId(1);
-/// Bytes of each endpoint's region.
+/// Length of each endpoint's region, bytes.
 pub const REGION_LEN: usize = 4 << 20;
-/// Maximum segments per poll.
+/// Maximum number of segments per poll of an endpoint.
 const MAX_BATCH: usize = 64;
 
 /// Segments written by an endpoint, with their reusable buffers.
@@ -354,7 +354,7 @@ impl EndpointPair {
         let quiet = self.outbound.segments.is_empty() && self.inbound.segments.is_empty();
         let next =
             [self.sender.poll_timeout(), self.receiver.poll_timeout()].into_iter().flatten().min();
-        // Pacing and delayed ACKs are due within 150 ms; later timers are for loss.
+        // Timers of pacing and of delayed ACKs expire within 150 ms. Later timers belong to loss recovery.
         let soon = next.filter(|&at| quiet && at - self.now < Duration::from_millis(150));
         self.now = soon.unwrap_or(self.now).max(self.now) + Duration::from_micros(10);
         !quiet || soon.is_some()

@@ -131,7 +131,7 @@ struct GeneratorThread {
     thread: JoinHandle<anyhow::Result<()>>,
     /// True once the flood begins.
     begun: Arc<AtomicBool>,
-    /// True to end the flood.
+    /// Set to true to end the flood.
     over: Arc<AtomicBool>,
 }
 

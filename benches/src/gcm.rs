@@ -74,7 +74,8 @@ impl Gcm {
         let begin = Instant::now();
         while begin.elapsed() < time {
             if opens {
-                // Opening overwrites the packets. The time of the copy is not counted.
+                // Opening overwrites the packets, so each round begins with a copy of them. The time of the copy is not
+                // counted.
                 packets.clone_from(&sealed);
             }
             let round = Instant::now();

@@ -171,7 +171,7 @@ fn needs_native_count(name: &str) -> bool {
     !emulated.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Counts these paths, several at a time. Returns `None` if the system does not permit this counter.
+/// Counts these paths, [`THREADS`] at a time. Returns `None` if the system does not permit this counter.
 fn count_paths(counter: &Counter, paths: &[HotPath]) -> anyhow::Result<Option<Vec<Count>>> {
     let next = Mutex::new(paths.iter().enumerate());
     let counted = Mutex::new(Vec::with_capacity(paths.len()));

@@ -60,7 +60,7 @@ fn mean_and_half_width(values: &[f64]) -> Option<(f64, f64)> {
     let mean = values.iter().sum::<f64>() / n as f64;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
     let error = (squares / (n - 1) as f64 / n as f64).sqrt();
-    // Beyond the table, its last entry is slightly too large, never too small.
+    // Beyond the table, its last entry is slightly too large, so the interval is slightly too wide.
     Some((mean, T_QUANTILES[(n - 2).min(T_QUANTILES.len() - 1)] * error))
 }
 

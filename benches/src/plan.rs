@@ -342,7 +342,7 @@ mod tests {
                     }
                     rows.push(row);
                 }
-                // `rows` also holds the rows of previous groups.
+                // `rows` also contains the rows of previous groups.
                 let here: Vec<Row> =
                     rows.iter().filter(|row| row.group == group.name).cloned().collect();
                 for target in targets(&here).iter().filter(|target| target.kind.has_interval()) {

@@ -216,7 +216,7 @@ impl RowSet<'_> {
         self.0.iter().find(|row| row.name == name)
     }
 
-    /// Returns a line through the rows whose names are `prefix` and a number.
+    /// Returns a line through the values of the rows whose names are `prefix` and a number, which is x.
     fn series(&self, name: &str, prefix: &str) -> Series {
         let number = |row: &Row| -> Option<f64> { row.name.strip_prefix(prefix)?.parse().ok() };
         let points = self.0.iter().filter_map(|row| Some((number(row)?, row.value?)));
@@ -228,6 +228,7 @@ impl RowSet<'_> {
         Some(Bar { name: name.to_owned(), value, colour })
     }
 
+    /// Returns the latencies of a row, microseconds. For quantile q, x is 1 / (1 - q), at most 100,000.
     fn quantiles(&self, name: &str, row: &str) -> Series {
         let row = self.find(row);
         let latency = row.map(|row| row.latency.as_slice()).unwrap_or_default();

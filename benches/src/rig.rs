@@ -34,6 +34,7 @@ pub struct RigEnd {
     endpoints: Vec<(EndpointConfig, u16)>,
     /// ULP configuration of accepted streams, then of opened streams.
     ulps: [UlpConfig; 2],
+    /// Events that arrived while another event was awaited. [`poll_event`](Self::poll_event) returns them first.
     events: Vec<Event>,
 }
 
@@ -307,6 +308,7 @@ pub struct Rig {
     pub service: Service,
     /// The initiator's identifiers of the open streams.
     pub streams: Vec<StreamId>,
+    /// True if both sides post messages.
     bidirectional: bool,
 }
 

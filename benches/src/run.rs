@@ -1,6 +1,6 @@
 //! Execution of a benchmark run. Each task runs in its own process. Each repetition of a group runs its tasks
-//! consecutively, in reverse order in every second repetition (A B, B A, …). The cores are checked before and after
-//! each task.
+//! consecutively, in reverse order in every second repetition (A B, B A, …). Before and after each task,
+//! [`NoiseMonitor`] checks the cores.
 //!
 //! [`compare_builds`] compares this program with a build of another commit. Each task runs with both programs in
 //! ABBA order.
@@ -238,6 +238,8 @@ fn lacks_device(task: &Task) -> bool {
 /// Time-out of a task's process.
 const TASK_TIMEOUT: Duration = Duration::from_secs(180);
 
+/// Runs a task in a new process, with the executable `other`, or with this executable if `None`. Memory cells run in
+/// `ddp-bench-memory` of the same directory. The row is the last output line that begins with `{`.
 fn run_in_child(task: &Task, other: Option<&Path>) -> anyhow::Result<Row> {
     anyhow::ensure!(!lacks_device(task), "{}", missing_namespaces_message());
     let program = match task {

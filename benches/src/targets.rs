@@ -413,7 +413,7 @@ impl TargetList<'_> {
             let name = format!("goodput, ddpd at MTU 9000 / {name}");
             self.add_ratio(&name, target, false, row_value("write-9000"), row_value(peer));
         }
-        // The MTU of `lo` is about as large, so the kernel's segments over `lo` have about this length.
+        // The MTU of `lo` is 65 536 bytes, so the kernel's segments over `lo` are about as long as those of this row.
         let name = "goodput, ddpd at MTU 65 280 / kernel sockets over lo";
         self.add_ratio(name, None, false, row_value("write-65280"), row_value("sockets-crc-copy"));
         for (peer, name) in [

@@ -53,7 +53,7 @@ impl EspSetup {
     }
 }
 
-/// Returns a guard that protects all packets, except UDP over IPv4 with remote port 9, which it bypasses.
+/// Returns a guard that protects all packets except UDP over IPv4 with remote port 9, which stays in clear text.
 fn build_guard(suite: &EspSetup) -> Guard {
     let policy = |net: &str, protocol, port: Option<u16>, action| {
         let net = net.parse().unwrap();

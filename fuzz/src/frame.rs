@@ -51,7 +51,7 @@ pub(crate) fn frame(data: &[u8]) {
     }
 }
 
-/// Reassembles fragments. The input is a series of frames, each preceded by its length (two bytes).
+/// Reassembles fragments. The input is a series of frames, each preceded by its length (two bytes, big-endian).
 pub(crate) fn reassembly(data: &[u8]) {
     const PACKETS: usize = 8;
     const BYTES: usize = 16 * 1024;

@@ -178,7 +178,8 @@ impl Appliance {
         }
     }
 
-    /// Waits at most a millisecond for the sessions, and runs a turn of the control thread.
+    /// Waits at most a millisecond until the control thread has work or `socket` is readable. Then runs turns of the
+    /// control thread and answers its commands until neither has work.
     fn wait(&mut self, socket: Option<BorrowedFd<'_>>) {
         let mut fds = vec![PollFd::from_borrowed_fd(self.waker.as_fd(), PollFlags::IN)];
         fds.extend(socket.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)));
@@ -226,7 +227,7 @@ impl Session {
         Session { socket, unanswered: 0, is_closed: false }
     }
 
-    /// Sends a packet with copies of its own socket.
+    /// Sends a packet with `descriptors` file descriptors, all of the session's own socket.
     fn send(&mut self, packet: &[u8], descriptors: usize) {
         let fds = vec![self.socket.as_fd(); descriptors];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];

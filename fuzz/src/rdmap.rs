@@ -26,6 +26,7 @@ const OWN: Stag = Stag(0x800);
 const SINK: Stag = Stag(0x900);
 /// Region without remote access rights: the stream must never read or write it.
 const SECRET: Stag = Stag(0xa00);
+/// Length of each region, bytes.
 const LEN: usize = 256;
 /// Length of each posted Read, bytes.
 const READ: u32 = 16;

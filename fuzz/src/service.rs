@@ -26,7 +26,7 @@ use ddp::{Stag, StreamId};
 
 /// Length of each stream's memory, in bytes. The service must stay within it.
 const SLOT: u64 = 8192;
-/// Maximum number of actions that one input may cause, over all streams.
+/// Maximum number of actions that one record may cause, over all streams.
 const ACTIONS: usize = 16;
 
 pub(crate) fn service(data: &[u8]) {

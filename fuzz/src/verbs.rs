@@ -6,6 +6,7 @@ use verbs_layout::ring::{self, Consumer, RingError};
 use verbs_layout::work::{ReceiveWork, SendWork};
 use verbs_layout::{MAX_UNITS, Word};
 
+/// Capacity of the ring, units.
 const CAPACITY: usize = 16;
 
 /// Passes a ring with arbitrary contents to the consumer. Input: the producer's index (8 bytes, little-endian), then

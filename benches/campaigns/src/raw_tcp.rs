@@ -20,6 +20,7 @@ pub(crate) struct Segment {
     pub(crate) syn: bool,
     pub(crate) rst: bool,
     pub(crate) fin: bool,
+    /// TSval and TSecr.
     pub(crate) timestamps: Option<(u32, u32)>,
     pub(crate) payload: Vec<u8>,
 }

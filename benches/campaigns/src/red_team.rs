@@ -224,15 +224,19 @@ fn read_region(bed: &Testbed, name: &str) -> Result<Vec<u8>> {
     Ok(bed.target.client.bytes(&path)?)
 }
 
+/// Execution of attacks on one target.
 struct AttackRun<'a> {
     bed: &'a Testbed,
     good: &'a GoodPeers,
     cable: Cable,
+    /// Bytes and transfers of each good peer at the last call of [`GoodPeers::take_work`].
     last_work: Vec<(u64, u64)>,
+    /// Bytes per second of each good peer without attack.
     baseline: Vec<(&'static str, f64)>,
 }
 
 impl AttackRun<'_> {
+    /// Measures the rates of the good peers without attack, then pauses the peers.
     fn measure_baseline(&mut self, station: &mut AttackerPort) -> Result<()> {
         self.good.take_work(&mut self.last_work);
         self.good.resume();
@@ -254,6 +258,8 @@ impl AttackRun<'_> {
         Ok(())
     }
 
+    /// Runs an attack for at least `seconds` while the good peers transfer. Returns the observations and the
+    /// violations.
     fn attack(
         &mut self,
         attack: &Attack,

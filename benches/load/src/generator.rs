@@ -61,7 +61,7 @@ pub struct Job<'a> {
 const GENERATOR_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Generator {
-    /// Starts the generator for a job. Dropping the result ends it.
+    /// Starts the generator for a job. Dropping the result ends the generator.
     pub fn start(&self, job: &Job<'_>) -> anyhow::Result<RunningGenerator> {
         match self.kind {
             Kind::Pktgen => self.start_pktgen(job),

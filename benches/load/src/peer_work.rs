@@ -14,13 +14,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::testbed::{Appliance, ECHO_PORT, FILES_PORT, target_address};
 
-/// Bytes of a test file.
+/// Length of a test file, bytes.
 pub const FILE_LEN: usize = 256 << 10;
 /// Interval between the starts of file transfers.
 const FILE_INTERVAL: Duration = Duration::from_millis(100);
 /// Echo messages per second.
 pub const ECHO_RATE: u64 = 1000;
-/// Bytes of an echo message.
+/// Length of an echo message, bytes.
 pub const ECHO_LEN: u32 = 64;
 
 /// Time without progress that counts as a stall.
@@ -101,7 +101,7 @@ pub fn run_peer(
             anyhow::bail!("a file from peer-{name} failed: {}", job.error.unwrap_or_default());
         }
         compare_region(target, name, file)?;
-        // The appliance ends a bench job that no client polls.
+        // The appliance ends a bench job that no client polls, so this request keeps the echo load running.
         let _: JobInfo = peer.client.get(&echo)?;
         std::thread::sleep(FILE_INTERVAL.saturating_sub(Duration::from_secs_f64(job.seconds)));
     }

@@ -112,7 +112,7 @@ impl ProgramOperation {
 /// Returns the number of messages in flight.
 fn depth(what: ProgramOperation) -> u32 {
     match what {
-        // As the plan's default for the worker's own load.
+        // The same numbers as the plan's defaults for the worker's own load.
         ProgramOperation::Write { len } => ((4 << 20) / len.max(1)).clamp(2, 1024),
         ProgramOperation::Send { len } => ((4 << 20) / len.max(1)).clamp(2, 64),
         _ => 1,
@@ -129,7 +129,8 @@ pub(super) fn measure(
     let directory = tempfile::tempdir()?;
     let polls = !matches!(what, ProgramOperation::Event { .. });
     let appliance = LoneAppliance::start(directory.path(), cores[0], polls)?;
-    // The programs' threads stay on this core. The appliance's threads were started before.
+    // Restricts the threads of the programs to this core. The appliance's threads are not affected, because they were
+    // started before.
     let core = core_affinity::CoreId { id: cores[1] };
     anyhow::ensure!(core_affinity::set_for_current(core), "no core {}", cores[1]);
     let pairs = ((seconds / (2.0 * SLICE.as_secs_f64())).ceil() as usize).max(1);
@@ -348,7 +349,7 @@ mod tests {
         let mut slices = Vec::new();
         let alternated = alternate(2, ratio, |side| {
             slices.push(side);
-            // The warm-up's values are a hundredth of the others.
+            // The warm-up's values are a hundredth of the others, so that they would change the medians.
             let value = if side == 0 { 6.0 } else { 2.0 };
             Ok(if slices.len() <= 2 { value / 100.0 } else { value })
         })

@@ -1,5 +1,5 @@
 /*
- * The device of iwspec --service peer: a verbs program for any iWARP device of the host.
+ * The program on the tested device for iwspec --service peer. It uses any RDMA device of its host that speaks iWARP.
  *
  *   iwspec-peer serve PORT              accepts connections, MAX_CONNS at a time
  *   iwspec-peer connect ADDRESS PORT    opens one connection after another
@@ -55,7 +55,7 @@ struct conn {
 	struct ibv_comp_channel *completions;
 	struct ibv_cq *cq;
 	struct ibv_mr *mrs[REGIONS], *buffer_mr;
-	/* RECEIVES receives, then RECEIVES answers. */
+	/* Buffers of RECEIVES receives, then of RECEIVES answers. */
 	char *buffer;
 	int ended;
 };

@@ -365,7 +365,7 @@ impl Block {
             });
             return Ok(());
         }
-        // With kernel TCP, the kernel determines the segments.
+        // With the kernel's TCP, the kernel determines the segments, so these steps need the raw port.
         if self.steps.iter().any(|s| s.action.is_raw())
             && !self.needs.iter().any(|n| n.capability == SEGMENTS)
         {

@@ -94,7 +94,8 @@ impl Catalogue {
         Ok(())
     }
 
-    /// Keeps the selected cases. A selection is an id, the start of an id up to a `/`, `.` or `-`, or a file.
+    /// Keeps the selected cases, or all without a selection. A selection is an id, the start of an id up to a `/`, `.`
+    /// or `-`, or a file.
     ///
     /// # Errors
     /// A selection names no case.

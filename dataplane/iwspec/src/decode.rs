@@ -69,19 +69,26 @@ struct Operation {
     crc: bool,
 }
 
+/// An incomplete message.
 #[derive(Debug)]
 struct Partial {
     first: Segment,
+    /// Identifies the message. Tagged: true, opcode, STag. Untagged: false, QN, MSN.
     key: (bool, u32, u32),
+    /// Expected TO or MO of the next segment.
     next: u64,
     message: Message,
+    /// Length of the longest ULPDU so far, bytes.
     largest: u64,
+    /// Number of segments so far.
     segments: u64,
+    /// True if all segments so far arrived in order, with equal versions and RDMAP control bytes.
     order: bool,
     framing: Framing,
 }
 
-/// Framing of all FPDUs of a message so far: CRC, markers and pads.
+/// Framing of all FPDUs of a message so far. `crc` and `markers` are true if all CRCs and all marker pointers are
+/// correct. `crc_field`, `marker_reserved` and `pad` combine the bits of all FPDUs by OR.
 #[derive(Debug)]
 struct Framing {
     crc: bool,
@@ -133,7 +140,8 @@ impl Decoder {
         self.operation = Some(Operation { deframer: Deframer::new(markers), crc });
     }
 
-    /// Decodes a DDP segment received over SCTP, without MPA; `None` if its message is incomplete.
+    /// Decodes a DDP segment received over SCTP, without MPA; `None` if its message is incomplete. `raw` is the segment
+    /// with its DDP-SSN.
     ///
     /// # Errors
     /// The device's messages exceed a bound of this decoder.

@@ -48,7 +48,8 @@ struct Encoder<'a> {
     variables: &'a Variables,
 }
 
-/// Builds the frame of a `send` line.
+/// Builds the frame of a `send` line. If the frame is the last segment of an untagged message, advances the MSN of its
+/// queue in `numbers`.
 ///
 /// # Errors
 /// An argument cannot be computed, or `kind` is not a frame.
@@ -114,6 +115,7 @@ impl Encoder<'_> {
         )
     }
 
+    /// Truncates a frame to the number of bytes in the argument `keep`.
     fn keep(&self, mut bytes: Vec<u8>) -> Result<Vec<u8>, String> {
         bytes.truncate(self.number("keep", MAX_DATA)? as usize);
         Ok(bytes)

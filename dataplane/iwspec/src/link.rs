@@ -201,6 +201,7 @@ pub struct Link {
     association: Option<Box<Association>>,
     /// Events since the start of the case.
     pub transcript: Transcript,
+    /// The end of the connection or association. Every later receive returns it again.
     ended: Option<Received>,
 }
 

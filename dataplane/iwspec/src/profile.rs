@@ -42,7 +42,7 @@ impl Profile {
     /// Reads the profile in the file `name`, or the packaged profile of this name.
     ///
     /// # Errors
-    /// As [`Self::read`].
+    /// The errors of [`Self::read`].
     pub fn find(name: &Path) -> Result<Profile, String> {
         let program = std::env::current_exe().unwrap_or_default();
         Profile::read(&locate(name, &program))

@@ -53,7 +53,9 @@ pub struct Session<'a> {
     /// Facts about the device, by name.
     pub variables: Variables,
     output: Stream,
+    /// Number of bytes of `output` that were sent.
     sent: usize,
+    /// Sizes of the writes of the next flush, bytes; the last size repeats.
     cut: Vec<usize>,
     /// Order of the segments of the next flush, on the raw port.
     order: Option<Order>,
@@ -66,6 +68,7 @@ pub struct Session<'a> {
     /// ULPDU that a Terminate should quote: the last segment, or the segment marked by `bad=on`.
     bad: Vec<u8>,
     bad_is_marked: bool,
+    /// End of the time for the whole case.
     limit: Instant,
     /// True if the case needs the exact bounds of the device's memory.
     exact: bool,
@@ -159,7 +162,8 @@ impl<'a> Session<'a> {
         let deadline = self.deadline(self.setup.timing.connect);
         self.link.open(&self.setup.target, deadline).map_err(Stop::Inconclusive)?;
         if self.role() == Role::Responder {
-            // siw closes its listener if a connection ends before siw has accepted it.
+            // siw closes its listener if a connection ends before siw has accepted it. The pause gives siw time to
+            // accept.
             std::thread::sleep(self.setup.timing.settle);
         }
         Ok(())
@@ -262,7 +266,8 @@ impl<'a> Session<'a> {
         self.flush();
     }
 
-    /// Records the markers and CRC that the tester's start frame requests.
+    /// Records the markers and CRC that the tester's start frame requests. Enters Full Operation if the frame completes
+    /// the start-up.
     fn own_frame(&mut self, kind: Kind, arguments: &Arguments) -> Result<(), Stop> {
         let (markers, crc) =
             (self.number(arguments, "markers", 0)?, self.number(arguments, "crc", 1)?);
@@ -389,6 +394,7 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// Sets the facts that a received message contains, and adds the message to the transcript.
     fn arrived(&mut self, message: &mut Message) {
         match message.kind {
             Kind::Accept | Kind::Initiate => self.peer_facts(message),

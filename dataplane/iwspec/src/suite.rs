@@ -3,7 +3,7 @@
 //! A verdict never depends on the speed of a host:
 //! - a case that fails or has no verdict is repeated alone, with longer times;
 //! - a time-out counts only if the device answers a correct start-up afterwards, and this host was not late itself;
-//! - a failure and then a pass are inconclusive, unless the failure was a time-out;
+//! - a case that fails and passes when it is repeated is inconclusive, unless the failure was a time-out;
 //! - a deviation that the profile calls intermittent is known, whether or not the device has deviated this time.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -226,6 +226,7 @@ fn finish(
 #[derive(Debug, Default)]
 struct Clock {
     stopped: AtomicBool,
+    /// Delays of more than 20 ms, with the time at which each was measured.
     late: Mutex<Vec<(Instant, Duration)>>,
 }
 

@@ -33,6 +33,7 @@ pub(super) const WITNESS: u32 = 3;
 const IN_FLIGHT: u64 = 3;
 /// Length of a Write and of a Read of the good program, bytes.
 const LEN: u32 = 1000;
+/// Length of a part of a program's memory, bytes; see the diagram above.
 const PART: u64 = 4096;
 /// Distance between the destinations of consecutive Writes, and of consecutive Reads, bytes.
 const SLOT: u64 = 1024;
@@ -178,7 +179,7 @@ impl<'a> World<'a> {
         second.port().received.extend(to_second);
         self.take_events();
         self.poll();
-        // An idle network waits for a timer.
+        // Larger steps while only a timer can cause work.
         self.now += Duration::from_micros(if busy { 10 } else { 1000 });
     }
 

@@ -27,8 +27,8 @@ const TAGS: &[&str] = &["drop:sctp_bad_tag", "drop:sctp_out_of_the_blue"];
 const OUT_OF_THE_BLUE: &[&str] = &["drop:sctp_out_of_the_blue", "drop:net_overload", "drop:sctp_*"];
 const COOKIE: &[&str] = &["sctp_cookies_failed", "drop:sctp_*", "drop:net_overload"];
 
-/// Rule for INITs from many spoofed hosts. Each host gets one INIT ACK, 2.7 times as long as the INIT. INIT ACKs to one
-/// host are rate-limited.
+/// Rule for INITs from many spoofed hosts. The target sends one INIT ACK to each host, 2.7 times as long as the INIT.
+/// INIT ACKs to one host are rate-limited.
 const INIT_RULE: Expectation =
     Expectation { explained_by: INIT, min_share: 0.9, max_growth: &[], amplification: 3.0 };
 

@@ -114,6 +114,7 @@ fn forged_timestamps(at: &StreamPosition) -> Option<(u32, u32)> {
     at.timestamps.map(|(value, echo)| (echo, value))
 }
 
+/// Calls `one` [`ROUND`] times, each time with the current position of the good stream.
 fn round(
     context: &mut AttackContext<'_>,
     mut one: impl FnMut(&mut AttackContext<'_>, &StreamPosition) -> Result<()>,

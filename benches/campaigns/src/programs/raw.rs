@@ -38,7 +38,9 @@ pub(crate) struct RawProgram {
     pub(crate) arena: File,
     /// Doorbells and wake-up socket of each worker.
     pub(crate) workers: Vec<(File, OwnedFd)>,
+    /// Events that arrived while a reply was awaited.
     events: VecDeque<Event>,
+    /// Identifier of the next call.
     next: u32,
 }
 

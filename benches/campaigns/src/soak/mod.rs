@@ -195,6 +195,7 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
     Ok(Report { text, good })
 }
 
+/// Runs random operations until the soak ends. Counts each outcome, and reports each failure that is not excused.
 fn run_worker(mut worker: Worker, shared: &Shared, lossy: &LossyCable) {
     while !shared.stop.load(Ordering::Relaxed) {
         let kind = Kind::ALL[worker.random.usize(..Kind::ALL.len())];

@@ -309,6 +309,7 @@ impl Worker {
         Ok(self.target.bytes(&path)?)
     }
 
+    /// Begins a transfer and ends it early, in one of the three ways of [`Kind::Interrupted`].
     fn interrupt_transfer(&mut self) -> Result<u64> {
         self.write_random_file()?;
         let wait = Duration::from_micros(self.random.u64(0..20_000));

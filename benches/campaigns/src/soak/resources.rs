@@ -14,7 +14,8 @@ const CACHED_BUFFERS: u64 = 600;
 /// Maximum number of neighbour or path MTU entries, one per host of the test bed. The entries remain after the soak.
 const HOST_ENTRIES: u64 = 8;
 
-/// Counts of local programs since the start, which the appliance lists among its gauges.
+/// Counts of local programs since the start, which the appliance lists among its gauges. They only grow, so they are
+/// not compared.
 const PROGRAM_COUNTS: [&str; 4] =
     ["sessions_opened", "sessions_ended", "sessions_refused", "session_queues_failed"];
 

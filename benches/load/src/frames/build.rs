@@ -11,7 +11,7 @@ use fastrand::Rng;
 
 use super::{MAX_FRAME, MIN_FRAME, Mac};
 
-/// Bytes of an Ethernet header.
+/// Length of an Ethernet header, bytes.
 pub const ETHERNET_LEN: usize = 14;
 
 /// MAC and IP addresses of a frame.

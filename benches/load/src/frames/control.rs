@@ -16,9 +16,10 @@ use super::build::{
 };
 use super::{Mac, Plan};
 
-/// Bytes after the IP header that an ICMPv4 error quotes. ICMPv6 errors quote as much as fits (RFC 4443 §3.1).
+/// Number of bytes after the IP header that an ICMPv4 error quotes. ICMPv6 errors quote as much as fits (RFC 4443
+/// §3.1).
 const ICMP_QUOTE_LEN: usize = 8;
-/// Payload bytes of a fragment.
+/// Length of a fragment's payload, bytes.
 const FRAGMENT_LEN: usize = 512;
 
 /// Returns, by `index % 3`: an echo request, a port unreachable error, or a report of a smaller path MTU. The errors

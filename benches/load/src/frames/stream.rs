@@ -14,7 +14,7 @@ use super::{Plan, Stream, tcp};
 /// Number of consecutive segments in a run. Each run starts at RCV.NXT, and its 9 KB fit into the target's receive
 /// window.
 const RUN_LEN: usize = 16;
-/// Payload bytes of the Write in a forged segment.
+/// Length of the payload of the Write in a forged segment, bytes.
 const WRITE_LEN: usize = 512;
 /// Offset of the checksum in a TCP header.
 const CHECKSUM_OFFSET: usize = 16;

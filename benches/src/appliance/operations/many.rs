@@ -10,7 +10,7 @@ use super::{LoneAppliance, SLICE, alternate, ratio};
 use crate::appliance::TIMEOUT;
 use crate::row::Row;
 
-/// Incomplete sends and receives of an idle QP.
+/// Maximum numbers of incomplete sends and of incomplete receives of an idle QP.
 const IDLE_DEPTHS: (u32, u32) = (8, 8);
 /// Messages in flight on the only QP of the program with one QP.
 pub(super) const DEPTH_OF_ONE: u32 = 64;
@@ -43,7 +43,7 @@ pub(super) fn idle(appliance: &LoneAppliance, pairs: u32, row: &mut Row) -> anyh
 
 /// Memory in use, bytes.
 struct MemoryUse {
-    /// Shared memory of the whole system: memory files of queues.
+    /// Shared memory of the whole system, which includes the memory files of the queues.
     shared: f64,
     /// Private memory of this process, which is both appliance and programs.
     private: f64,
@@ -74,7 +74,7 @@ pub(super) fn rate(
         Writers::connect(appliance, number, len, depth)?,
         Writers::connect(appliance, 1, len, DEPTH_OF_ONE)?,
     ];
-    // Each QP posts several times in a slice.
+    // With more QPs the slices are longer, so that each QP posts several times in a slice.
     let slice = SLICE * (1 + number / 100);
     let pairs = (pairs * 10 / (1 + number as usize / 100)).max(3);
     let rates = alternate(pairs, ratio, |side| sides[side].write_for(slice))?;

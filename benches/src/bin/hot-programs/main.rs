@@ -43,7 +43,7 @@ fn main() -> anyhow::Result<()> {
         std::process::exit(2);
     }
     let mut stage = Stage::new(OPERATIONS)?;
-    // Warm-up: queues and records of the stream are allocated, and its congestion window is open.
+    // After this warm-up, queues and records of the stream are allocated, and its congestion window is open.
     for _ in 0..8 {
         stage.load(OPERATIONS, &mut uncounted)?;
         post_all(&stage, 1)?;

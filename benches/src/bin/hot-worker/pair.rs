@@ -26,7 +26,7 @@ use crate::flooded::{BURST_TIME, FloodedWorker};
 pub(crate) const BURSTS_PER_TURN: usize = 4;
 /// Number of full frames after which the streams' congestion windows are large enough for the measurement.
 const OPENING_FRAMES: usize = 400;
-/// Bytes of a write.
+/// Length of a write, bytes.
 const WRITE_LEN: u32 = 4 << 20;
 const PD: PdId = PdId(1);
 const SOURCE: Stag = Stag(0x100);
@@ -53,7 +53,7 @@ pub(crate) struct StreamPair {
     pending: VecDeque<&'static [u8]>,
     /// Frames of the responder that the initiator has not received yet.
     answers: Vec<&'static [u8]>,
-    /// Minimum length of a frame that is full.
+    /// Minimum length of a frame that counts as full, bytes.
     full_len: usize,
     /// Number of streams, each from a separate address.
     streams: u32,

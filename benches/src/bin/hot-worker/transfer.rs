@@ -12,7 +12,7 @@ use crate::pair::{MAX_TURNS, StreamPair};
 pub(crate) const FRAMES: usize = 64;
 /// Uncounted frames before the measurement, so that tables and records have reached their final size.
 const WARM_UP_FRAMES: usize = 256;
-/// Streams of the paths with several streams.
+/// Number of streams of the paths with several streams.
 const STREAMS: u32 = 64;
 /// Writes in flight on the stream of the paths with one stream, and on each stream of the others.
 const WRITES: [usize; 2] = [8, 2];

@@ -42,8 +42,9 @@ pub(super) enum End {
 /// State of a connection or SCTP session of the peer.
 #[derive(Debug)]
 pub(super) struct Connection<'a> {
-    /// TCP connection; `None` over SCTP, where `segments` holds the segments to send.
+    /// TCP connection; `None` over SCTP.
     pub(super) stream: Option<Stream>,
+    /// Segments to send over SCTP.
     pub(super) segments: Vec<Vec<u8>>,
     pub(super) config: &'a Config,
     pub(super) stopped: &'a AtomicBool,
@@ -51,18 +52,23 @@ pub(super) struct Connection<'a> {
     /// EMSS when the connection was opened, bytes.
     pub(super) first_emss: usize,
     output: oracle::Stream,
+    /// Number of bytes of `output` that were sent.
     sent: usize,
     /// Lengths of the unsent frames, bytes. On the raw port, each frame becomes one segment.
     frames: Vec<usize>,
     numbers: Numbers,
     pub(super) deframer: Deframer,
+    /// True if the CRCs of received FPDUs are verified.
     pub(super) crc: bool,
+    /// True if the peer may send FPDUs: it is the initiator, or the tester's first FPDU has arrived.
     pub(super) first_fpdu: bool,
     /// True while the ready-to-receive message is outstanding (RFC 6581 §9.2).
     pub(super) ready: bool,
     pub(super) queues: Queues,
     pub(super) memory: &'a Mutex<Bytes>,
+    /// Segment that is being processed, which a Terminate quotes; empty if the error is not in a segment.
     pub(super) current: Vec<u8>,
+    /// Queued answers: kind, and the arguments of one frame per line.
     pub(super) held: Vec<(Kind, String)>,
 }
 

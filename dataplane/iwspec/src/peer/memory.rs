@@ -9,7 +9,9 @@ pub(super) struct Region {
     pub(super) stag: u32,
     /// Bits of [`access`](super::numbers::access).
     pub(super) access: u8,
+    /// TO of the first byte.
     pub(super) base: u64,
+    /// Length, bytes.
     pub(super) length: usize,
     pub(super) name: &'static str,
 }
@@ -61,6 +63,7 @@ pub(super) struct Queues {
     pub(super) within_write: bool,
     /// Outstanding Read Request of the peer: sink STag, next TO in the sink, and remaining bytes.
     pub(super) reading: Option<(u32, u64, u32)>,
+    /// Number of Sends that the rping or perftest service has received.
     pub(super) rounds: u32,
     /// STags that the tester has invalidated.
     pub(super) invalidated: Vec<u32>,

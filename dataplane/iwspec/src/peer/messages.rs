@@ -292,7 +292,8 @@ impl Connection<'_> {
         mulpdu - TAGGED_HEADER
     }
 
-    /// Queues the frames of an answer, one per line. The frames are sent after the input is processed.
+    /// Queues the frames of an answer. Each line of `frames` has the arguments of one frame. The frames are sent after
+    /// the input is processed.
     pub(super) fn hold(&mut self, kind: Kind, frames: String) {
         self.held.push((kind, frames));
     }

@@ -38,7 +38,7 @@ pub struct Config {
     pub crc: bool,
     /// Revision of the initiator's Request; 0 for the first draft's Start Key.
     pub revision: u8,
-    /// RFC 6581: flags A to D of the initiator's Request, 8, 4, 2 and 1.
+    /// Flags A, B, C and D of the initiator's Request (RFC 6581 §9.2), with the values 8, 4, 2 and 1.
     pub ready: u8,
     /// Deliberate deviations of the peer.
     pub flaws: Flaws,
@@ -142,7 +142,7 @@ pub fn initiate_raw(config: Config, raw: Raw, address: SocketAddr) -> Peer {
     })
 }
 
-/// Returns the TCP settings that contain the peer's TCP flaws.
+/// Returns the settings of the peer's TCP, with those of the peer's flaws that concern TCP.
 fn settings(config: &Config) -> Settings {
     let flaws = &config.flaws;
     Settings {

@@ -227,6 +227,7 @@ enum State {
 struct PeerSession<'a> {
     state: State,
     inbound: Inbound,
+    /// DDP-SSN of the peer's next message.
     outbound: u16,
     connection: Connection<'a>,
 }

@@ -51,6 +51,7 @@ pub enum PlayError {
 pub struct Session {
     host: Host,
     timeline: Timeline,
+    /// Source port of the last dialogue.
     own_port: u16,
 }
 

@@ -139,7 +139,9 @@ pub struct Player<P: DialogueCodec> {
     started_at: Option<Instant>,
     /// Time of the previous step.
     last_step_at: Instant,
+    /// Time at which the next step is due, or its time range ends.
     wake: Option<Instant>,
+    /// Received packets that were not compared with a line yet, with their arrival times.
     arrived: VecDeque<(Instant, P::Packet)>,
     outgoing: VecDeque<TransportPacket>,
     summary: PlaySummary,
@@ -363,6 +365,7 @@ impl<P: DialogueCodec> Player<P> {
         more.is_some()
     }
 
+    /// Removes received packets that the host may send although no line expects them, up to the first other packet.
     fn skip_extra(&mut self) {
         while let Some((_, got)) = self.arrived.pop_front() {
             if !self.count_extra(&got) {

@@ -164,6 +164,7 @@ pub struct Hub(Arc<Mutex<Ports>>);
 #[derive(Debug, Default)]
 struct Ports {
     senders: Vec<(EthernetAddress, SyncSender<Vec<u8>>)>,
+    /// Number of ports that were attached so far.
     attached: u32,
 }
 

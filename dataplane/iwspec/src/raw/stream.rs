@@ -13,7 +13,7 @@ use super::{Host, Raw, Timeline, random};
 /// First port and number of ports of the dynamic range (RFC 6335 §6).
 const DYNAMIC: (u16, u16) = (49_152, 16_384);
 
-/// Minimum time for the handshake after the device's SYN.
+/// Time for the handshake after the device's SYN, even if the caller's deadline is earlier.
 const HANDSHAKE: Duration = Duration::from_secs(3);
 
 /// Direction of a packet.

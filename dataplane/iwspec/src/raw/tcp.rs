@@ -120,17 +120,21 @@ pub struct Tcp {
     /// The peer's last timestamp value, to be echoed.
     echo: u32,
     now: Instant,
+    /// Position up to which the peer has acknowledged the sent bytes.
     acknowledged: u64,
     /// End of the peer's window, a position in the sent bytes.
     window_end: u64,
     /// Highest position sent.
     sent_end: u64,
+    /// Segments that do not fit into the peer's window yet.
     waiting: VecDeque<Piece>,
+    /// Sent segments that the peer has not acknowledged completely.
     flight: Vec<Piece>,
     rto: Duration,
     timer: Option<Instant>,
     received: Received,
     output: VecDeque<Segment>,
+    /// Number of received segments with payload that are still to be dropped.
     lose: usize,
 }
 
@@ -139,6 +143,7 @@ pub struct Tcp {
 struct Received {
     /// Position of the next byte to deliver.
     next: u64,
+    /// Payloads beyond a hole, by position.
     behind_hole: BTreeMap<u64, Vec<u8>>,
     /// Position of a received FIN that is not delivered yet.
     fin: Option<u64>,

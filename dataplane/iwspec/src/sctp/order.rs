@@ -8,7 +8,9 @@ const MAX_HELD: usize = 4096;
 /// Received messages of one stream.
 #[derive(Debug, Default)]
 pub struct Inbound {
+    /// DDP-SSN of the next message in order.
     next: u16,
+    /// Messages that arrived before an earlier message; at most [`MAX_HELD`].
     held: Vec<Chunk>,
 }
 

@@ -20,10 +20,14 @@ const MAX_DATA: usize = PACKET - 12 - 16;
 #[derive(Debug, Default)]
 pub struct Upper {
     received: VecDeque<Chunk>,
+    /// Size of `received`, bytes, with [`OVERHEAD`] for each message; at most [`MAX_BYTES`].
     bytes: usize,
     outgoing: VecDeque<Chunk>,
+    /// Sent messages, by tag.
     unacknowledged: BTreeMap<u64, Chunk>,
+    /// Number of sent messages, which is the tag of the next message.
     sent: u64,
+    /// Maximum length of a message on the current path, bytes; `None` before the association has reported it.
     longest: Option<usize>,
 }
 

@@ -58,7 +58,7 @@ impl Service {
             "alive" if self == Service::Ddp => false,
             "alive" => session.setup().permits.empty_reads,
             SEGMENTS => session.setup().target.is_raw(),
-            // Other programs may advertise only a part of a registered region.
+            // With other programs, the bounds of the memory are unknown: they may advertise only a part of a region.
             "exact" | "shared" => matches!(self, Service::Region | Service::Peer | Service::Ddp),
             "send" => matches!(self, Service::Sink | Service::Echo | Service::Peer),
             "echo" => matches!(self, Service::Echo | Service::Peer),

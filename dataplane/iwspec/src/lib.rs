@@ -16,7 +16,7 @@
 //! | the device: address, service, times | [`device`] |
 //! | one case: steps, expectations, facts about the device | [`session`], [`startup`], [`run`] |
 //! | programs on the device | [`service`] |
-//! | all cases: concurrency, repetition, known deviations | [`suite`], [`profile`] |
+//! | all cases: concurrency, repetition, known deviations | [`suite`], [`repetition`], [`profile`] |
 //! | reports | [`report`] |
 //! | the deliberately wrong peer, for tests | [`peer`] |
 #![forbid(unsafe_code)]
@@ -32,6 +32,7 @@ pub mod peer;
 pub mod play;
 pub mod profile;
 pub mod raw;
+pub mod repetition;
 pub mod report;
 pub mod run;
 pub mod sctp;

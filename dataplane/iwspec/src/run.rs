@@ -33,15 +33,6 @@ impl Verdict {
             Verdict::NotApplicable(_) => "not applicable",
         }
     }
-
-    /// Returns true if a repetition with longer times may change the verdict.
-    pub fn depends_on_time(&self) -> bool {
-        match self {
-            Verdict::Pass | Verdict::NotApplicable(_) => false,
-            Verdict::Fail(failure) => failure.timed_out,
-            Verdict::Inconclusive(_) => true,
-        }
-    }
 }
 
 /// Outcome of one execution of a case.

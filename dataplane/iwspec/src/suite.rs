@@ -1,10 +1,7 @@
 //! All cases against one device. Cases run concurrently; a case whose verdict is uncertain runs again alone.
 //!
-//! A verdict never depends on the speed of a host:
-//! - a case that fails or has no verdict is repeated alone, with longer times;
-//! - a time-out counts only if the device answers a correct start-up afterwards, and this host was not late itself;
-//! - a case that fails and passes when it is repeated is inconclusive, unless the failure was a time-out;
-//! - a deviation that the profile calls intermittent is known, whether or not the device has deviated this time.
+//! A verdict never depends on the speed of a host: see [`crate::repetition`] for the rule. A deviation that the profile
+//! calls intermittent is known, whether or not the device has deviated this time.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -14,19 +11,12 @@ use crate::case::{Action, Case};
 use crate::device::{Setup, Timing};
 use crate::message::Kind;
 use crate::profile::{Deviation, Profile};
+use crate::repetition::{self, REPETITION, decide};
 use crate::run::{Outcome, Verdict, execute};
 use crate::session::{Session, Stop};
 use crate::startup;
 use crate::value::Arguments;
 
-/// Scheduling delay of this host above which a time-out is inconclusive.
-const MAX_LATENESS: Duration = Duration::from_millis(250);
-/// Scheduling delay of this host above which silence of the device is inconclusive.
-const MAX_LATENESS_OF_SILENCE: Duration = Duration::from_millis(100);
-/// Factor by which a repeated case's time limits and pauses are longer.
-const REPETITION: u32 = 3;
-/// Maximum number of repetitions of a case that remains inconclusive.
-const MAX_REPETITIONS: usize = 3;
 /// Time limit for all repetitions together. Later cases whose verdict is uncertain are inconclusive.
 const REPETITIONS: Duration = Duration::from_secs(120);
 
@@ -108,7 +98,12 @@ pub fn run(
             // report.
             let outcome = match outcome.verdict {
                 Verdict::Fail(_) if deviation.is_some_and(|d| d.intermittent) => outcome,
-                _ => finish(case, setup, outcome, &clock, repeated < REPETITIONS),
+                _ => decide(
+                    outcome,
+                    repeated < REPETITIONS,
+                    &mut || setup.with_scale(REPETITION, |setup| timed(case, setup, &clock)),
+                    &mut || control(setup),
+                ),
             };
             repeated += begin.elapsed();
             let report = Report::new(case, outcome, deviation);
@@ -159,67 +154,9 @@ fn timed(case: &Case, setup: &Setup, clock: &Clock) -> Outcome {
         Action::Expect(alternatives) => alternatives.iter().any(|e| e.kind == Kind::Quiet),
         _ => false,
     });
-    // A repetition has longer time limits, and therefore permits a longer delay.
     let scale = setup.timing.scale;
-    let late = match &outcome.verdict {
-        Verdict::Fail(failure) if failure.timed_out => lateness > MAX_LATENESS * scale,
-        Verdict::Pass if silent => lateness > MAX_LATENESS_OF_SILENCE * scale,
-        _ => false,
-    };
-    if late {
-        outcome.verdict = Verdict::Inconclusive(format!(
-            "this host is busy: it was {} ms late",
-            lateness.as_millis()
-        ));
-    }
+    outcome.verdict = repetition::with_lateness(outcome.verdict, silent, lateness, scale);
     outcome
-}
-
-/// Repeats a case whose verdict is uncertain, and returns the final outcome.
-fn finish(
-    case: &Case,
-    setup: &Setup,
-    mut first: Outcome,
-    clock: &Clock,
-    time_left: bool,
-) -> Outcome {
-    if matches!(first.verdict, Verdict::Pass | Verdict::NotApplicable(_)) {
-        return first;
-    }
-    if !time_left {
-        if let Verdict::Fail(failure) = &first.verdict {
-            first.verdict = Verdict::Inconclusive(format!(
-                "the time for repetitions is used up; once received {} instead of {}",
-                failure.received, failure.expected
-            ));
-        }
-        return first;
-    }
-    let repeat = || setup.with_scale(REPETITION, |setup| timed(case, setup, clock));
-    let mut again = repeat();
-    // An inconclusive repetition is repeated, because this host may be less busy then.
-    for _ in 1..MAX_REPETITIONS {
-        if !matches!(again.verdict, Verdict::Inconclusive(_)) {
-            break;
-        }
-        again = repeat();
-    }
-    let verdict = match (&first.verdict, &again.verdict) {
-        (Verdict::Fail(f), Verdict::Pass) if !f.timed_out => Some(Verdict::Inconclusive(format!(
-            "two executions differ; the first received {} instead of {}",
-            f.received, f.expected
-        ))),
-        (_, Verdict::Fail(f)) if f.timed_out => control(setup).err().map(|why| {
-            Verdict::Inconclusive(format!(
-                "the device does not answer a correct start-up either: {why}"
-            ))
-        }),
-        _ => None,
-    };
-    if let Some(verdict) = verdict {
-        again.verdict = verdict;
-    }
-    again
 }
 
 /// Measures the scheduling delay of threads of this host.

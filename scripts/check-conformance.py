@@ -6,7 +6,8 @@ A row is a table line; its last cell holds tests as `crate: path::to::test` (sev
 commas), a script as `scripts/NAME ...`, or a reason that starts with "Not met:", "Not ours:" or "ULP:".
 
 `iwspec: ID` is a case of iwspec, or a requirement that its case files name as not observable (`unseen`). Each is named in a row,
-also in rows with a reason.
+also in rows with a reason. A row with the level MUST of a specification that iwspec tests names at least one, unless it describes
+a service or the local programs of ddpd.
 
 A test has its whole path: modules and function, as `cargo test` prints it; for a file in `tests/` preceded
 by the file's name. The function has `#[test]`, or is generated with it by a macro of the same file. A
@@ -44,6 +45,9 @@ CRATES = {
 }
 CASES = "dataplane/iwspec/cases"
 REASONS = ("Not met:", "Not ours:", "ULP:", "Out of scope:")
+# Pages of the specifications that iwspec tests, and the beginnings of requirements that concern ddpd alone.
+TESTED = {"rfc5040", "rfc5041", "rfc5042", "rfc5043", "rfc5044", "rfc6581", "rfc7306", "draft-culley-iwarp-mpa-03"}
+OWN = ("local programs:", "`service = ")
 SECTIONS = pathlib.Path(__file__).with_name("rfc-sections.txt")
 # The number of an RFC and the sections after it: `5042 §6.4.3, §7.1 (2) and §7.2`.
 CITATION = re.compile(r"\b(\d{3,4})((?:(?:,| and| to)? §(?:\d+|[A-Z])(?:\.\d+)*(?: \(\w+\))*)+)")
@@ -209,6 +213,9 @@ def main():
             if not names and not last.startswith(REASONS):
                 problems.append(f"{path}:{number}: neither a test nor a reason: {last!r}")
             cases = [name for name in names if name.startswith("iwspec:")]
+            level, requirement = (cell.strip() for cell in line.split("|")[2:4])
+            if path.stem in TESTED and "MUST" in level and not cases and not requirement.startswith(OWN):
+                problems.append(f"{path}:{number}: no case of iwspec, and no `unseen` entry: {requirement!r}")
             named.update(name.partition(":")[2].strip() for name in cases)
             if last.startswith(REASONS):
                 names = cases

@@ -162,7 +162,7 @@ mod tests {
     fn first_pass_and_inapplicable_case_are_final() {
         let inapplicable = Verdict::NotApplicable("no memory".into());
         assert_decided(&[Verdict::Pass], &Verdict::Pass);
-        assert_decided(&[inapplicable.clone()], &inapplicable);
+        assert_decided(std::slice::from_ref(&inapplicable), &inapplicable);
         assert_decided(&[no_verdict(), inapplicable.clone()], &inapplicable);
     }
 

@@ -168,6 +168,9 @@ fn accept_session(session: &mut Session<'_>) -> Result<(), Stop> {
     session.set("peer.rev", if initiate.field("enhanced") == Some(1) { 2 } else { 1 });
     session.send_text(Kind::Accept, &frame)?;
     session.flush();
+    if session.variables.get("peer.a") == Some(&1) {
+        ready(session)?;
+    }
     session.setup().service.private_data(session, &initiate.data)
 }
 

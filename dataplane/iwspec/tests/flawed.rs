@@ -84,9 +84,11 @@ fn variants() -> Vec<(Path, Role, Config)> {
         let config = Config { service, markers: false, crc: true, revision: 1, ready: 0, flaws };
         all.push((Path::Sctp, Role::Responder, config));
     }
-    let (service, flaws) = (Service::Peer, Flaws::default());
-    let config = Config { service, markers: false, crc: true, revision: 1, ready: 0, flaws };
-    all.push((Path::Sctp, Role::Initiator, config));
+    for (revision, ready) in [(1, 0), (2, 0), (2, 10)] {
+        let (service, flaws) = (Service::Peer, Flaws::default());
+        let config = Config { service, markers: false, crc: true, revision, ready, flaws };
+        all.push((Path::Sctp, Role::Initiator, config));
+    }
     all
 }
 

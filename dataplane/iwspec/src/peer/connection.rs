@@ -25,7 +25,7 @@ const WRITE: Duration = Duration::from_secs(30);
 /// Segment length of a peer that does not align FPDUs with segments, bytes. The last segment may be shorter.
 const SPLIT: usize = 100;
 /// IRD and ORD that the initiator requests.
-const DEPTH: u16 = 4;
+pub(super) const DEPTH: u16 = 4;
 /// Maximum length of private data (RFC 5044 §7.1.1), bytes.
 const MAX_PRIVATE_DATA: usize = 512;
 
@@ -280,7 +280,7 @@ impl<'a> Connection<'a> {
     }
 
     /// Checks the responder's ORD and flags, and sends the ready-to-receive message (RFC 6581 §9).
-    fn negotiated(&mut self, data: &[u8]) -> Result<(), End> {
+    pub(super) fn negotiated(&mut self, data: &[u8]) -> Result<(), End> {
         let word = |at: usize| data.get(at..at + 2).map_or(0, |b| u16::from_be_bytes([b[0], b[1]]));
         let ord = word(2) & 0x3fff;
         self.check("ird", ord > DEPTH && ord != 0x3fff, llp::INSUFFICIENT_IRD)?;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use sctp_lite::sctp::{Association, Ends, Listener, ListenerResult, Secrets};
 use wire::sctp::Packet;
 
-use super::connection::{Connection, End};
+use super::connection::{Connection, DEPTH, End};
 use super::memory::{Bytes, initial_memory};
 use super::numbers::llp;
 use super::{Config, Peer, start};
@@ -273,7 +273,11 @@ impl<'a> Associated<'a> {
             session.connection.send(Kind::Write, "stag=0 to=0 len=0");
             session.send_segments(0, self.settings, &mut self.core);
         }
-        let text = session.connection.advertisement();
+        let mut text = String::new();
+        if self.settings.revision == 2 {
+            text = format!("enhanced=on ird={DEPTH} ord={DEPTH} flags={}", self.settings.ready);
+        }
+        text += &session.connection.advertisement();
         session.control(Kind::Initiate, &text, 0, self.settings, &mut self.core);
         self.sessions.insert(0, session);
     }
@@ -407,8 +411,20 @@ impl PeerSession<'_> {
         {
             return Err(End::Error);
         }
+        let enhanced = settings.revision == 2;
+        // RFC 6581 §7: plain and enhanced messages are not mixed in a session.
+        if kind == Kind::Accept
+            && enhanced
+            && answer.and_then(|m| m.field("enhanced")) != Some(1)
+            && flaws.makes("reply-enhanced")
+        {
+            return Err(End::Error);
+        }
         self.state = State::Open;
         self.connection.first_fpdu = true;
+        if kind == Kind::Accept && enhanced {
+            self.connection.negotiated(chunk.data.get(4..).unwrap_or(&[]))?;
+        }
         if !flaws.behaves("ignore-replies") && settings.service == Service::Peer {
             self.connection.send(Kind::Write, "stag=0 to=0 len=0");
         }

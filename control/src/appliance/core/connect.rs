@@ -52,7 +52,7 @@ impl Core {
     }
 
     /// Opens a stream. `purpose` receives the stream or the failure. `start_key`: MPA startup with Start Keys, as in
-    /// MPA's first draft.
+    /// MPA's first draft, even if `spec` does not request them.
     pub(super) fn open(
         &mut self,
         spec: ConnectSpec,
@@ -66,6 +66,10 @@ impl Core {
                 let stores = self.regions.any_has_file(&regions);
                 let Candidate { remote, interface } = first;
                 let spec = ConnectSpec { remote, alternatives: Vec::new(), ..spec };
+                let start_key = start_key
+                    || spec.mpa.start_key
+                        && spec.transport == Transport::Tcp
+                        && spec.revision() == 0;
                 let plan = Box::new(ConnectPlan {
                     spec,
                     purpose,
@@ -151,15 +155,15 @@ impl Core {
         let advertised = self.regions.advertised(&plan.spec.regions);
         let stags = self.regions.exclusive_stags(&plan.spec.regions);
         let private_data = match plan.spec.ulp {
-            // The advertisement states DDP as the ULP, even if it lists no region. A Start Key has no private data.
-            UlpChoice::Ddp if !plan.start_key || !advertised.is_empty() => {
-                advert::encode_for(UlpKind::Ddp, &advertised)
-            }
+            // draft-culley-iwarp-mpa §13.3.1: a Start Key has no private data.
+            _ if plan.start_key => Vec::new(),
+            // The advertisement states DDP as the ULP, even if it lists no region.
+            UlpChoice::Ddp => advert::encode_for(UlpKind::Ddp, &advertised),
             // The peer may be any verbs program, so private data is sent only to advertise regions.
             UlpChoice::Rdmap if !advertised.is_empty() => {
                 advert::encode_for(UlpKind::Rdmap, &advertised)
             }
-            _ => Vec::new(),
+            UlpChoice::Rdmap => Vec::new(),
         };
         let version = if plan.start_key { VersionPolicy::V0 } else { VersionPolicy::V1 };
         let config = &self.env.context.config;

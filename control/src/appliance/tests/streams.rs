@@ -1,6 +1,6 @@
 //! Streams: accepted, refused, opened, their untagged messages, and their end.
 
-use api::{ConnectSpec, ErrorKind};
+use api::{ConnectSpec, ErrorKind, MpaChoice};
 use dataplane::{ConnectError, ConnectStage};
 use ddp::{DdpError, ErrorCode, Message, Msn, Qn, Source, VersionPolicy};
 
@@ -323,6 +323,20 @@ fn connect_is_answered_when_established() {
     assert_eq!((info.id.0, info.listener), (5, None));
     assert_eq!(info.peer_regions[0].name, "theirs");
     assert_eq!(info.regions, ["common"]);
+}
+
+#[test]
+fn connect_with_start_key_sends_one_without_private_data() {
+    for (revision, initiate) in [(0, Revision::Draft), (1, Revision::One)] {
+        let mut bench = bench();
+        let mpa = MpaChoice { revision: Some(revision), start_key: true, ..MpaChoice::default() };
+        let spec = ConnectSpec { mpa, ..connect_spec(&["common"]) };
+        let _pending = bench.call(Request::Connect(spec));
+        let connect = take_connect(bench.all_commands());
+        let EndpointConfig::Tcp(endpoint) = &connect.endpoint else { panic!("not TCP") };
+        assert_eq!(endpoint.mpa.initiate, initiate);
+        assert_eq!(connect.private_data.is_empty(), initiate == Revision::Draft);
+    }
 }
 
 fn offer(name: &str, len: u64) -> Advertised {

@@ -16,12 +16,12 @@ pub const CAPABILITIES: &[(&str, &str)] = &[
     ("shared", "memory keeps its bytes from one connection to the next"),
     ("atomic", "memory on which peers may do atomic operations"),
     ("send", "the device accepts Sends and stays silent"),
-    ("echo", "the device answers each Send with a Send of the same bytes"),
+    ("echo", "the device answers each Send, or each message of queue 0, with the same bytes"),
     ("own", "memory whose STag a Send with Invalidate invalidates"),
     ("receive", "receives of known length ($receive.len) and number ($receive.count)"),
     ("asks", "the device sends a Read Request and waits for the Response ($asks.stag: its sink)"),
     ("alive", "the device answers RDMA Reads of no bytes"),
-    (BARE, "DDP without RDMAP: queue 0 answers each message with a message of the same bytes"),
+    (BARE, "DDP without RDMAP"),
     (SEGMENTS, "the test builds the TCP segments itself, and sees the device's segments: --raw"),
 ];
 

@@ -98,6 +98,12 @@ impl Setup {
     pub fn role(&self) -> Role {
         self.target.role()
     }
+
+    /// Returns true if the device opens connections and its program sends the first message.
+    pub fn sends_first(&self) -> bool {
+        let program = matches!(self.service, Service::Rping | Service::Perftest | Service::Peer);
+        program && self.role() == Role::Initiator
+    }
 }
 
 /// Time limits and pauses of the test.

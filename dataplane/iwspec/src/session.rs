@@ -81,7 +81,7 @@ pub struct Session<'a> {
 impl<'a> Session<'a> {
     /// Returns a session without connection.
     pub fn new(setup: &'a Setup) -> Session<'a> {
-        Session {
+        let mut session = Session {
             setup,
             link: Link::default(),
             companion: None,
@@ -100,7 +100,9 @@ impl<'a> Session<'a> {
             exact: false,
             owes_ready: false,
             sctp: sctp::Streams::default(),
-        }
+        };
+        session.set("peer.first", u64::from(setup.sends_first()));
+        session
     }
 
     /// Returns the role of the device.
@@ -419,6 +421,10 @@ impl<'a> Session<'a> {
         let flags = message.field("flags").unwrap_or(0);
         for (name, bit) in [("a", 3), ("b", 2), ("c", 1), ("d", 0)] {
             self.set(&format!("peer.{name}"), flags >> bit & 1);
+        }
+        if flags & 8 != 0 && self.role() == Role::Initiator {
+            // RFC 6581 §9.2: the ready-to-receive message.
+            self.set("peer.first", 1);
         }
         // RFC 6581 §9.2: an option without the peer-to-peer flag A is wrong, and so is A without an option.
         self.set("peer.wrong", u64::from((1..=8).contains(&flags)));

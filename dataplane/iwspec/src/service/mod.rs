@@ -61,6 +61,8 @@ impl Service {
             // With other programs, the bounds of the memory are unknown: they may advertise only a part of a region.
             "exact" | "shared" => matches!(self, Service::Region | Service::Peer | Service::Ddp),
             "send" => matches!(self, Service::Sink | Service::Echo | Service::Peer),
+            // An initiator of bare DDP has no echo queue.
+            "echo" if self == Service::Ddp => session.role() == Role::Responder,
             "echo" => matches!(self, Service::Echo | Service::Peer),
             "receive" => variables.contains_key("receive.len"),
             _ => variables.contains_key(&format!("{name}.stag")),

@@ -30,12 +30,12 @@ use super::Failure;
 
 /// Maximum number of threads to stop.
 const MAX_THREADS: usize = 8192;
-/// Time-out for the arrival of a thread that was signalled. Only a thread that blocks the signal, or that is in an
-/// uninterruptible system call, needs longer than a few milliseconds.
+/// Time-out for the arrival of a thread that was signalled. Only a thread that gets no CPU, that blocks the signal, or
+/// that is in an uninterruptible system call needs longer than a few milliseconds.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Time-out for a thread that blocks the signal. Threads block signals for short times while they create threads or
-/// processes.
-const BLOCKED_TIMEOUT: Duration = Duration::from_millis(100);
+/// Time-out for a thread that sleeps and blocks the signal. Threads block signals for short times while they create
+/// threads or processes, or start. On a busy host they then wait for a CPU, but they do not sleep.
+const BLOCKED_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Number of the episode: one stop and release of all other threads. Odd from the first signal until the release, then
 /// even. No two successive episodes have the same number.
@@ -223,6 +223,7 @@ fn wait_for_arrivals() -> Result<(), Failure> {
     let start = Instant::now();
     for slot in 0..COUNT.load(Ordering::Relaxed) as usize {
         let mut rounds = 0u32;
+        let mut asleep_since = None;
         while ARRIVED[slot].load(Ordering::Acquire) != episode {
             rounds += 1;
             match rounds {
@@ -230,14 +231,20 @@ fn wait_for_arrivals() -> Result<(), Failure> {
                 64..1024 => rustix::thread::sched_yield(),
                 _ => {
                     let thread = THREADS[slot].load(Ordering::Relaxed);
-                    let (timeout, reason) = match find_state(thread) {
-                        ThreadState::Ended | ThreadState::Kernel => break,
-                        ThreadState::Blocked => {
-                            (BLOCKED_TIMEOUT, "a thread of the program blocks all signals")
-                        }
-                        ThreadState::Other => (TIMEOUT, "a thread of the program does not respond"),
-                    };
-                    if start.elapsed() > timeout {
+                    let state = find_state(thread);
+                    if matches!(state, ThreadState::Ended | ThreadState::Kernel) {
+                        break;
+                    }
+                    if state != ThreadState::Blocked {
+                        asleep_since = None;
+                    } else if asleep_since.get_or_insert_with(Instant::now).elapsed()
+                        > BLOCKED_TIMEOUT
+                    {
+                        let reason = "a thread of the program blocks all signals";
+                        return Err(Failure::new(Errno::BUSY, reason));
+                    }
+                    if start.elapsed() > TIMEOUT {
+                        let reason = "a thread of the program does not respond";
                         return Err(Failure::new(Errno::BUSY, reason));
                     }
                     let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: 50_000 };
@@ -256,7 +263,7 @@ enum ThreadState {
     Ended,
     /// A worker thread of the kernel's io_uring.
     Kernel,
-    /// The thread blocks the signal.
+    /// The thread sleeps and blocks the signal.
     Blocked,
     Other,
 }
@@ -266,18 +273,12 @@ fn find_state(thread: u32) -> ThreadState {
     if send(thread, 0) == Err(Errno::SRCH) {
         return ThreadState::Ended;
     }
-    let mut text = [0u8; 4096];
-    let Some(stat) = read_task(thread, b"/stat", &mut text) else { return ThreadState::Ended };
-    match parse_stat(stat) {
-        ThreadState::Other => {}
-        state => return state,
-    }
-    let Some(status) = read_task(thread, b"/status", &mut text) else { return ThreadState::Ended };
-    let signal = SIGNAL.load(Ordering::Relaxed);
-    match parse_blocked(status) {
-        Some(mask) if signal > 0 && mask >> (signal - 1) & 1 != 0 => ThreadState::Blocked,
-        _ => ThreadState::Other,
-    }
+    let mut stat = [0u8; 4096];
+    let mut status = [0u8; 4096];
+    let stat = read_task(thread, b"/stat", &mut stat);
+    let status = read_task(thread, b"/status", &mut status);
+    let (Some(stat), Some(status)) = (stat, status) else { return ThreadState::Ended };
+    parse_state(stat, status, SIGNAL.load(Ordering::Relaxed))
 }
 
 /// Reads a file of `/proc/self/task/THREAD` and returns its first bytes. Returns `None` if the thread has ended.
@@ -305,22 +306,27 @@ fn read_task<'a>(thread: u32, name: &[u8], text: &'a mut [u8]) -> Option<&'a [u8
     Some(&text[..len])
 }
 
-/// Returns the state of a thread by its file `stat`: `number (name) state parent group session tty foreground flags
-/// ...`.
-fn parse_stat(stat: &[u8]) -> ThreadState {
+/// Returns the state of a thread by its files `status` and `stat`: `number (name) state parent group session tty
+/// foreground flags ...`.
+fn parse_state(stat: &[u8], status: &[u8], signal: c_int) -> ThreadState {
     /// Flags of worker threads: `PF_IO_WORKER` and `PF_USER_WORKER` of `linux/sched.h`.
     const WORKER: u64 = 0x10 | 0x4000;
     // The name may contain spaces and parentheses.
     let Some(end) = stat.iter().rposition(|byte| *byte == b')') else { return ThreadState::Other };
     let mut fields = stat[end + 1..].split(|byte| *byte == b' ').filter(|field| !field.is_empty());
-    if matches!(fields.next(), Some(b"Z" | b"X")) {
+    let state = fields.next();
+    if matches!(state, Some(b"Z" | b"X")) {
         return ThreadState::Ended;
     }
     let flags = fields.nth(5).and_then(|field| std::str::from_utf8(field).ok()?.parse().ok());
     if flags.is_some_and(|flags: u64| flags & WORKER != 0) {
         return ThreadState::Kernel;
     }
-    ThreadState::Other
+    let is_blocked = |mask: u64| signal > 0 && mask >> (signal - 1) & 1 != 0;
+    match state {
+        Some(b"S") if parse_blocked(status).is_some_and(is_blocked) => ThreadState::Blocked,
+        _ => ThreadState::Other,
+    }
 }
 
 /// Returns the blocked signals of a thread by its file `status`.
@@ -412,37 +418,70 @@ fn arrive(arrived: &AtomicU32, episode: u32) {
 mod tests {
     use super::*;
 
-    #[test]
-    fn thread_that_blocks_all_signals_is_found() {
+    /// Calls `check` with the identifier of a thread that blocks all signals and runs `work` until `check` has returned.
+    fn with_blocking_thread(
+        work: impl FnOnce(std::sync::mpsc::Receiver<()>) + Send + 'static,
+        check: impl FnOnce(u32),
+    ) {
         use std::sync::mpsc::channel;
         prepare().unwrap();
         let (send, receive) = channel();
-        let (end, is_ended) = channel::<()>();
+        let (end, is_ended) = channel();
         let blocking = std::thread::spawn(move || {
-            let masked = Masked::new();
+            let _masked = Masked::new();
             send.send(rustix::thread::gettid().as_raw_nonzero().get() as u32).unwrap();
-            let _ = is_ended.recv();
-            drop(masked);
+            work(is_ended);
         });
-        let thread = receive.recv().unwrap();
-        assert_eq!(find_state(thread), ThreadState::Blocked);
-        let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
-        assert_eq!(find_state(own), ThreadState::Other);
+        check(receive.recv().unwrap());
         drop(end);
         blocking.join().unwrap();
+    }
+
+    #[test]
+    fn sleeping_thread_that_blocks_all_signals_is_found() {
+        let sleep = |is_ended: std::sync::mpsc::Receiver<()>| {
+            let _ = is_ended.recv();
+        };
+        with_blocking_thread(sleep, |thread| {
+            let deadline = Instant::now() + Duration::from_secs(30);
+            while find_state(thread) != ThreadState::Blocked {
+                assert!(Instant::now() < deadline, "the thread does not sleep");
+                std::thread::yield_now();
+            }
+        });
+        let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        assert_eq!(find_state(own), ThreadState::Other);
         assert_eq!(find_state(u32::MAX >> 1), ThreadState::Ended);
     }
 
     #[test]
-    fn zombies_and_threads_of_io_uring_need_not_be_stopped() {
-        let stat = |name: &str, state: &str, flags: u64| {
-            parse_stat(format!("17 ({name}) {state} 1 17 17 0 -1 {flags} 0 0").as_bytes())
+    fn runnable_thread_that_blocks_all_signals_is_waited_for() {
+        use std::sync::mpsc::TryRecvError;
+        let spin = |is_ended: std::sync::mpsc::Receiver<()>| {
+            while is_ended.try_recv() == Err(TryRecvError::Empty) {
+                std::hint::spin_loop();
+            }
         };
-        assert_eq!(stat("a) Z (b", "S", 4194304), ThreadState::Other);
-        assert_eq!(stat("main", "Z", 4194304), ThreadState::Ended);
-        assert_eq!(stat("iou-wrk-17", "S", 0x10 | 4194304), ThreadState::Kernel);
-        assert_eq!(stat("iou-sqp-17", "S", 0x4000 | 4194304), ThreadState::Kernel);
-        assert_eq!(parse_stat(b""), ThreadState::Other);
+        with_blocking_thread(spin, |thread| assert_eq!(find_state(thread), ThreadState::Other));
+    }
+
+    #[test]
+    fn state_of_a_thread_follows_its_files() {
+        let state = |name: &str, letter: &str, flags: u64, mask: u64| {
+            let stat = format!("17 ({name}) {letter} 1 17 17 0 -1 {flags} 0 0");
+            let status = format!("Name:\tx\nSigBlk:\t{mask:016x}\n");
+            parse_state(stat.as_bytes(), status.as_bytes(), 64)
+        };
+        assert_eq!(state("a) Z (b", "S", 4194304, 0), ThreadState::Other);
+        assert_eq!(state("main", "Z", 4194304, 0), ThreadState::Ended);
+        assert_eq!(state("iou-wrk-17", "S", 0x10 | 4194304, u64::MAX), ThreadState::Kernel);
+        assert_eq!(state("iou-sqp-17", "S", 0x4000 | 4194304, u64::MAX), ThreadState::Kernel);
+        assert_eq!(state("main", "S", 4194304, 1 << 63), ThreadState::Blocked);
+        assert_eq!(state("main", "S", 4194304, !(1 << 63)), ThreadState::Other);
+        // A thread that gets no CPU while it starts, and one in a system call that cannot be interrupted.
+        assert_eq!(state("main", "R", 4194304, u64::MAX), ThreadState::Other);
+        assert_eq!(state("main", "D", 4194304, u64::MAX), ThreadState::Other);
+        assert_eq!(parse_state(b"", b"", 64), ThreadState::Other);
     }
 
     #[test]

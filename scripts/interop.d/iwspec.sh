@@ -115,7 +115,7 @@ responders=("7471 region tcp" "7471 region tcp" "7472 region tcp" "7473 region t
 # Port, service, way, words for iwspec, | and words for ddpctl: the scheme of the peer's URL, and options of `ddpctl connect`.
 initiators=("7600 region tcp --jobs 4|rdmap --peer-to-peer" "7601 region tcp --jobs 4 mpa|rdmap --mpa-rev 1 --markers on"
     "7602 ddp tcp|tcp" "7603 sink tcp --jobs 4 mpa|rdmap --mpa-rev start-key" "7604 region sctp|rdmap+sctp --peer-to-peer --udp-port 9899"
-    "7605 ddp sctp --udp-port 9898|sctp --udp-port 9898" "7606 region raw mpa|rdmap --peer-to-peer")
+    "7605 ddp sctp --udp-port 9898|sctp --udp-port 9898" "7606 region raw mpa/segments|rdmap --peer-to-peer")
 
 # connect_repeatedly URL WORDS...: lets ddpd open a stream again and again, after the end of the previous one.
 connect_repeatedly() {

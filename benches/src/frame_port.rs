@@ -1,6 +1,5 @@
 //! In-memory queues of a worker, in place of a device, for the programs `hot-worker` and `hot-programs`.
 
-use std::mem;
 use std::os::fd::BorrowedFd;
 
 use arrayvec::ArrayVec;
@@ -18,28 +17,33 @@ pub enum FrameBuffer {
     /// Received frame.
     Shared(&'static [u8]),
     /// Frame for transmission.
-    Owned(Vec<u8>),
+    Owned {
+        /// Buffer of `FRAME_CAPACITY` bytes.
+        buffer: Box<[u8]>,
+        /// Length of the frame, at the start of the buffer, in bytes.
+        len: usize,
+    },
 }
 
 impl Frame for FrameBuffer {
     fn bytes(&self) -> &[u8] {
         match self {
             FrameBuffer::Shared(bytes) => bytes,
-            FrameBuffer::Owned(bytes) => bytes,
+            FrameBuffer::Owned { buffer, len } => &buffer[..*len],
         }
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
             FrameBuffer::Shared(_) => &mut [],
-            FrameBuffer::Owned(bytes) => bytes,
+            FrameBuffer::Owned { buffer, len } => &mut buffer[..*len],
         }
     }
 
-    fn truncate(&mut self, len: usize) {
+    fn truncate(&mut self, new_len: usize) {
         match self {
-            FrameBuffer::Shared(bytes) => *bytes = &bytes[..len],
-            FrameBuffer::Owned(bytes) => bytes.truncate(len),
+            FrameBuffer::Shared(bytes) => *bytes = &bytes[..new_len],
+            FrameBuffer::Owned { len, .. } => *len = new_len.min(*len),
         }
     }
 
@@ -66,10 +70,11 @@ pub struct FramePort {
     frames: &'static [&'static [u8]],
     next_frame: usize,
     remaining: usize,
-    /// Frames sent while `keep_sent` is true.
-    sent: Vec<Vec<u8>>,
+    /// Buffers of the frames sent while `keep_sent` is true, and the lengths of these frames.
+    sent: Vec<(Box<[u8]>, usize)>,
     keep_sent: bool,
-    spare: Vec<Vec<u8>>,
+    /// Buffers that are not in use. Like packet buffers of a pool, they are not cleared.
+    spare: Vec<Box<[u8]>>,
 }
 
 impl PortIo for FramePort {
@@ -84,9 +89,8 @@ impl PortIo for FramePort {
     }
 
     fn allocate(&mut self, len: usize) -> Option<FrameBuffer> {
-        let mut bytes = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(FRAME_CAPACITY));
-        bytes.resize(len, 0);
-        Some(FrameBuffer::Owned(bytes))
+        let buffer = self.spare.pop().unwrap_or_else(new_buffer);
+        Some(FrameBuffer::Owned { buffer, len })
     }
 
     fn free_tx_slots(&mut self) -> usize {
@@ -94,10 +98,10 @@ impl PortIo for FramePort {
     }
 
     fn send(&mut self, frame: FrameBuffer) {
-        if let FrameBuffer::Owned(bytes) = frame {
+        if let FrameBuffer::Owned { buffer, len } = frame {
             match self.keep_sent {
-                true => self.sent.push(bytes),
-                false => self.spare.push(bytes),
+                true => self.sent.push((buffer, len)),
+                false => self.spare.push(buffer),
             }
         }
     }
@@ -142,15 +146,26 @@ impl FramePort {
 
     /// Takes the sent frames.
     pub fn take_sent(&mut self) -> Vec<Vec<u8>> {
-        mem::take(&mut self.sent)
+        self.sent
+            .drain(..)
+            .map(|(buffer, len)| {
+                let mut frame = buffer.into_vec();
+                frame.truncate(len);
+                frame
+            })
+            .collect()
     }
 
     /// Allocates at least `count` buffers for sent frames, so that no allocation is counted.
     pub fn reserve_buffers(&mut self, count: usize) {
         let missing = count.saturating_sub(self.spare.len());
-        self.spare.extend((0..missing).map(|_| Vec::with_capacity(FRAME_CAPACITY)));
+        self.spare.extend((0..missing).map(|_| new_buffer()));
         self.sent.reserve(count);
     }
+}
+
+fn new_buffer() -> Box<[u8]> {
+    vec![0; FRAME_CAPACITY].into()
 }
 
 /// Leaks the frames, so that they are valid until the process ends.

@@ -39,7 +39,7 @@ const SOURCE_ADDRESS: Range<usize> = 26..30;
 const DESTINATION_ADDRESS: Range<usize> = 30..34;
 /// EtherType of ARP.
 const ARP: [u8; 2] = [0x08, 0x06];
-/// Buffers of the initiator: more than it sends in a turn.
+/// Buffers of each end: more than it sends in a turn.
 const BUFFERS: usize = 512;
 
 /// Two workers with streams between them.
@@ -229,6 +229,7 @@ impl StreamPair {
         if let Some(port) = worker.port(0) {
             let count = frames.len();
             port.set_arrivals(frames.leak(), count);
+            port.reserve_buffers(BUFFERS);
         }
         runner(&mut || {
             worker.turn(now);

@@ -48,6 +48,12 @@ pub(crate) unsafe fn run<P: Pass, const COPY: bool, const SUM: bool>(
         let (crc, _) = unsafe { P::pass::<COPY, SUM>(crc, from, to, len) };
         return (crc, sum);
     }
+    if len <= MAX_SUM_LEN {
+        // SAFETY: the caller guarantees the CPU's features, the minimum of `len`, and the bytes at `from` and `to`. The
+        // maximum of `len` is checked above.
+        let (crc, words) = unsafe { P::pass::<COPY, SUM>(crc, from, to, len) };
+        return (crc, sum.add_words(words.into(), len));
+    }
     let mut at = 0;
     while at < len {
         let piece = pass_len::<P>(len - at);

@@ -50,8 +50,13 @@ impl Sum {
     pub fn add_bytes(self, bytes: &[u8]) -> Sum {
         let (words, rest) = bytes.as_chunks::<4>();
         let total: u64 = words.iter().map(|word| u64::from(u32::from_le_bytes(*word))).sum();
-        let mut last = [0; 4];
-        last[..rest.len()].copy_from_slice(rest);
+        // A copy of a variable number of bytes would call memcpy.
+        let last = match *rest {
+            [a] => [a, 0, 0, 0],
+            [a, b] => [a, b, 0, 0],
+            [a, b, c] => [a, b, c, 0],
+            _ => [0; 4],
+        };
         self.add_words(total + u64::from(u32::from_le_bytes(last)), bytes.len())
     }
 

@@ -2,7 +2,7 @@
 
 use base::Instant;
 use tcp_lite::mpa::looks_like_one_fpdu;
-use tcp_lite::tcp::{Flags, Segment, reset_for};
+use tcp_lite::tcp::{Flags, HEADER_LEN, Segment, TIMESTAMPS_LEN, reset_for};
 use wire::crc32c::{self, Digest, Sum};
 use wire::mpa::CRC_LEN;
 
@@ -198,7 +198,7 @@ impl<Io: PortIo> Core<Io> {
 fn verify_checksum(addresses: u16, bytes: &[u8]) -> Result<Option<u32>, DropReason> {
     let (crc, sum) = match Digest::is_one_pass(bytes.len()).then(|| split_fpdu(bytes)).flatten() {
         Some((head, text, field)) => {
-            let (crc, sum) = crc32c::crc_sum(0, Sum::default().add_bytes(head), text);
+            let (crc, sum) = crc32c::crc_sum(0, sum_header(head), text);
             (Some(crc), sum.add_bytes(field).value())
         }
         None => (None, checksum::sum(bytes)),
@@ -209,13 +209,24 @@ fn verify_checksum(addresses: u16, bytes: &[u8]) -> Result<Option<u32>, DropReas
     }
 }
 
-/// Splits a segment whose text looks like one long FPDU into header, text without the CRC field, and CRC field.
-fn split_fpdu(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+/// Returns the sum of a segment's header. Most headers have the timestamps option only: the compiler unrolls the sum of
+/// this fixed length.
+#[inline]
+fn sum_header(head: &[u8]) -> Sum {
+    match <&[u8; HEADER_LEN + TIMESTAMPS_LEN]>::try_from(head) {
+        Ok(head) => Sum::default().add_bytes(head),
+        Err(_) => Sum::default().add_bytes(head),
+    }
+}
+
+/// Splits a long segment whose text looks like one FPDU into header, text without the CRC field, and CRC field.
+#[inline]
+fn split_fpdu(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8; CRC_LEN])> {
     let (head, text) = bytes.split_at_checked(Segment::header_len_of(bytes)?)?;
-    if !Digest::is_one_pass(text.len()) || !looks_like_one_fpdu(text) {
+    if !looks_like_one_fpdu(text) {
         return None;
     }
-    let (text, field) = text.split_at(text.len() - CRC_LEN);
+    let (text, field) = text.split_last_chunk()?;
     Some((head, text, field))
 }
 

@@ -98,12 +98,13 @@ pub fn segment_with_sum(addresses: u16, protocol: u8, len: usize, sum: u16) -> u
     !fold(u64::from(addresses) + len as u64 + u64::from(protocol) + u64::from(sum))
 }
 
+/// Folds the carries into 16 bits, without branches. Zero only if `sum` is zero.
 #[inline]
-fn fold(mut sum: u64) -> u16 {
-    while sum >> 16 != 0 {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum as u16
+fn fold(sum: u64) -> u16 {
+    // The upper half of a number plus the same number with exchanged halves is the sum of the halves, including the
+    // carry out of the lower half.
+    let sum = (sum.wrapping_add(sum.rotate_left(32)) >> 32) as u32;
+    (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
 
 #[cfg(test)]

@@ -86,8 +86,13 @@ pub fn predicted_segment(frame: &[u8], last: &[u8], start: usize) -> Option<Rang
     let number = |at: usize| usize::from(u16::from_be_bytes([frame_head[at], frame_head[at + 1]]));
     let end = match v6 {
         true => start + number(l3 + 4),
-        false if checksum::sum(&frame_head[l3..l3 + IPV4]) != 0xffff => return None,
-        false => l3 + number(l3 + 2),
+        false => {
+            let header = frame_head[l3..].first_chunk::<IPV4>()?;
+            if checksum::ipv4_header(header) != 0xffff {
+                return None;
+            }
+            l3 + number(l3 + 2)
+        }
     };
     (end >= start + PORTS && end <= frame.len()).then_some(start..end)
 }

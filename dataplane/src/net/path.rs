@@ -362,31 +362,63 @@ impl Path {
     /// Writes the Ethernet and IP headers of `frame`, which has space for them in front of a complete payload. If `ect`
     /// is true, the packet is sent as ECN-capable.
     pub fn finish_ip(&self, frame: &mut [u8], checksums: TxChecksum, ect: bool) {
-        let at = self.header_len();
-        frame[..at].copy_from_slice(&self.headers.bytes()[..at]);
-        let len = frame.len() - at;
-        let ip = &mut frame[self.l2_len()..at];
-        if ect {
-            ecn::set_capable(ip);
-        }
-        if self.is_v6() {
-            ip[IPV6_LEN].copy_from_slice(&(len as u16).to_be_bytes());
-        } else {
-            let len = (self.l3_len() + len) as u16;
-            ip[IPV4_LEN].copy_from_slice(&len.to_be_bytes());
-            let sum = match checksums.ip_by_device {
-                true => 0,
-                // RFC 1624 §2: length and ECN field are added to the stored sum of the constant header.
-                false => {
-                    let known = &self.headers.bytes()[self.l2_len()..][IPV4_CHECKSUM];
-                    let known = u16::from_be_bytes([known[0], known[1]]);
-                    let ecn = if ect { ecn::ECT_0.into() } else { 0 };
-                    !checksum::add_all([known, len, ecn])
+        match &self.headers {
+            Headers::V4 { bytes, .. } => match self.l3 {
+                L3_UNTAGGED => {
+                    write_v4::<L3_UNTAGGED, V4_UNTAGGED>(bytes, frame, checksums, ect);
                 }
-            };
-            ip[IPV4_CHECKSUM].copy_from_slice(&sum.to_be_bytes());
+                _ => write_v4::<L3_TAGGED, V4_HEADERS>(bytes, frame, checksums, ect),
+            },
+            Headers::V6(headers) => {
+                let at = self.header_len();
+                frame[..at].copy_from_slice(&headers.bytes[..at]);
+                let len = frame.len() - at;
+                let ip = &mut frame[self.l2_len()..at];
+                if ect {
+                    ecn::set_capable(ip);
+                }
+                ip[IPV6_LEN].copy_from_slice(&(len as u16).to_be_bytes());
+            }
         }
     }
+}
+
+/// Length of an Ethernet header without and with a VLAN tag, bytes.
+const L3_UNTAGGED: u8 = ETHERNET_LEN as u8;
+const L3_TAGGED: u8 = (ETHERNET_LEN + VLAN_TAG_LEN) as u8;
+/// Length of the headers in front of a segment over IPv4 without a VLAN tag, bytes.
+const V4_UNTAGGED: usize = ETHERNET_LEN + IPV4_HEADER_LEN;
+
+/// Writes Ethernet and IPv4 headers of `END` bytes to `frame`, from the template `bytes`. The IPv4 header is at `L3`.
+/// Both are constants, so that the compiler copies the template by registers.
+#[inline(always)]
+fn write_v4<const L3: u8, const END: usize>(
+    bytes: &[u8; V4_HEADERS],
+    frame: &mut [u8],
+    checksums: TxChecksum,
+    ect: bool,
+) {
+    let l3 = usize::from(L3);
+    let len = (frame.len() - l3) as u16;
+    let out = frame.first_chunk_mut::<END>().expect("room for the headers");
+    let template = bytes.first_chunk::<END>().expect("the template has all headers");
+    *out = *template;
+    let (ip, template) = (&mut out[l3..], &template[l3..]);
+    if ect {
+        ecn::set_capable(ip);
+    }
+    ip[IPV4_LEN].copy_from_slice(&len.to_be_bytes());
+    let sum = match checksums.ip_by_device {
+        true => 0,
+        // RFC 1624 §2: length and ECN field are added to the stored sum of the constant header.
+        false => {
+            let known = &template[IPV4_CHECKSUM];
+            let known = u16::from_be_bytes([known[0], known[1]]);
+            let ecn = if ect { ecn::ECT_0.into() } else { 0 };
+            !checksum::add_all([known, len, ecn])
+        }
+    };
+    ip[IPV4_CHECKSUM].copy_from_slice(&sum.to_be_bytes());
 }
 
 impl Headers {

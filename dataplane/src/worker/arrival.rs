@@ -180,20 +180,16 @@ pub(in crate::worker) fn push_if_predicted<F: Frame>(
 ) -> Option<Packet<F>> {
     // Frames that other workers forward may have arrived on any port. The port determines the interface of the flow, so
     // the ports must be equal.
+    let Some(last) = arrivals.last().filter(|last| usize::from(last.port) == port) else {
+        return Some(frame);
+    };
+    if last.is_sctp() && !has_same_ports(&frame, last) {
+        return Some(frame);
+    }
     let predicted =
-        arrivals.last().filter(|last| usize::from(last.port) == port).and_then(|last| {
-            if last.is_sctp() && !has_same_ports(&frame, last) {
-                return None;
-            }
-            let span = header_prediction::predicted_segment(
-                frame.bytes(),
-                last.frame.bytes(),
-                last.span.start,
-            )?;
-            Some((last.flow, last.hash, last.source_mac, last.kind, span))
-        });
-    let Some((flow, hash, source_mac, last, span)) = predicted else { return Some(frame) };
-    let carries = match last {
+        header_prediction::predicted_segment(frame.bytes(), last.frame.bytes(), last.span.start);
+    let Some(span) = predicted else { return Some(frame) };
+    let kind = match last.kind {
         ArrivalKind::Segment { .. } => {
             ArrivalKind::Segment { ce: ecn::is_marked(frame.bytes()), check }
         }
@@ -204,19 +200,19 @@ pub(in crate::worker) fn push_if_predicted<F: Frame>(
             None => return Some(frame),
         },
     };
-    let (port, follows, slot) = (port as u16, true, None);
-    arrivals.push(Arrival {
+    let arrival = Arrival {
         frame,
-        port,
-        flow,
-        hash,
+        port: last.port,
+        flow: last.flow,
+        hash: last.hash,
         span,
-        source_mac,
-        kind: carries,
-        same_flow: follows,
-        slot,
+        source_mac: last.source_mac,
+        kind,
+        same_flow: true,
+        slot: None,
         strength,
-    });
+    };
+    arrivals.push(arrival);
     None
 }
 

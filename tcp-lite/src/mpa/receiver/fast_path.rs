@@ -182,7 +182,7 @@ impl Receiver {
     }
 
     /// Returns the next FPDU in order, at the given position, if `bytes` contain the whole FPDU and the FPDU is valid.
-    #[inline]
+    #[inline(always)]
     fn verify_fpdu(
         &self,
         FpduLayout { header, ulpdu_len, end }: FpduLayout,

@@ -154,7 +154,8 @@ impl Sender {
 
     /// Returns true if [`fill`](Self::fill) with enough room would write bytes.
     pub fn has_data(&self, source: &impl UlpduSource) -> bool {
-        self.is_cut() || source.next_len(self.mulpdu()).is_some()
+        // Any MULPDU gives the same answer; a constant needs no computation per segment.
+        self.is_cut() || source.next_len(MAX_MULPDU).is_some()
     }
 
     /// Returns true if the newest FPDU was sent in part. Its remainder precedes new FPDUs.

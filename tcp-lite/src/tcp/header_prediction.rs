@@ -82,7 +82,7 @@ impl Connection {
         } else {
             self.process_single_segment_ack(now, seg, up);
         }
-        let text = self.recv.hand_up_next_text(now, seg.payload, &self.config, &mut self.stats, up);
+        let text = self.recv.hand_up_next_text(now, seg.payload, &mut self.stats, up);
         if self.recv.is_half_used() {
             self.grow_receive_window(now, up);
         }

@@ -269,13 +269,21 @@ impl Receiver {
         &mut self,
         now: Instant,
         payload: &[u8],
-        config: &Config,
         stats: &mut Counters,
         up: &mut impl SpanSink,
     ) -> TextOutcome {
         let (start, len) = (self.nxt, payload.len() as u64);
         let gap = Range { start, end: start.plus(len) };
-        let taken = self.hand_up(now, gap, payload, config, stats, up);
+        let offset = self.offset(start);
+        let outcome = up.receive_span(now, offset, payload, true);
+        if matches!(outcome, SpanOutcome::All) && self.out_of_order.is_blank() {
+            // The usual case: nothing is missing, and all bytes were taken.
+            self.nxt = gap.end;
+            up.advance_in_order(now, offset + len);
+            self.count_segment(false);
+            return TextOutcome::Taken;
+        }
+        let taken = self.record_taken(now, gap, outcome, stats, up);
         let text = ReceivedText {
             len,
             new_bytes: len,
@@ -398,8 +406,21 @@ impl Receiver {
         if !in_order && !self.can_store_range(gap, config.max_ranges) {
             return 0;
         }
+        let outcome = up.receive_span(now, self.offset(gap.start), bytes, in_order);
+        self.record_taken(now, gap, outcome, stats, up)
+    }
+
+    /// Records the part of `gap` that the upper layer took. Returns its length in bytes.
+    fn record_taken(
+        &mut self,
+        now: Instant,
+        gap: Range,
+        outcome: SpanOutcome,
+        stats: &mut Counters,
+        up: &mut impl SpanSink,
+    ) -> u64 {
         let offset = self.offset(gap.start);
-        let taken = match up.receive_span(now, offset, bytes, in_order) {
+        let taken = match outcome {
             SpanOutcome::All => gap,
             SpanOutcome::Part(part) => {
                 let start = part.start.clamp(offset, offset + gap.len());

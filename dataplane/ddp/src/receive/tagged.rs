@@ -3,7 +3,7 @@
 use wire::ddp::{HeaderRepr, TAGGED_HEADER_LEN, TaggedRepr};
 use wire::{Stag, TaggedOffset};
 
-use super::check::check_tagged;
+use super::check::{TaggedTarget, check_tagged};
 use super::{Env, Receiver, Segment};
 use crate::checks::{Reject, UlpChecks};
 use crate::error::{ErrorCode, Field, Mismatch};
@@ -45,15 +45,31 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         env: &mut Env<'_, M, C>,
     ) -> Result<u32, Reject<E>> {
         let len = (ulpdu.len() - TAGGED_HEADER_LEN) as u32;
-        let segment = Segment { header: HeaderRepr::Tagged(*header), len, queue: 0 };
-        self.check_version(&segment.header)?;
-        self.accept_tagged(header, true, &segment, ulpdu, env)?;
+        let whole = HeaderRepr::Tagged(*header);
+        self.check_version(&whole)?;
+        let target = check_tagged(header, len, env)?;
+        env.checks.admit(&whole, len)?;
+        self.version = Some(header.version);
+        let advanced = match env.checks.advance(header, len) {
+            Ok(()) => self.advance_tagged(header, len),
+            Err(reject) => Err(reject),
+        };
+        let complete = match advanced {
+            Ok(complete) => complete,
+            Err(reject) => {
+                self.retry_advance(reject, &Segment { header: whole, len, queue: 0 }, env)?
+            }
+        };
+        place(target, ulpdu, len);
+        self.count_placed(len, true, env.counters);
+        if complete {
+            self.deliver_tagged(header, env);
+        }
         Ok(len)
     }
 
     /// Validates and places a segment with this header. If the segment is in order and completes its message, delivers
     /// the message.
-    #[inline(always)]
     pub(super) fn accept_tagged<C: UlpChecks<Code = E>>(
         &mut self,
         header: &TaggedRepr,
@@ -66,15 +82,7 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         let target = check_tagged(header, len, env)?;
         env.checks.admit(&segment.header, len)?;
         let complete = in_order && self.advance_or_grow(segment, env)?;
-        if let Some((entry, offset)) = target {
-            match ulpdu.front_piece().filter(|front| front.len() == ulpdu.len()) {
-                Some(whole) => entry.memory.write(offset, &whole[TAGGED_HEADER_LEN..]),
-                None => {
-                    let pieces = ulpdu.pieces_from(TAGGED_HEADER_LEN);
-                    entry.memory.write_pieces(offset, len as usize, pieces);
-                }
-            }
-        }
+        place(target, ulpdu, len);
         self.count_placed(len, in_order, env.counters);
         if complete {
             self.deliver_tagged(header, env);
@@ -120,5 +128,18 @@ impl<M: RegionMemory, E: Copy> Receiver<M, E> {
         }
         env.counters.tagged_delivered += 1;
         env.counters.delivered_bytes += len;
+    }
+}
+
+/// Writes the payload of a segment, `len` bytes, to its target.
+#[inline(always)]
+fn place<M: RegionMemory>(target: Option<TaggedTarget<'_, M>>, ulpdu: Ulpdu<'_>, len: u32) {
+    let Some((entry, offset)) = target else { return };
+    match ulpdu.front_piece().filter(|front| front.len() == ulpdu.len()) {
+        Some(whole) => entry.memory.write(offset, &whole[TAGGED_HEADER_LEN..]),
+        None => {
+            let pieces = ulpdu.pieces_from(TAGGED_HEADER_LEN);
+            entry.memory.write_pieces(offset, len as usize, pieces);
+        }
     }
 }

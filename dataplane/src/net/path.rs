@@ -302,6 +302,19 @@ impl Path {
         }
     }
 
+    /// Returns true if the [`addresses`](Self::addresses) are these. Compares IPv4 addresses as one number.
+    #[inline]
+    pub fn has_addresses(&self, local: IpAddr, remote: IpAddr) -> bool {
+        if let (Headers::V4 { bytes, .. }, IpAddr::V4(local), IpAddr::V4(remote)) =
+            (&self.headers, local, remote)
+            && let Some(both) = bytes.get(self.l2_len() + 12..).and_then(|b| b.first_chunk())
+        {
+            let expected = u64::from(local.to_bits()) << 32 | u64::from(remote.to_bits());
+            return u64::from_be_bytes(*both) == expected;
+        }
+        self.addresses() == (local, remote)
+    }
+
     /// Sets the link-layer address of the next hop.
     pub fn set_mac(&mut self, mac: Mac) {
         self.headers.bytes_mut()[..6].copy_from_slice(&mac);
@@ -528,6 +541,23 @@ mod tests {
     use super::*;
     use crate::net::demux::{Kind, L4Check, demux};
     use tcp_lite::tcp::{Flags, Segment, SeqNumber};
+
+    #[test]
+    fn path_has_only_its_own_addresses() {
+        let ends = [("10.0.0.1", "10.0.0.2"), ("2001:db8::1", "2001:db8::2")];
+        let ends = ends.map(|(a, b)| (a.parse().unwrap(), b.parse().unwrap()));
+        for vlan in [None, Some(42)] {
+            let own = Interface::with_addresses(vlan, [2; 6], ["10.0.0.1", "2001:db8::1"]);
+            for (local, remote) in ends {
+                let path = Path::via(0, &own, local, remote, remote).unwrap();
+                let all = ends.iter().flat_map(|&(a, b)| [a, b]);
+                for other in all.chain(["10.0.0.3".parse().unwrap()]) {
+                    assert_eq!(path.has_addresses(local, other), other == remote);
+                    assert_eq!(path.has_addresses(other, remote), other == local);
+                }
+            }
+        }
+    }
 
     #[test]
     fn written_headers_pass_demux() {

@@ -174,7 +174,7 @@ impl Associations {
         hash: FlowHash,
         flow: &FlowKey,
     ) -> Option<u32> {
-        let is_flow = |slot: u32| self.get(slot).is_some_and(|a| a.carrier.flow() == *flow);
+        let is_flow = |slot: u32| self.get(slot).is_some_and(|a| a.carrier.has_flow(flow));
         candidate.filter(|&at| is_flow(at)).or_else(|| self.flows.find(hash, is_flow))
     }
 

@@ -242,6 +242,15 @@ impl<E: CarrierEndpoint> Carrier<E> {
         }
     }
 
+    /// Returns true if the carrier's [`flow`](Self::flow) equals `flow`. Faster than a comparison of the keys.
+    #[inline]
+    pub(in crate::worker) fn has_flow(&self, flow: &FlowKey) -> bool {
+        let path = self.ip_path();
+        path.interface() == usize::from(flow.interface)
+            && self.endpoint.ports() == (flow.local.port(), flow.remote.port())
+            && path.has_addresses(flow.local.ip(), flow.remote.ip())
+    }
+
     #[inline]
     pub(in crate::worker) fn peer(&self) -> IpAddr {
         self.ip_path().addresses().1

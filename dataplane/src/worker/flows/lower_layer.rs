@@ -78,6 +78,15 @@ impl LowerLayer {
         }
     }
 
+    /// Returns true if the [`flow`](Self::flow) equals `flow`.
+    #[inline]
+    pub(in crate::worker) fn has_flow(&self, flow: &FlowKey) -> bool {
+        match self {
+            LowerLayer::Tcp(carrier) => carrier.has_flow(flow),
+            LowerLayer::Sctp(session) => session.flow == *flow,
+        }
+    }
+
     /// Returns the stream's own TCP connection; `None` over SCTP.
     #[inline]
     pub(in crate::worker) fn connection(&mut self) -> Option<&mut Carrier<Endpoint<Memory>>> {

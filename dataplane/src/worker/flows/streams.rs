@@ -147,7 +147,7 @@ impl Streams {
 
     #[inline]
     fn matches_flow(&self, slot: u32, flow: &FlowKey) -> bool {
-        self.get(slot).is_some_and(|conn| conn.lower.flow() == *flow)
+        self.get(slot).is_some_and(|conn| conn.lower.has_flow(flow))
     }
 
     fn find_flow(&self, hash: FlowHash, flow: &FlowKey) -> Option<u32> {

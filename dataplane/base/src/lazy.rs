@@ -71,9 +71,9 @@ impl<T: Blank> DerefMut for Lazy<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         if self.0.is_none() {
-            allocate(&mut self.0);
+            return allocate(&mut self.0);
         }
-        // `allocate` has set the value, so `blank` is not called here.
+        // The value is set, so the compiler removes this check and the call of `blank`.
         self.0.get_or_insert_with(blank)
     }
 }
@@ -157,8 +157,8 @@ impl<T: 'static> DerefMut for LazyDeque<T> {
 
 #[cold]
 #[inline(never)]
-fn allocate<T: Blank>(slot: &mut Option<Box<T>>) {
-    *slot = Some(blank());
+fn allocate<T: Blank>(slot: &mut Option<Box<T>>) -> &mut T {
+    slot.insert(blank())
 }
 
 fn blank<T: Blank>() -> Box<T> {

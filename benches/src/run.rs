@@ -166,8 +166,9 @@ pub struct Comparison {
     pub interval: Option<Interval>,
 }
 
-/// Runs each task `repetitions` times with this program and with `other`, in ABBA order. Peer programs are omitted,
-/// because they do not depend on the build.
+/// Runs each task `repetitions` times with this program and with `other`, in ABBA order. Tasks that run another
+/// project's program for comparison ([`Task::Peer`], such as `iperf3`) are omitted, because their results do not depend
+/// on the build.
 pub fn compare_builds(
     means: &RunOptions,
     only: &[String],

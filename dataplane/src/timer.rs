@@ -202,8 +202,9 @@ impl TimerWheel {
 
     /// Returns the occupied slot that begins first.
     fn next_slot(&self) -> Option<OccupiedSlot> {
-        // Timers of a lower level always precede timers of a higher level: in the group of bits of the higher level,
-        // the former equal `elapsed` and the latter are larger.
+        // Timers of a lower level always precede timers of a higher level. Compare the bits of the higher level's
+        // group: in the tick of a lower-level timer, they equal those of `elapsed`. In the tick of a higher-level
+        // timer, they are larger.
         for (level, l) in self.levels.iter().enumerate() {
             if l.occupied == 0 {
                 continue;

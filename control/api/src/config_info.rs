@@ -91,7 +91,7 @@ pub struct Difference {
     pub origin: Option<ValueOrigin>,
     /// Value in the file; for a table an object with its keys. `null` if the file does not have it.
     pub file: Option<Value>,
-    /// Line in the file. `null` if the file does not have it.
+    /// Line of the key or table in the file. `null` if the file does not contain that key or table.
     pub line: Option<u32>,
     /// Action that removes the difference.
     pub when: When,

@@ -114,7 +114,7 @@ pub fn run(
 }
 
 /// Creates a client for a command. `--timeout` limits the whole command, except for commands that run until they are
-/// stopped: for these, it limits only the silence of the appliance.
+/// stopped: for these, it limits only the time without an answer from the appliance.
 fn open_client(args: &Args) -> Result<Client, Failure> {
     let silence = args.timeout.unwrap_or(DEFAULT_SILENCE_TIMEOUT).max(MIN_TIMEOUT);
     let client = Client::new(&args.socket)?.with_timeout(silence);

@@ -33,8 +33,8 @@ pub struct Enhanced {
 }
 
 impl Enhanced {
-    /// Returns the usable ready-to-receive messages, never an empty set (RFC 6581 §9.2). The fallback is a
-    /// Write of no bytes, which needs no resources at either end.
+    /// Returns the usable ready-to-receive messages (RFC 6581 §9.2). If the set would be empty, it contains the
+    /// zero-length RDMA Write, which needs no resources at either end.
     fn rtr(&self, without_reads: bool) -> RtrSet {
         let rtr = RtrSet { read: self.rtr.read && !without_reads, ..self.rtr };
         if rtr.is_empty() { RtrSet { write: true, ..rtr } } else { rtr }

@@ -116,10 +116,11 @@ pub enum Disposition {
     Placed(usize),
     /// Not placed: the ULPDU is at or beyond an error, or is itself in error. The LLP counts it as received.
     Ignored,
-    /// A bound is reached (records of segments beyond a gap, or bytes of untagged buffers): nothing was placed
-    /// or recorded. The LLP treats the ULPDU as never arrived: the LLP neither acknowledges the ULPDU's bytes nor lets
-    /// `order_complete` pass its key. The peer retransmits the ULPDU, and the LLP hands it over again. A refusal slows
-    /// the peer and is not an error (RFC 5041 §7.1, note at (2): recovery by LLP means).
+    /// A bound is reached (records of segments beyond a gap, or bytes of untagged buffers): nothing was placed or
+    /// recorded. The LLP treats the ULPDU as never arrived: until a retransmission is accepted, the LLP neither
+    /// acknowledges the ULPDU's bytes nor calls [`order_complete`](UlpduSink::order_complete) with a `before` above the
+    /// ULPDU's key. The peer retransmits the ULPDU, and the LLP hands it over again. A refusal slows the peer and is
+    /// not an error (RFC 5041 §7.1, note at (2): recovery by LLP means).
     Refused,
 }
 

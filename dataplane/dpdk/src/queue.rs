@@ -127,7 +127,8 @@ impl RxQueue {
 }
 
 impl TxQueue {
-    /// Creates the TX queue. `segmentation` is the device's; a vhost-user frontend negotiates its own.
+    /// Creates the TX queue. `segmentation`: segmentation offload of the device. On a vhost-user port, the offload that
+    /// the frontend has negotiated is used instead.
     pub(crate) fn new(device: Arc<Handle>, queue: u16, segmentation: Segmentation) -> TxQueue {
         TxQueue { device, queue, coalescer: Coalescer::new(segmentation) }
     }

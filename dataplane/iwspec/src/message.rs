@@ -353,7 +353,7 @@ impl Message {
         self.fields.iter().find(|(field, _)| *field == name).map(|&(_, value)| value)
     }
 
-    /// Returns the text of the report: kind, fields and the start of the payload.
+    /// Returns a one-line description for reports: kind, fields and the first 32 bytes of the payload.
     pub fn describe(&self) -> String {
         let mut out = self.kind.name().to_string();
         for (name, value) in &self.fields {

@@ -123,7 +123,7 @@ impl Stream {
             start.get_or_insert(self.bytes.len());
             self.bytes.push(byte);
         }
-        // A marker right after the pad belongs to this FPDU and its CRC (§4.4).
+        // A marker between the pad and the CRC field is part of this FPDU and is covered by its CRC (§4.4).
         self.marker_if_due(operation, start, flaw);
         let mut crc = if self.crc { crc32c(&self.bytes[from..]) } else { 0 };
         if flaw == Flaw::BadCrc {

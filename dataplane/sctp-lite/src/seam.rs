@@ -48,8 +48,8 @@ pub trait MessageSink {
         true
     }
 
-    /// Returns the maximum sum of `bytes`, over the fragments of one message, that [`hold`](Self::hold) accepts in
-    /// order while nothing else is held.
+    /// Returns the largest total of `bytes` that [`hold`](Self::hold) grants to one message, if its fragments arrive in
+    /// order and nothing else is held.
     fn max_hold(&self) -> u64 {
         u64::MAX
     }

@@ -42,7 +42,8 @@ pub enum Fault {
         /// Content of the CRC field.
         seen: u32,
     },
-    /// The FPDU exceeds `max_fpdu`. The CRC was not checked, so the error is local, not a bad CRC (RFC 6581 §8 code 5).
+    /// The FPDU exceeds `max_fpdu`. The CRC was not checked, so the error is reported as a local error (RFC 6581 §8,
+    /// code 5) and not as a CRC error (code 2).
     #[error("FPDU of {seen} bytes, at most {limit} are accepted")]
     TooLong {
         /// Largest FPDU, in bytes with markers.

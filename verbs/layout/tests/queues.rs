@@ -233,9 +233,9 @@ proptest! {
         }
     }
 
-    /// The program's side of a completion queue with arbitrary words.
+    /// With arbitrary words as memory, a consumer takes at most one lap of completions: 4, the capacity.
     #[test]
-    fn arbitrary_words_are_no_completions(
+    fn consumer_takes_at_most_one_lap_of_arbitrary_words(
         words in vec(prop_oneof![0..3u64, Just(1 << 8), any::<u64>()], 48),
     ) {
         let memory: Vec<Word> = words.into_iter().map(Word::new).collect();

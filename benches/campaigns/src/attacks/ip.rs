@@ -175,7 +175,8 @@ fn send_malformed_headers(context: &mut AttackContext<'_>) -> Result<()> {
             if n % 2 == 0 { Ipv4Addr::new(198, 18, 0, 9).into() } else { "fd95::1".parse()? };
         let to = if from.is_ipv4() { testbed::TARGET_V4.into() } else { testbed::TARGET_V6.into() };
         let ends = context.station.frame_ends(from, to);
-        // Destination options headers, each followed by another such header (RFC 8200 §4.6).
+        // Over IPv6: a chain of destination options headers (RFC 8200 §4.6). The Next Header field of the last one
+        // announces one more, which is missing. Over IPv4, the protocol is 253 and the same bytes are only filler.
         let mut body = [60, 0, 1, 4, 0, 0, 0, 0].repeat(20);
         let protocol = if from.is_ipv4() { 253 } else { 60 };
         body.truncate(8 * (1 + n % 20));

@@ -151,7 +151,7 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
     };
     let mut workers = (0..THREADS).map(worker).collect::<Result<Vec<_>>>()?;
     // Each worker runs one stream of each kind before the first sample, so that the sample includes one-time
-    // allocations. Without faults none may fail.
+    // allocations. No fault is injected yet, so a stream that fails here fails the soak.
     for worker in &mut workers {
         for kind in Kind::ALL {
             worker.run_once(kind)?;

@@ -472,7 +472,8 @@ fn wait_for_last_program(
             }
         }
         if let Some(members) = &last {
-            // Programs can join until the next check. An error is impossible.
+            // Unlocks `members`, so that programs can join until the next check. Unlocking a valid descriptor cannot
+            // fail.
             let _ = flock(members, FlockOperation::Unlock);
         }
         std::thread::sleep(INTERVAL);

@@ -110,7 +110,7 @@ counters! { ASSOCIATION, fn put_association(stats: &AssociationStats) {
     sctp_bad_sacks_in: Counter = stats.send.bad_sacks,
     /// Duplicate TSNs that the peer reported.
     sctp_duplicates_reported: Counter = stats.send.duplicates_reported,
-    /// Reported duplicate TSNs that match no retransmission: duplicates by the network, or forged.
+    /// Reported duplicate TSNs that match no retransmission: the network duplicated the chunk, or the report is forged.
     sctp_duplicates_ignored: Counter = stats.send.duplicates_ignored,
     /// DATA chunks marked as lost.
     sctp_chunks_lost: Counter = stats.send.lost,

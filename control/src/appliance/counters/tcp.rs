@@ -57,7 +57,7 @@ counters! { TCP, fn put_tcp(stats: &EndpointStats) {
     tcp_undone_by_d_sack: Counter = stats.tcp.loss.undone_by_d_sack,
     /// Acknowledgements with D-SACK received (RFC 2883).
     tcp_d_sacks_in: Counter = stats.tcp.loss.d_sacks_in,
-    /// D-SACKs that match no retransmission: duplicates by the network, or forged.
+    /// D-SACKs that match no retransmission: the network duplicated the segment, or the D-SACK is forged.
     tcp_d_sacks_ignored: Counter = stats.tcp.loss.d_sacks_ignored,
     /// Acknowledgements with D-SACK sent.
     tcp_d_sacks_out: Counter = stats.tcp.recv.d_sacks,

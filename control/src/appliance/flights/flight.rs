@@ -224,7 +224,7 @@ impl Flight {
 
     /// Returns the approximate memory of the record, bytes.
     pub(super) fn bytes(&self) -> usize {
-        /// Approximate memory of a counter, bytes: name, number, node of the tree.
+        /// Approximate memory of one entry of `End::counters`, bytes: its name, its value, its share of a B-tree node.
         const COUNTER: usize = 64;
         let entries = self.entries.capacity() * size_of::<Entry>();
         let texts: usize = self.entries.iter().map(|entry| entry.kind.bytes()).sum();

@@ -58,7 +58,8 @@ impl Transfers {
         match result {
             Err(sentence) => return self.fail(id, ApiError::bad_request(sentence), out),
             Ok(loaded) if pipe && loaded.len > staging.capacity - job.total => {
-                // The bytes before the excess are sent, then the job fails.
+                // The pipe has more bytes than the target has room for. The pieces read before this one are sent, then
+                // the job fails.
                 let sentence = full_error(&job.target, job.total, staging.capacity);
                 if job.total == 0 {
                     return self.fail(id, ApiError::bad_request(sentence), out);

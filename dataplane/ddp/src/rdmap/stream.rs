@@ -374,8 +374,8 @@ impl<M: RegionMemory> Stream<M> {
         StreamIdentity { pd: self.ddp.pd(), stream: self.ddp.id() }
     }
 
-    /// Ends unfinished Reads from this STag with a Terminate that contains the unanswered part of the oldest (RFC 5040
-    /// §4.8). Returns true if a Read was unfinished.
+    /// Ends the stream if the peer's Reads from this STag are unfinished. The Terminate contains the Read Request of
+    /// the oldest one, advanced past the bytes already sent (RFC 5040 §4.8). Returns true if a Read was unfinished.
     fn terminate_reads(&mut self, stag: Stag, buffers: Option<&mut BufferPool>) -> bool {
         let current = self.current_is_response && self.ddp.has_unsent();
         let Some(PendingRead { request, request_segment, begun }) =

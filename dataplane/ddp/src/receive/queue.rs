@@ -28,8 +28,8 @@ pub(super) const INLINE_LEN: usize = IMMEDIATE_LEN;
 #[derive(Debug)]
 pub(super) struct Queue {
     qn: Qn,
-    /// Length of each pooled buffer, bytes. In a queue with receives: maximum number of receives, 0 if no more can be
-    /// posted or taken.
+    /// Without posted receives: length of each pooled buffer, bytes. With posted receives, or with receives of a shared
+    /// source: maximum number of receives; 0 once no further receive can be posted or taken from the source.
     limit: u32,
     /// MSN of the oldest message that is not delivered.
     next: Msn,

@@ -1,9 +1,9 @@
-//! Packets of one chunk: the last packet of an association, and replies that have another tag or belong to no
-//! association.
+//! Packets of one chunk: the last packet of an association, and replies whose verification tag is not the
+//! association's, or that belong to no association.
 //!
 //! Every reply fits a packet: error causes that repeat the peer's bytes are truncated to [`MAX_ECHO`], and the report
-//! in an INIT ACK is bounded. A packet is retried if the batch has no room for it. A chunk that fits no packet is not
-//! retried.
+//! in an INIT ACK is bounded. A packet is retried if the batch has no room for it. As a safeguard, a chunk that would
+//! fit no packet is dropped and not retried ([`SendOutcome::TooLong`]).
 
 use wire::sctp::{
     CHUNK_HEADER_LEN, COMMON_HEADER_LEN, Cause, PacketBuilder, PacketFull, Tag, chunk_type,

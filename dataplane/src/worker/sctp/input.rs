@@ -178,7 +178,8 @@ impl<Io: PortIo> Core<Io> {
         self.finish_packet(slot, origin, follow_up, now);
     }
 
-    /// Performs the follow-up of a packet that an association has processed.
+    /// Acts after an association has processed a packet: answers an unverified packet, reports events, and sends a due
+    /// acknowledgement.
     #[inline]
     fn finish_packet(&mut self, at: u32, from: PacketOrigin, taken: FollowUp, now: Instant) {
         if taken.unverified {

@@ -47,7 +47,8 @@ const MIN_ROOM: u64 = 64 * 1024;
 pub struct Receiver {
     checks: Checks,
     on_bad_crc: BadCrcPolicy,
-    /// Maximum number of drops of the next FPDU in order because of a wrong CRC or a length above `max_fpdu`.
+    /// Limit of [`Pieces::bad_crc_tries`]: how often the FPDU at `next` may be dropped for a wrong CRC, or for a length
+    /// above `max_fpdu`. The drop after that is an error of the stream.
     max_tries: u8,
     hold_limit: u32,
     /// Free bytes of the worker's hold budget after the last span. Saturates at `u32::MAX`: a stream may hold half of
@@ -57,7 +58,8 @@ pub struct Receiver {
     next: u64,
     /// First error in stream order. No FPDU at or beyond its offset is handed up.
     first_error: Option<Box<MpaError>>,
-    /// True after an error in order or a discard: received bytes are discarded.
+    /// True after an error in the FPDU at `next`, or after a call of [`discard`](Self::discard): all further bytes are
+    /// dropped.
     failed: bool,
     /// True if the next FPDU is complete and its bytes are accepted, but the sink has no room for it.
     blocked: bool,
@@ -169,7 +171,8 @@ impl Receiver {
         self.first_error.as_deref().copied().filter(|_| self.failed)
     }
 
-    /// Returns true after an error in order, and after [`discard`](Self::discard): received bytes are discarded.
+    /// Returns true after an error in the next in-order FPDU, or after a call of [`discard`](Self::discard): all
+    /// further bytes are dropped.
     pub fn is_discarding(&self) -> bool {
         self.failed
     }

@@ -60,7 +60,7 @@ pub(super) struct Pieces {
     pub(super) failed_verify_bytes: u32,
     /// Bytes of FPDUs beyond a gap that were verified and that the sink refused, less the bytes received since.
     pub(super) refused_verified_bytes: u32,
-    /// Number of drops of the next FPDU in order because of a wrong CRC or a length above `max_fpdu`.
+    /// How often the next in-order FPDU was dropped for a wrong CRC, or for a length above `max_fpdu`.
     pub(super) bad_crc_tries: u8,
 }
 

@@ -17,7 +17,8 @@ use crate::tcp::segment::{DataHeader, Flags};
 /// Limits of a run, computed before its first segment.
 #[derive(Clone, Copy, Debug)]
 struct RunLimits {
-    /// Smallest room of congestion window, peer's window and send window, bytes.
+    /// Smallest of three amounts of room, bytes: in the congestion window, in the window that the peer advertised, and
+    /// below the configured `send_window`, the limit on unacknowledged data.
     room: u64,
     /// Number of free records on the scoreboard.
     records: usize,

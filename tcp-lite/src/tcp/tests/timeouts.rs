@@ -86,8 +86,8 @@ fn a_lost_syn_is_measured_by_its_timestamp() {
         )
     };
     assert_eq!(script("1000").conn.info().srtt, Some(Duration::from_millis(50)));
-    // A sample from the first SYN-ACK would include the time-out before the second. This sample is ignored, and the RTO
-    // is 3 s.
+    // Without a matching echo, a sample could only begin at the first SYN-ACK, and would include the time-out. No
+    // sample is taken, and the RTO is 3 s.
     assert_eq!(script("0").conn.info().srtt, None);
     assert_eq!(script("0").conn.info().rto, Duration::from_secs(3));
 }

@@ -286,8 +286,7 @@ fn events_beyond_the_bound_of_an_object_and_unknown_workers_end_the_session() {
 fn twisted(mut twist: impl FnMut(&mut Answer) + Send + 'static) -> Session {
     let (areas, _kept) = channel();
     scripted(move |socket, request| {
-        // The use moves the receiver into the closure, which therefore keeps it: without a receiver, the
-        // send of an area in `honest` would fail.
+        // This line makes the closure capture `_kept`. If the receiver were dropped, `honest` could not send an area.
         let _kept = &_kept;
         let (mut answer, fds) = honest(&request.call, &areas);
         twist(&mut answer);

@@ -239,7 +239,7 @@ fn migration_moves_the_ids_of_queued_requests() {
     assert_eq!(rdma_migrate_id(listener, new), 0);
     assert_eq!(channels(), [new, new]);
     drop(found);
-    // Destroys the second request, too: the program has not taken it.
+    // Destroying the listener also destroys the second request, because the program has not received its event.
     assert_eq!((rdma_destroy_id(listener), rdma_destroy_id(children[0])), (0, 0));
     assert_eq!(failed(rdma_destroy_id(children[1])), EINVAL);
     rdma_destroy_event_channel(old);

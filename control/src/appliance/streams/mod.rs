@@ -50,6 +50,8 @@ pub(super) use self::info::association;
 pub(super) use self::posts::CAUSE_WAIT;
 pub(super) use self::posts::CompletedPost;
 use self::refused::RefusedPosts;
+#[cfg(test)]
+pub(super) use self::stalls::MAX_NOTES as MAX_STALL_NOTES;
 use self::stalls::Stalls;
 pub(super) use self::stream::StreamAddresses;
 use self::stream::{EndState, State, Stream, StreamTable, User};

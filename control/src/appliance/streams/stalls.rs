@@ -15,7 +15,7 @@ use super::info::transport;
 use crate::appliance::env::{Env, api_id};
 
 /// Maximum number of stalled streams with a separate note. One more note counts the others.
-const MAX_NOTES: usize = 8;
+pub(in crate::appliance) const MAX_NOTES: usize = 8;
 
 /// Stalled streams, by ID.
 #[derive(Default)]

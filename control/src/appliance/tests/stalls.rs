@@ -5,6 +5,7 @@ use dataplane::Stall;
 use ddp::lifecycle::CloseReason as Ended;
 use sctp_lite::endpoint::SctpReason;
 
+use super::super::streams::MAX_STALL_NOTES;
 use super::*;
 
 fn stall(bench: &mut Bench, id: u64, seconds: u64, last: bool) {
@@ -96,21 +97,59 @@ fn end_of_stalled_stream_reports_stall_duration() {
     }
 }
 
+/// The first `MAX_NOTES` stalled streams, by ID, have one note each. One more note counts the others.
 #[test]
 fn notes_on_many_stalled_streams_are_bounded() {
+    const OTHERS: usize = 2;
+    let mut bench = bench();
+    bench.now += Duration::from_secs(1000);
+    for id in 1..=(MAX_STALL_NOTES + OTHERS) as u64 {
+        bench.accept_stream(id, &format!("10.0.0.{}", id + 1));
+        stall(&mut bench, id, 30, false);
+    }
+    let assert_notes = |bench: &Bench, first: u64, last_note: &str| {
+        let found = notes(bench);
+        assert_eq!(found.len(), MAX_STALL_NOTES + 1, "{found:?}");
+        for (id, note) in (first..).zip(&found[..MAX_STALL_NOTES]) {
+            assert!(note.starts_with(&format!("stream {id:016x} to ")), "stream {id}: {note}");
+        }
+        assert_eq!(found[MAX_STALL_NOTES], last_note);
+    };
+    assert_notes(&bench, 1, "2 more streams without progress: ddpctl events --severity warning");
+    // A resumed stream makes room for the note of another one.
+    bench.event(Event::Resumed { stream: StreamId(1) });
+    assert_notes(&bench, 2, "1 more stream without progress: ddpctl events --severity warning");
+    // Without others, there is no such note.
+    bench.event(Event::Resumed { stream: StreamId(2) });
+    let found = notes(&bench);
+    assert_eq!(found.len(), MAX_STALL_NOTES);
+    assert!(found.iter().all(|note| note.starts_with("stream ")), "{found:?}");
+}
+
+#[test]
+fn note_on_a_stalled_stream_names_its_link_that_is_down() {
     let mut bench = bench();
     bench.now += Duration::from_secs(1000);
     for id in 1..=4 {
         bench.accept_stream(id, &format!("10.0.0.{}", id + 1));
         stall(&mut bench, id, 30, false);
     }
-    // The state of the link explains the stall.
     let down = "the link of port `p` is down (interface `i`)";
     bench.core.on_link(0, false, bench.now);
     stall(&mut bench, 1, 40, false);
-    assert!(notes(&bench).iter().any(|note| note.contains(down)), "{:?}", notes(&bench));
-    // Events of an unknown stream have no effect.
+    let found = notes(&bench);
+    let of_stream_1 = found.iter().find(|note| note.starts_with("stream 0000000000000001 "));
+    assert!(of_stream_1.is_some_and(|note| note.contains(down)), "{found:?}");
+    assert_eq!(found.len(), 5, "four streams and the link: {found:?}");
+}
+
+#[test]
+fn stall_events_of_an_unknown_stream_have_no_effect() {
+    let mut bench = bench();
+    bench.now += Duration::from_secs(1000);
+    bench.accept_stream(1, "10.0.0.2");
+    stall(&mut bench, 1, 30, false);
     stall(&mut bench, 99, 30, false);
     bench.event(Event::Resumed { stream: StreamId(99) });
-    assert_eq!(notes(&bench).len(), 5, "four streams and the link");
+    assert_eq!(notes(&bench).len(), 1, "the note on stream 1");
 }

@@ -3,7 +3,7 @@
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "it has no test harness: what it prints is its report"
+    reason = "there is no test harness, so the output is the report"
 )]
 
 use std::fs::{File, Permissions};
@@ -26,95 +26,144 @@ use dataplane::{Dataplane, DataplaneConfig, Limits, WorkerConfig, WorkerId};
 use port_kind::policy::Idle;
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, ResolveFlags};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socket_with, socketpair};
+use tempfile::TempDir;
 
 /// Names of attempted operations, with their results.
 type Attempts = Vec<(&'static str, Result<(), Error>)>;
 
-fn main() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("own").join("t.toml");
-    std::fs::create_dir_all(dir.path().join("own")).unwrap();
-    let outside = dir.path().join("outside");
-    std::fs::write(&outside, "x").unwrap();
-    std::fs::set_permissions(&outside, Permissions::from_mode(0o600)).unwrap();
-    let text = format!(
-        "[memory]\nhugepages = \"never\"\n[[port]]\nname = \"p\"\nkind = \"ring\"\nlink = \"l\"\n[[interface]]\nname = \
-         \"i\"\nport = \"p\"\naddresses = [\"192.0.2.1/24\"]\n[management]\nsocket = \"{}\"\n[management.sandbox]\nmode = \"on\"\n",
-        dir.path().join("own/s").display()
-    );
-    std::fs::write(&file, text).unwrap();
-    let config = Config::load(&file).unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let at = listener.local_addr().unwrap();
-    let group = rustix::process::getgid();
-    let places = Places { outside: outside.clone(), own: dir.path().join("own/mine"), group };
-    std::fs::write(&places.own, "x").unwrap();
-    let _server = UnixListener::bind(places.server()).unwrap();
-    let _abstract_server = UnixListener::bind_addr(&abstract_name("server")).unwrap();
-    let manager = UnixDatagram::bind_addr(&abstract_name("manager")).unwrap();
-    let notify = Socket::open_named(Some(format!("@{}", socket_name("manager")).as_ref()));
+/// Message to the service manager.
+const READY: &str = "READY=1";
+/// Mode of the file outside of the configured directories: its owner reads and writes it, others have no access.
+const OUTSIDE_MODE: u32 = 0o600;
+/// Bits of a mode that chmod(2) changes.
+const MODE_BITS: u32 = 0o7777;
+/// First version of Landlock's ABI with a scope for abstract names of Unix sockets.
+const LANDLOCK_SCOPES: u32 = 6;
 
-    let sandbox = Sandbox::enter(&[config]).unwrap();
-    match state().landlock {
-        0..6 => eprintln!("LEFT OUT: abstract names, this kernel's Landlock has no scope for them"),
-        // System calls are not filtered yet, so only Landlock can deny the connection.
-        _ => assert_all_refused("main, by Landlock", vec![connect_abstract_socket()]),
-    }
+fn main() {
+    let host = HostSetup::new();
+    let notify = Socket::open_named(Some(format!("@{}", socket_name("manager")).as_ref()));
+    let sandbox = Sandbox::enter(&[host.config()]).unwrap();
+    check_landlock_alone();
     let eal = EalConfig { hugepages: Hugepages::Never, memory_mib: 64, ..EalConfig::default() };
     let eal = Eal::start(&eal).unwrap();
     sandbox.filter_all();
-    let has_landlock = state().landlock != 0;
     assert!(state().seccomp, "the kernel has no filters of system calls");
-    if !has_landlock {
+    if state().landlock == 0 {
         eprintln!("LEFT OUT: files and TCP, this kernel has no Landlock");
     }
 
-    let own_places = places.clone();
-    let control = move |outside: &Path| {
-        let mut tried = try_denied_to_all(&own_places);
-        if has_landlock {
-            tried.extend([
-                ("a file of another", File::open(outside).map(drop)),
-                ("a file of the host", File::open("/etc/shadow").map(drop)),
-                ("a new file elsewhere", File::create(outside.with_extension("new")).map(drop)),
-                ("a file taken away", std::fs::remove_file(outside)),
-                ("a directory elsewhere", std::fs::read_dir("/root").map(drop)),
-                ("memory of another process", File::open("/proc/1/mem").map(drop)),
-                ("a connection by TCP", TcpStream::connect(at).map(drop)),
-                ("a port of TCP", TcpListener::bind("127.0.0.1:0").map(drop)),
-            ]);
-        }
-        tried
-    };
-    assert_all_refused("main", control(&outside));
-    // openat2(2) passes its mode in memory, which a seccomp filter cannot read, so the call is denied. The error ENOSYS
-    // makes libraries fall back to openat(2).
-    let set_user_id = Mode::from_raw_mode(0o4755);
-    let hidden = places.own.with_extension("hidden");
-    let flags = OFlags::CREATE | OFlags::WRONLY;
-    let made = rustix::fs::openat2(CWD, &hidden, flags, set_user_id, ResolveFlags::empty());
-    assert_eq!(made.unwrap_err(), rustix::io::Errno::NOSYS);
-    assert_eq!(notify.send("READY=1"), SendOutcome::Done);
-    let mut message = [0; 16];
-    assert_eq!(
-        manager.recv(&mut message).unwrap(),
-        7,
-        "a manager with an abstract name receives messages"
-    );
-    assert_eq!(std::fs::metadata(&outside).unwrap().permissions().mode() & 0o7777, 0o600);
+    assert_all_refused("main", try_denied_to_control(&host.places));
+    check_openat2_is_denied(&host.places);
+    check_permitted_operations(&host, &notify);
 
-    let own = dir.path().join("own/region");
-    let mut made = File::create(&own).expect("a file in a directory of the configuration");
-    made.write_all(b"x").unwrap();
-
-    let (outside_path, of_http) = (outside.clone(), control.clone());
-    assert_all_refused("http", run_on_thread("http", move || of_http(&outside_path)));
-    assert_all_refused("files", run_in_writer(&own, move || control(&outside)));
-    assert_all_refused("worker", run_in_worker(&eal, &sandbox, own, places));
+    let places = host.places.clone();
+    let attempts = run_on_thread("http", move || try_denied_to_control(&places));
+    assert_all_refused("http", attempts);
+    let places = host.places.clone();
+    let attempts = run_in_writer(&host.region, move || try_denied_to_control(&places));
+    assert_all_refused("files", attempts);
+    let attempts = run_in_worker(&eal, &sandbox, host.region.clone(), host.places.clone());
+    assert_all_refused("worker", attempts);
     assert_eq!(state().workers, 1);
 }
 
-/// Files and group used in the attempts.
+/// Files and sockets on the host, created before the process enters its sandbox.
+struct HostSetup {
+    directory: TempDir,
+    places: Places,
+    /// A file in a configured directory, which the sandbox permits to create.
+    region: PathBuf,
+    /// Receives the messages to the service manager.
+    manager: UnixDatagram,
+    _tcp_server: TcpListener,
+    _server: UnixListener,
+    _abstract_server: UnixListener,
+}
+
+impl HostSetup {
+    fn new() -> HostSetup {
+        let directory = tempfile::tempdir().unwrap();
+        let own = directory.path().join("own");
+        std::fs::create_dir_all(&own).unwrap();
+        let outside = directory.path().join("outside");
+        std::fs::write(&outside, "x").unwrap();
+        std::fs::set_permissions(&outside, Permissions::from_mode(OUTSIDE_MODE)).unwrap();
+        let tcp_server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let places = Places {
+            outside,
+            own: own.join("mine"),
+            group: rustix::process::getgid(),
+            tcp_server: tcp_server.local_addr().unwrap(),
+        };
+        std::fs::write(&places.own, "x").unwrap();
+        let server = UnixListener::bind(places.server()).unwrap();
+        let abstract_server = UnixListener::bind_addr(&abstract_name("server")).unwrap();
+        let manager = UnixDatagram::bind_addr(&abstract_name("manager")).unwrap();
+        HostSetup {
+            directory,
+            places,
+            region: own.join("region"),
+            manager,
+            _tcp_server: tcp_server,
+            _server: server,
+            _abstract_server: abstract_server,
+        }
+    }
+
+    /// Returns a configuration with the sandbox and a `ring` port, loaded from a file in the configured directory.
+    fn config(&self) -> Config {
+        let own = self.directory.path().join("own");
+        let file = own.join("t.toml");
+        let text = format!(
+            "[memory]\nhugepages = \"never\"\n\
+             [[port]]\nname = \"p\"\nkind = \"ring\"\nlink = \"l\"\n\
+             [[interface]]\nname = \"i\"\nport = \"p\"\naddresses = [\"192.0.2.1/24\"]\n\
+             [management]\nsocket = \"{}\"\n[management.sandbox]\nmode = \"on\"\n",
+            own.join("s").display()
+        );
+        std::fs::write(&file, text).unwrap();
+        Config::load(&file).unwrap()
+    }
+}
+
+/// Checks that Landlock denies a connection to an abstract name. System calls are not filtered yet, so only Landlock
+/// can deny it.
+fn check_landlock_alone() {
+    if state().landlock < LANDLOCK_SCOPES {
+        eprintln!("LEFT OUT: abstract names, this kernel's Landlock has no scope for them");
+    } else {
+        assert_all_refused("main, by Landlock", vec![connect_abstract_socket()]);
+    }
+}
+
+/// Checks that openat2(2) is denied. The call passes its mode in memory, which a seccomp filter cannot read. The error
+/// ENOSYS makes libraries fall back to openat(2).
+fn check_openat2_is_denied(places: &Places) {
+    let set_user_id = Mode::from_raw_mode(0o4755);
+    let path = places.own.with_extension("hidden");
+    let flags = OFlags::CREATE | OFlags::WRONLY;
+    let opened = rustix::fs::openat2(CWD, &path, flags, set_user_id, ResolveFlags::empty());
+    assert_eq!(opened.unwrap_err(), rustix::io::Errno::NOSYS);
+}
+
+/// Checks that the sandbox permits messages to the service manager, metadata of any file, and new files in the
+/// configured directories. Creates the region's file.
+fn check_permitted_operations(host: &HostSetup, notify: &Socket) {
+    assert_eq!(notify.send(READY), SendOutcome::Done);
+    let mut message = [0; 16];
+    assert_eq!(
+        host.manager.recv(&mut message).unwrap(),
+        READY.len(),
+        "a manager with an abstract name receives messages"
+    );
+    let metadata = std::fs::metadata(&host.places.outside).unwrap();
+    assert_eq!(metadata.permissions().mode() & MODE_BITS, OUTSIDE_MODE);
+    let mut file = File::create(&host.region).expect("a file in a directory of the configuration");
+    file.write_all(b"x").unwrap();
+}
+
+/// Files, group and address used in the attempts.
 #[derive(Clone)]
 struct Places {
     /// A file outside the configured directories.
@@ -123,9 +172,12 @@ struct Places {
     own: PathBuf,
     /// Group of the process.
     group: Gid,
+    /// Address of a TCP listener.
+    tcp_server: std::net::SocketAddr,
 }
 
 impl Places {
+    /// Returns the path of a Unix socket on which a server listens.
     fn server(&self) -> PathBuf {
         self.outside.with_extension("server")
     }
@@ -146,13 +198,13 @@ fn connect_abstract_socket() -> (&'static str, Result<(), Error>) {
 
 /// Tries to change modes and groups of files, to create set-ID files, and to use Unix sockets of other programs.
 fn try_files_and_unix_sockets(places: &Places) -> Attempts {
-    let Places { outside, own, group } = places;
+    let Places { outside, own, group, .. } = places;
     let open_to_all = |path| std::fs::set_permissions(path, Permissions::from_mode(0o666));
     let by_descriptor = || {
         let read_only = File::open(own)?;
         read_only.set_permissions(Permissions::from_mode(0o4777))
     };
-    let made_with = |mode| {
+    let create_with_mode = |mode| {
         let mut options = File::options();
         options.write(true).create(true).mode(mode).open(own.with_extension("new"))
     };
@@ -168,8 +220,8 @@ fn try_files_and_unix_sockets(places: &Places) -> Attempts {
         ("chmod of an own file", open_to_all(own.as_path())),
         ("fchmod", by_descriptor()),
         ("chown", owner(outside.as_path()).map_err(Error::from)),
-        ("a set-user-ID file", made_with(0o4755).map(drop)),
-        ("a set-group-ID file", made_with(0o2755).map(drop)),
+        ("a set-user-ID file", create_with_mode(0o4755).map(drop)),
+        ("a set-group-ID file", create_with_mode(0o2755).map(drop)),
         ("a set-group-ID directory", directory()),
         ("a connection to a Unix socket", UnixStream::connect(places.server()).map(drop)),
         connect_abstract_socket(),
@@ -184,8 +236,8 @@ fn try_files_and_unix_sockets(places: &Places) -> Attempts {
 /// Tries operations that are denied to all threads.
 fn try_denied_to_all(places: &Places) -> Attempts {
     let raw = |family, protocol| {
-        let made = socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, protocol);
-        made.map(drop).map_err(Error::from)
+        let socket = socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, protocol);
+        socket.map(drop).map_err(Error::from)
     };
     let own = rustix::process::getpid();
     let unlimited = rustix::process::Rlimit { current: Some(1), maximum: Some(1) };
@@ -204,6 +256,26 @@ fn try_denied_to_all(places: &Places) -> Attempts {
         ),
         ("capabilities", rustix::thread::set_capabilities(None, sets).map_err(Error::from)),
     ]);
+    tried
+}
+
+/// Tries operations that are denied to the control thread and its helpers: those that are denied to all threads, and
+/// with Landlock also files outside of the configured directories, and TCP.
+fn try_denied_to_control(places: &Places) -> Attempts {
+    let Places { outside, tcp_server, .. } = places;
+    let mut tried = try_denied_to_all(places);
+    if state().landlock != 0 {
+        tried.extend([
+            ("a file of another", File::open(outside).map(drop)),
+            ("a file of the host", File::open("/etc/shadow").map(drop)),
+            ("a new file elsewhere", File::create(outside.with_extension("new")).map(drop)),
+            ("a file taken away", std::fs::remove_file(outside)),
+            ("a directory elsewhere", std::fs::read_dir("/root").map(drop)),
+            ("memory of another process", File::open("/proc/1/mem").map(drop)),
+            ("a connection by TCP", TcpStream::connect(tcp_server).map(drop)),
+            ("a port of TCP", TcpListener::bind("127.0.0.1:0").map(drop)),
+        ]);
+    }
     tried
 }
 

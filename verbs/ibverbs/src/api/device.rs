@@ -7,7 +7,8 @@ use crate::boundary;
 use crate::errno::{EINVAL, ENOENT};
 use crate::objects::device::Device;
 
-/// Returns a NULL-terminated array of devices, which `ibv_free_device_list` frees.
+/// Returns a NULL-terminated array of devices, which `ibv_free_device_list` frees. Stores the number of devices in
+/// `number`, if it is not NULL; 0 on an error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_device_list(number: *mut c_int) -> *mut *mut ibv_device {
     boundary::pointer(|| {
@@ -76,7 +77,7 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
         let (directory, file) = unsafe { (CStr::from_ptr(directory), CStr::from_ptr(file)) };
         let text = |text: &CStr| text.to_str().map(str::to_owned).map_err(|_| EINVAL);
         let (directory, file) = (text(directory)?, text(file)?);
-        let content = content(&directory, &file)?;
+        let content = read_sysfs_file(&directory, &file)?;
         let content = content.strip_suffix(b"\n").unwrap_or(&content);
         let length = content.len().min(size - 1);
         // SAFETY: the buffer has `size` bytes by the contract of C callers.
@@ -89,19 +90,27 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
 }
 
 /// Returns the content of a file of sysfs. The content of files of this library's devices is computed.
-fn content(directory: &str, file: &str) -> Result<Vec<u8>, c_int> {
-    if let Some(rest) = directory.strip_prefix("/sys/class/infiniband/") {
-        let name = rest.split('/').next().unwrap_or_default();
+fn read_sysfs_file(directory: &str, file: &str) -> Result<Vec<u8>, c_int> {
+    let path = format!("{directory}/{file}");
+    if let Some((name, file)) = split_device_path(&path) {
         let devices = Device::all()?;
         if let Some(device) = devices.into_iter().find(|device| device.name() == name) {
-            return computed(device, file).map(String::into_bytes).ok_or(ENOENT);
+            return computed_file(device, file).map(String::into_bytes).ok_or(ENOENT);
         }
     }
-    let path = format!("{directory}/{file}");
     std::fs::read(path).map_err(|error| error.raw_os_error().unwrap_or(ENOENT))
 }
 
-fn computed(device: &Device, file: &str) -> Option<String> {
+/// Returns the device name of a path below `/sys/class/infiniband`, and the rest of the path.
+fn split_device_path(path: &str) -> Option<(&str, &str)> {
+    let path = path.strip_prefix("/sys/class/infiniband/")?.trim_start_matches('/');
+    let (name, file) = path.split_once('/')?;
+    Some((name, file.trim_start_matches('/')))
+}
+
+/// Returns the content of a file in the sysfs directory of a device, or `None` if the device does not have the file.
+/// `file`: path relative to this directory. No device has a file in a subdirectory, such as `ports/1/state`.
+fn computed_file(device: &Device, file: &str) -> Option<String> {
     Some(match file {
         "board_id" => "ddpd".to_owned(),
         "fw_ver" => env!("CARGO_PKG_VERSION").to_owned(),
@@ -115,4 +124,24 @@ fn computed(device: &Device, file: &str) -> Option<String> {
         }
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_path_is_split_into_name_and_whole_rest() {
+        let split = |rest: &str| {
+            let path = format!("/sys/class/infiniband/{rest}");
+            split_device_path(&path).map(|(name, file)| (name.to_owned(), file.to_owned()))
+        };
+        let expected = |name: &str, file: &str| Some((name.to_owned(), file.to_owned()));
+        assert_eq!(split("lan/node_type"), expected("lan", "node_type"));
+        // The directory of the caller may end with a slash.
+        assert_eq!(split("lan//node_type"), expected("lan", "node_type"));
+        assert_eq!(split("lan/ports/1/node_type"), expected("lan", "ports/1/node_type"));
+        assert_eq!(split("lan"), None);
+        assert_eq!(split_device_path("/sys/class/net/lan/mtu"), None);
+    }
 }

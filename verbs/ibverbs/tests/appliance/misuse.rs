@@ -1,10 +1,12 @@
 //! Invalid calls: each fails with the error of its manual page, and none ends the process.
 
+use std::ffi::{CStr, CString};
 use std::net::SocketAddr;
 use std::ptr::null_mut;
 
 use ibverbs::api::completion::{ibv_create_cq, ibv_destroy_comp_channel, ibv_destroy_cq};
 use ibverbs::api::context::{ibv_close_device, ibv_open_device};
+use ibverbs::api::device::{ibv_get_device_name, ibv_read_sysfs_file};
 use ibverbs::api::domain::{ibv_alloc_pd, ibv_dealloc_pd};
 use ibverbs::api::memory::{ibv_dereg_mr, ibv_reg_mr};
 use ibverbs::api::queue_pair::{ibv_create_qp, ibv_destroy_qp, ibv_modify_qp};
@@ -38,6 +40,29 @@ fn second_destruction_of_an_object_is_an_error() {
     assert!(ibv_alloc_pd(world.context).is_null());
     assert_eq!(errno(), libc::EINVAL);
     assert!(ibv_open_device(null_mut()).is_null());
+}
+
+#[test]
+#[ignore = "needs an appliance"]
+fn sysfs_files_that_a_device_does_not_have_are_not_found() {
+    let world = World::new();
+    // SAFETY: the context exists, and devices are never freed.
+    let name = unsafe { CStr::from_ptr(ibv_get_device_name((*world.context).device)) };
+    let directory = format!("/sys/class/infiniband/{}", name.to_str().unwrap());
+    let read = |directory: &str, file: &CStr| {
+        let directory = CString::new(directory).unwrap();
+        let mut buffer = [0; 32];
+        // SAFETY: the texts end with NUL, and the buffer has the length that is passed.
+        let len = unsafe {
+            let (directory, file) = (directory.as_ptr(), file.as_ptr());
+            ibv_read_sysfs_file(directory, file, buffer.as_mut_ptr(), buffer.len())
+        };
+        if len < 0 { Err(errno()) } else { Ok(len as usize) }
+    };
+    assert_eq!(read(&directory, c"node_type"), Ok("4: RNIC".len()));
+    assert_eq!(read(&directory, c"ports/1/node_type"), Err(libc::ENOENT));
+    let port = format!("{directory}/ports/1");
+    assert_eq!(read(&port, c"node_type"), Err(libc::ENOENT));
 }
 
 #[test]

@@ -15,7 +15,11 @@ const CLOCK: Check = Check(
 
 /// Maximum number of cores examined if no worker is pinned.
 const MAX_CORES: usize = 1024;
+/// Maximum number of characters of a name from sysfs in a finding.
+const MAX_NAME: usize = 32;
 
+/// Checks the frequency governor of the workers' cores, or of all cores if no worker is pinned. A governor other than
+/// `performance` is a warning if a pinned worker polls continuously, otherwise a note.
 pub(super) fn governor(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
     let cores: Vec<u16> = match subject.pinned_cores() {
         pinned if !pinned.is_empty() => pinned.into_keys().collect(),
@@ -30,8 +34,7 @@ pub(super) fn governor(host: &Host, subject: &Subject, found: &mut Vec<Finding>)
         match host.text(&path(core)) {
             Ok(name) if name.trim() == "performance" => {}
             Ok(name) => {
-                let name = name.trim().chars().take(32).collect::<String>();
-                slow.entry(name.escape_debug().to_string()).or_default().push(core);
+                slow.entry(shown_name(&name)).or_default().push(core);
             }
             Err(_) if !host.exists("/sys/devices/system/cpu/cpufreq") => {
                 let why = "this kernel does not govern frequencies (a virtual machine's are the hypervisor's)";
@@ -46,14 +49,14 @@ pub(super) fn governor(host: &Host, subject: &Subject, found: &mut Vec<Finding>)
     let seen = slow.iter().map(|(name, cores)| format!("{name} on cores {}", join_list(cores)));
     let seen = seen.collect::<Vec<_>>().join("; ");
     let files = slow.values().flatten().map(|&core| path(core)).collect::<Vec<_>>().join(" ");
-    let finding = match subject.pinned_cores().values().any(|&polls| polls) {
-        true => GOVERNOR.warning(seen),
-        false => GOVERNOR.note(seen),
-    };
+    let has_polling_worker = subject.pinned_cores().into_values().any(|polls| polls);
+    let finding = if has_polling_worker { GOVERNOR.warning(seen) } else { GOVERNOR.note(seen) };
     let command = format!("for file in {files}; do echo performance > \"$file\"; done");
     found.push(finding.remedy("choose the governor performance").command(command));
 }
 
+/// Checks the kernel's clock source. A clock that the kernel reads with a system call is a warning, with a command if
+/// tsc is available.
 pub(super) fn clock(host: &Host, found: &mut Vec<Finding>) {
     let directory = "/sys/devices/system/clocksource/clocksource0";
     let current = format!("{directory}/current_clocksource");
@@ -67,8 +70,8 @@ pub(super) fn clock(host: &Host, found: &mut Vec<Finding>) {
     let available: Vec<&str> = available.split_whitespace().collect();
     let (now, all) = (now.trim(), available.join(", "));
     if now.is_empty() || !available.contains(&now) {
-        return found
-            .push(CLOCK.unknown(format!("{current} is not one of {}", all.escape_debug())));
+        let (now, all) = (shown_name(now), all.escape_debug());
+        return found.push(CLOCK.unknown(format!("{current} is \"{now}\", not one of: {all}")));
     }
     let seen = format!("{now} (available: {all})");
     found.push(match now {
@@ -83,6 +86,12 @@ pub(super) fn clock(host: &Host, found: &mut Vec<Finding>) {
             .warning(seen)
             .remedy("find out why the kernel took tsc for unstable (dmesg | grep -i tsc); on a virtual machine, its settings"),
     });
+}
+
+/// Returns a name that was read from sysfs, trimmed, shortened and escaped.
+fn shown_name(name: &str) -> String {
+    let name: String = name.trim().chars().take(MAX_NAME).collect();
+    name.escape_debug().to_string()
 }
 
 #[cfg(test)]
@@ -138,5 +147,8 @@ mod tests {
         assert_eq!(of("acpi_pm\n", "hpet acpi_pm \n").command, None);
         assert_eq!(of("kvm-clock\n", "kvm-clock\n").severity, Severity::Note);
         assert_eq!(of("\n", "tsc\n").severity, Severity::Unknown);
+        let unlisted = of("hpet\n", "tsc acpi_pm\n");
+        assert_eq!(unlisted.severity, Severity::Unknown);
+        assert!(unlisted.seen.contains("\"hpet\", not one of: tsc, acpi_pm"), "{}", unlisted.seen);
     }
 }

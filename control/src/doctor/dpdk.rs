@@ -1,4 +1,5 @@
-//! DPDK's release and its drivers, which the EAL loads from the release's driver directory.
+//! DPDK's release and its drivers. A driver is a shared library (plugin), which the EAL loads from the release's driver
+//! directory.
 
 use config::PortKind;
 
@@ -13,6 +14,7 @@ const DRIVERS: Check = Check("drivers", "A port whose driver is not loaded canno
 /// Oldest supported release: year and month.
 const MIN_VERSION: (u32, u32) = (22, 11);
 
+/// Checks that the release of DPDK is not older than the oldest supported one.
 pub(super) fn version(subject: &Subject, found: &mut Vec<Finding>) {
     let shown = &subject.dpdk;
     let mut numbers =
@@ -29,32 +31,33 @@ pub(super) fn version(subject: &Subject, found: &mut Vec<Finding>) {
     });
 }
 
+/// Checks that the driver directory contains the drivers of all configured ports.
 pub(super) fn drivers(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
-    let (directory, present) = match plugins(host) {
-        Ok(plugins) => plugins,
+    let (directory, present) = match driver_files(host) {
+        Ok(files) => files,
         Err(why) => return found.push(DRIVERS.unknown(why)),
     };
-    let has = |library: &str| {
-        let start = format!("librte_{library}.so");
+    let has = |driver: &str| {
+        let start = format!("librte_{driver}.so");
         present.iter().any(|name| name.starts_with(&start))
     };
-    let mut missing: Vec<&str> = Vec::new();
+    // All packet buffers are in pools of the driver `mempool_ring`, DPDK's default.
     let mut needed = vec!["mempool_ring"];
     for (_, port) in subject.ports() {
-        match &port.kind {
-            PortKind::Pci { address, .. } => {
-                needed.push("bus_pci");
-                match driver_of_device(host, address) {
-                    Ok(driver) => needed.push(driver),
-                    Err(why) => found.push(DRIVERS.unknown(format!("port {}: {why}", port.name))),
-                }
+        match driver_of_kind(&port.kind) {
+            Some(driver) => needed.extend(["bus_vdev", driver]),
+            None => needed.push("bus_pci"),
+        }
+        if let PortKind::Pci { address, .. } = &port.kind {
+            match driver_of_device(host, address) {
+                Ok(driver) => needed.push(driver),
+                Err(why) => found.push(DRIVERS.unknown(format!("port {}: {why}", port.name))),
             }
-            kind => needed.extend(["bus_vdev", driver_of_kind(kind)]),
         }
     }
     needed.sort_unstable();
     needed.dedup();
-    missing.extend(needed.iter().copied().filter(|library| !has(library)));
+    let missing: Vec<&str> = needed.iter().copied().filter(|driver| !has(driver)).collect();
     if missing.is_empty() {
         return found.push(DRIVERS.ok(format!("{} in {directory}", join_list(needed))));
     }
@@ -70,8 +73,7 @@ pub(super) fn drivers(host: &Host, subject: &Subject, found: &mut Vec<Finding>) 
     // Debian's package librte-net-tap23 contains librte_net_tap.so.23.
     let abi =
         directory.rsplit('-').next().and_then(|abi| abi.split('.').next()).unwrap_or_default();
-    let packages =
-        missing.iter().map(|library| format!("librte-{}{abi}", library.replace('_', "-")));
+    let packages = missing.iter().map(|driver| format!("librte-{}{abi}", driver.replace('_', "-")));
     found.push(match host.exists("/etc/debian_version") {
         true => {
             finding.command(format!("apt-get install {}", packages.collect::<Vec<_>>().join(" ")))
@@ -80,9 +82,10 @@ pub(super) fn drivers(host: &Host, subject: &Subject, found: &mut Vec<Finding>) 
     });
 }
 
-fn driver_of_kind(kind: &PortKind) -> &'static str {
-    match kind {
-        PortKind::Pci { .. } => "bus_pci",
+/// Returns the driver of a port kind, or `None` for PCI: there the driver depends on the device.
+fn driver_of_kind(kind: &PortKind) -> Option<&'static str> {
+    Some(match kind {
+        PortKind::Pci { .. } => return None,
         PortKind::AfXdp { .. } => "net_af_xdp",
         PortKind::AfPacket { .. } => "net_af_packet",
         PortKind::Tap { .. } => "net_tap",
@@ -90,7 +93,7 @@ fn driver_of_kind(kind: &PortKind) -> &'static str {
         PortKind::VhostUser { .. } => "net_vhost",
         PortKind::Ring { .. } => "net_ring",
         PortKind::Pcap { .. } => "net_pcap",
-    }
+    })
 }
 
 /// Returns the driver of a device by its vendor, for vendors whose devices all have the same driver.
@@ -114,14 +117,14 @@ fn driver_of_device(host: &Host, address: &str) -> Result<&'static str, Unknown>
 
 /// Returns the driver directory of the release and its contents. The path of the loaded library contains location and
 /// ABI: `/usr/lib/librte_eal.so.23.0` belongs to `/usr/lib/dpdk/pmds-23.0`.
-fn plugins(host: &Host) -> Result<(String, Vec<String>), Unknown> {
+fn driver_files(host: &Host) -> Result<(String, Vec<String>), Unknown> {
     let maps = host.text("/proc/self/maps")?;
     let mut libraries = maps.lines().filter_map(|line| {
         let path = &line[line.find('/')?..];
         path.rsplit_once("/librte_eal.so.")
     });
-    let (library, abi) = libraries.next().ok_or("libdpdk is not loaded as a shared library")?;
-    let choices = [format!("{library}/dpdk/pmds-{abi}"), format!("{library}/dpdk-pmds-{abi}")];
+    let (location, abi) = libraries.next().ok_or("libdpdk is not loaded as a shared library")?;
+    let choices = [format!("{location}/dpdk/pmds-{abi}"), format!("{location}/dpdk-pmds-{abi}")];
     let mut there = choices.iter().filter(|directory| host.exists(directory));
     let directory =
         there.next().ok_or_else(|| format!("there is no {}", choices.join(" and no ")))?;
@@ -139,7 +142,7 @@ mod tests {
         "7f00-7f01 r--p 00000000 fe:00 7 [heap]\n7f00-7f01 r--p 0 fe:00 12   /usr/lib/librte_eal.so.23.0\n",
     );
 
-    fn plugin(name: &str) -> String {
+    fn driver_file(name: &str) -> String {
         format!("usr/lib/dpdk/pmds-23.0/librte_{name}.so.23.0")
     }
 
@@ -159,13 +162,13 @@ mod tests {
     #[test]
     fn missing_driver_is_an_error_with_its_package() {
         let tree = Tree::new(&[MAPS, ("etc/debian_version", "12.5\n")]);
-        ["mempool_ring", "bus_vdev"].iter().for_each(|name| tree.file(&plugin(name), ""));
+        ["mempool_ring", "bus_vdev"].iter().for_each(|name| tree.file(&driver_file(name), ""));
         let subject = subject("count = 1", PACKET, "");
         let found = tree.run(&subject, drivers);
         assert_eq!(only_finding(&found).0, Severity::Error);
         assert_eq!(found[0].seen, "net_af_packet not in /usr/lib/dpdk/pmds-23.0");
         assert_eq!(found[0].command.as_deref(), Some("apt-get install librte-net-af-packet23"));
-        tree.file(&plugin("net_af_packet"), "");
+        tree.file(&driver_file("net_af_packet"), "");
         assert_eq!(only_finding(&tree.run(&subject, drivers)).0, Severity::Ok);
     }
 
@@ -181,10 +184,10 @@ mod tests {
     #[test]
     fn a_pci_device_has_the_driver_of_its_vendor() {
         let tree = Tree::new(&[MAPS, ("sys/bus/pci/devices/0000:03:00.0/vendor", "0x15b3\n")]);
-        ["mempool_ring", "bus_pci"].iter().for_each(|name| tree.file(&plugin(name), ""));
+        ["mempool_ring", "bus_pci"].iter().for_each(|name| tree.file(&driver_file(name), ""));
         let subject = subject("count = 1", PCI, "");
         assert!(only_finding(&tree.run(&subject, drivers)).1.seen.starts_with("net_mlx5 not in"));
-        tree.file(&plugin("net_mlx5"), "");
+        tree.file(&driver_file("net_mlx5"), "");
         assert_eq!(only_finding(&tree.run(&subject, drivers)).0, Severity::Ok);
         tree.file("sys/bus/pci/devices/0000:03:00.0/vendor", "0x1234\n");
         assert_eq!(tree.run(&subject, drivers)[0].severity, Severity::Unknown);

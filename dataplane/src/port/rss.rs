@@ -70,10 +70,11 @@ pub(super) fn choose_rss(
     (Some(rss), RssTable { queues, in_device: true, sctp_rules: false })
 }
 
-/// Records in the table whether the started device has accepted the SCTP rules. Adds a statement if any are missing.
+/// Records in the table whether the started device has the SCTP rules. Adds a statement if any are missing, because
+/// none were requested or the device did not accept them.
 pub(super) fn apply_rules(table: &mut RssTable, rules: SctpRules, statements: &mut Vec<String>) {
     // Without usable RSS, no rules were requested, and the operator receives another statement. A single queue
-    // needs no rules.
+    // (index 0 in all entries) needs no rules.
     if !table.in_device || table.queues.iter().all(|&queue| queue == 0) {
         return;
     }
@@ -85,8 +86,8 @@ pub(super) fn apply_rules(table: &mut RssTable, rules: SctpRules, statements: &m
         (false, false) => "",
     };
     statements.push(format!(
-        "the device accepts no rule that steers SCTP packets{family} to their owner: they may arrive at any worker \
-         and are forwarded"
+        "the device has no rule that steers SCTP packets{family} to their owner: they may arrive at any worker and \
+         are forwarded"
     ));
 }
 
@@ -122,8 +123,8 @@ mod tests {
         let rules = |v4, v6| SctpRules { v4, v6 };
         let statement = |which: &str| {
             vec![format!(
-                "the device accepts no rule that steers SCTP packets{which} to their owner: they may arrive at any \
-                 worker and are forwarded"
+                "the device has no rule that steers SCTP packets{which} to their owner: they may arrive at any worker \
+                 and are forwarded"
             )]
         };
         assert_eq!(

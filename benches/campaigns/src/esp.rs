@@ -17,6 +17,12 @@ use crate::testbed;
 
 /// Headroom and tailroom for ESP, bytes.
 const HEADROOM: usize = 128;
+/// Anti-replay window of [`Opener`], packets.
+const REPLAY_WINDOW: u32 = 4096;
+/// Offset of the field Protocol in an IPv4 header.
+const IPV4_PROTOCOL: usize = 9;
+/// Length of an IPv4 header without options.
+const IPV4_LEN: usize = 20;
 /// Time that is passed to the ESP code. The SAs have no lifetime, so a constant suffices.
 const TIME: Instant = Instant::from_nanos(0);
 
@@ -61,7 +67,8 @@ pub(crate) struct Opener(Inbound);
 
 impl Opener {
     pub(crate) fn new() -> Result<Opener> {
-        Ok(Opener(Inbound::new(&RETURN_SA.parameters(), 4096).context("an SA from the target")?))
+        let inbound = Inbound::new(&RETURN_SA.parameters(), REPLAY_WINDOW);
+        Ok(Opener(inbound.context("an SA from the target")?))
     }
 
     /// Waits for the next in-order segment that arrives inside ESP; see [`RawTcp::next_segment`]. `None` if none
@@ -91,13 +98,13 @@ impl Opener {
         let packet = buffer.get(opened.packet)?;
         Some(Answer {
             destination: answer.destination,
-            protocol: IpNumber(*packet.get(9)?),
-            payload: packet.get(20..)?.to_vec(),
+            protocol: IpNumber(*packet.get(IPV4_PROTOCOL)?),
+            payload: packet.get(IPV4_LEN..)?.to_vec(),
         })
     }
 }
 
-/// Builds the frame of an echo request from `from` to the target, with 32 bytes of data.
+/// Builds the frame of an ICMPv4 echo request from `from`, an IPv4 address, to the target, with 32 bytes of data.
 pub(crate) fn echo(context: &AttackContext<'_>, from: IpAddr, number: u16) -> Result<Vec<u8>> {
     let header = etherparse::IcmpEchoHeader { id: 0x5a5a, seq: number };
     let kind = etherparse::Icmpv4Type::EchoRequest(header);

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::frames::Profile as F;
+use crate::frames::Profile as FrameKind;
 
 /// Expected outcome of the live stream into which a profile forges frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub enum VictimOutcome {
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
     /// Kind of the frames. The command file in `scripts/load.d` has the same name.
-    pub frames: F,
+    pub frames: FrameKind,
     /// Description, for display.
     pub description: &'static str,
     /// True if the profile is also run from a single source.
@@ -27,63 +27,87 @@ pub struct Profile {
     /// Expected outcome of the live stream.
     pub victim: VictimOutcome,
     /// Expected counters, by the names of [`Account::became`](crate::account::Account::became). They must account for
-    /// at least 95 % of the frames.
+    /// at least 95 % of the frames. Empty for profiles with a live stream: there only the stream's outcome is checked.
     pub expected_counters: &'static [&'static str],
 }
 
 /// All profiles, in the order in which a run executes them.
 pub const PROFILES: &[Profile] = &[
-    profile_of_many_sources(F::Line64, "UDP and TCP to closed ports, 64 bytes", LINE_COUNTERS),
     profile_of_many_sources(
-        F::LineImix,
+        FrameKind::Line64,
+        "UDP and TCP to closed ports, 64 bytes",
+        LINE_COUNTERS,
+    ),
+    profile_of_many_sources(
+        FrameKind::LineImix,
         "UDP and TCP to closed ports, 64, 594 and 1518 bytes, 7 : 4 : 1",
         LINE_COUNTERS,
     ),
-    profile_of_many_sources(F::Line1518, "UDP and TCP to closed ports, 1518 bytes", LINE_COUNTERS),
-    profile_of_any_source(F::SynFlood, "SYNs to a listener", SYN_COUNTERS),
-    profile_of_any_source(F::UnknownFlow, "data segments of no stream", UNMATCHED_COUNTERS),
+    profile_of_many_sources(
+        FrameKind::Line1518,
+        "UDP and TCP to closed ports, 1518 bytes",
+        LINE_COUNTERS,
+    ),
+    profile_of_one_and_many_sources(FrameKind::SynFlood, "SYNs to a listener", SYN_COUNTERS),
+    profile_of_one_and_many_sources(
+        FrameKind::UnknownFlow,
+        "data segments of no stream",
+        UNMATCHED_COUNTERS,
+    ),
     profile_of_stream(
-        F::InWindow,
+        FrameKind::InWindow,
         "segments with a stream's addresses and any sequence number",
         VictimOutcome::Survives,
     ),
     profile_of_stream(
-        F::InWindowChecksum,
+        FrameKind::InWindowChecksum,
         "a stream's next bytes, wrong TCP checksum",
         VictimOutcome::Survives,
     ),
     profile_of_stream(
-        F::InWindowCrc,
+        FrameKind::InWindowCrc,
         "a stream's next FPDU, wrong CRC",
         VictimOutcome::Closes("crc"),
     ),
     profile_of_stream(
-        F::InWindowMarker,
+        FrameKind::InWindowMarker,
         "a stream's next FPDU, wrong marker",
         VictimOutcome::Closes("marker"),
     ),
-    profile_of_any_source(F::AckFlood, "acknowledgements of no stream", UNMATCHED_COUNTERS),
-    profile_of_any_source(F::RstFlood, "resets of no stream", UNMATCHED_COUNTERS),
-    profile_of_any_source(F::FinFlood, "FINs of no stream", UNMATCHED_COUNTERS),
-    profile_of_any_source(
-        F::IcmpFlood,
+    profile_of_one_and_many_sources(
+        FrameKind::AckFlood,
+        "acknowledgements of no stream",
+        UNMATCHED_COUNTERS,
+    ),
+    profile_of_one_and_many_sources(FrameKind::RstFlood, "resets of no stream", UNMATCHED_COUNTERS),
+    profile_of_one_and_many_sources(FrameKind::FinFlood, "FINs of no stream", UNMATCHED_COUNTERS),
+    profile_of_one_and_many_sources(
+        FrameKind::IcmpFlood,
         "echo requests, and errors about unknown flows",
         ICMP_COUNTERS,
     ),
-    profile_of_any_source(F::ArpFlood, "ARP requests, and unsolicited replies", NEIGHBOUR_COUNTERS),
-    profile_of_any_source(
-        F::NdFlood,
+    profile_of_one_and_many_sources(
+        FrameKind::ArpFlood,
+        "ARP requests, and unsolicited replies",
+        NEIGHBOUR_COUNTERS,
+    ),
+    profile_of_one_and_many_sources(
+        FrameKind::NdFlood,
         "neighbour solicitations, and unsolicited advertisements",
         NEIGHBOUR_COUNTERS,
     ),
-    profile_of_any_source(
-        F::FragmentFlood,
+    profile_of_one_and_many_sources(
+        FrameKind::FragmentFlood,
         "first and middle fragments of incomplete packets",
         FRAGMENT_COUNTERS,
     ),
-    profile_of_any_source(F::InitFlood, "SCTP INITs to a listener", INIT_COUNTERS),
+    profile_of_one_and_many_sources(
+        FrameKind::InitFlood,
+        "SCTP INITs to a listener",
+        INIT_COUNTERS,
+    ),
     profile_of_many_sources(
-        F::PcapReplay,
+        FrameKind::PcapReplay,
         "the traffic of a client on soft iWARP, repeated as new flows",
         REPLAY_COUNTERS,
     ),
@@ -147,8 +171,9 @@ const REPLAY_COUNTERS: &[&str] = &[
     "drop:tcp_unexpected_syn",
 ];
 
-const fn profile_of_any_source(
-    frames: F,
+/// Returns a profile that is run twice: from many sources, and from a single one.
+const fn profile_of_one_and_many_sources(
+    frames: FrameKind,
     what: &'static str,
     counters: &'static [&'static str],
 ) -> Profile {
@@ -163,14 +188,19 @@ const fn profile_of_any_source(
 
 /// Returns a profile that is run from many sources only.
 const fn profile_of_many_sources(
-    frames: F,
+    frames: FrameKind,
     what: &'static str,
     counters: &'static [&'static str],
 ) -> Profile {
-    Profile { one_source: false, ..profile_of_any_source(frames, what, counters) }
+    Profile { one_source: false, ..profile_of_one_and_many_sources(frames, what, counters) }
 }
 
-const fn profile_of_stream(frames: F, what: &'static str, victim: VictimOutcome) -> Profile {
+/// Returns a profile whose frames are forged into a live stream.
+const fn profile_of_stream(
+    frames: FrameKind,
+    what: &'static str,
+    victim: VictimOutcome,
+) -> Profile {
     Profile { frames, description: what, one_source: false, victim, expected_counters: &[] }
 }
 
@@ -222,7 +252,13 @@ pub fn cases(names: &[String]) -> anyhow::Result<Vec<Case>> {
 
 /// Returns selected cases with many sources, one for each path through the appliance.
 pub fn short_cases() -> Vec<Case> {
-    const SHORT: [F; 5] = [F::Line64, F::SynFlood, F::InWindowCrc, F::FragmentFlood, F::InitFlood];
+    const SHORT: [FrameKind; 5] = [
+        FrameKind::Line64,
+        FrameKind::SynFlood,
+        FrameKind::InWindowCrc,
+        FrameKind::FragmentFlood,
+        FrameKind::InitFlood,
+    ];
     let chosen = PROFILES.iter().filter(|profile| SHORT.contains(&profile.frames));
     chosen.map(|profile| Case { profile, one_source: false }).collect()
 }
@@ -236,7 +272,7 @@ mod tests {
     #[test]
     fn every_frame_profile_has_a_case_and_unknown_name_is_refused() {
         let all = cases(&[]).unwrap();
-        for &frames in F::value_variants() {
+        for &frames in FrameKind::value_variants() {
             assert!(all.iter().any(|case| case.profile.frames == frames), "{frames:?}");
         }
         assert_eq!(cases(&["syn-flood".into()]).unwrap().len(), 2);

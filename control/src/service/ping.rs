@@ -87,14 +87,15 @@ impl Ping {
             let bytes = bytes.len();
             return Step::Failed(format!("a Send of {bytes} bytes, {MESSAGE_LEN} are expected"));
         }
+        let Some(began_at) = self.began_at else {
+            return Step::Failed("a Send before the first round or between two rounds".into());
+        };
         if !self.sink_sent {
             self.sink_sent = true;
-            return Step::Send(self.buffer(u64::from(self.size)));
+            return Step::Send(self.buffer(self.sink_offset()));
         }
-        match self.began_at.take() {
-            Some(begun) => self.times.push(now.duration_since(begun)),
-            None => return Step::Failed("a Send between two rounds".into()),
-        }
+        self.began_at = None;
+        self.times.push(now.duration_since(began_at));
         if self.round < self.count { Step::Compare } else { Step::CompareLast }
     }
 
@@ -155,6 +156,7 @@ mod tests {
     #[test]
     fn non_rping_server_fails_the_ping() {
         let mut ping = Ping::new(Slot { stag: Stag(9), to: 0, len: 2 }, 1, 1);
+        assert!(matches!(ping.on_received(&[0; 16], Instant::now()), Step::Failed(_)));
         ping.begin(Instant::now());
         assert!(matches!(ping.on_received(&[0; 15], Instant::now()), Step::Failed(_)));
     }

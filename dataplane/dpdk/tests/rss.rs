@@ -1,5 +1,5 @@
-//! RSS key, redirection table, SCTP rules and offloads of a device. DPDK's null device stands in for
-//! hardware: it keeps the settings and receives empty frames.
+//! RSS key and redirection table of a device. DPDK's null device stands in for hardware: it keeps the settings,
+//! receives empty frames, and has neither flow rules nor checksum offloads.
 
 mod common;
 
@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 use dpdk::{Device, DeviceConfig, Mbuf, Rss, SctpRules};
 
 #[test]
-fn device_accepts_rss_key_and_table() {
+fn null_device_accepts_rss_settings_and_refuses_a_short_table() {
     let eal = common::eal();
     let pool = common::pool_config(2047, 2048);
     let device = Device::virtual_device(&eal, "net_null0", "size=100").unwrap();

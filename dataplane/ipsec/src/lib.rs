@@ -8,7 +8,9 @@
 //!   tunnels (RFC 6040).
 //! - [`strength`]: the strength of a packet's protection.
 //! - [`policy`]: the policies that protect, pass or drop packets (RFC 4301).
-//! - [`guard`]: one worker's part: policies, SAs and their succession, and notices to the control thread.
+//! - [`ip`]: the IP headers of packets before and after ESP.
+//! - [`guard`]: one worker's part: policies, SAs and their replacement by newer ones, and notices to the control
+//!   thread.
 #![forbid(unsafe_code)]
 
 pub mod crypto;

@@ -143,9 +143,13 @@ struct Runner<'a> {
     host: Host,
     session: Session,
     out: &'a mut dyn Write,
+    /// Number of scripts whose packets were all as expected.
     ok: usize,
+    /// Number of scripts with a deviation that the description of the host names (`differs`).
     differs: usize,
+    /// Number of scripts that were not played.
     skipped: usize,
+    /// Number of scripts with another deviation.
     failed: usize,
 }
 

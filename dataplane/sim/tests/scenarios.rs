@@ -15,7 +15,7 @@ use sim::scenario::{Scenario, Tally};
 
 const DEFAULT: Range<u64> = 0..400;
 const THREADS: usize = 2;
-/// Counters that only ESP increments.
+/// Names of [`Tally`]'s counters that only ESP increments.
 const ESP: [&str; 3] = ["refused by ESP", "replayed", "rekeyed"];
 
 fn seeds() -> Range<u64> {
@@ -29,7 +29,7 @@ fn play<S: Setup>(scenario: Scenario<S>) -> Result<Tally, String> {
     let result = catch_unwind(AssertUnwindSafe(|| scenario.play()));
     result.unwrap_or_else(|_| Err("panicked".into())).map_err(|what| {
         format!(
-            "seed {seed}: twists {:?}: {what}\n\
+            "seed {seed}: disturbances {:?}: {what}\n\
              again: SIM_SEEDS={seed}..{} cargo test -p sim --test scenarios",
             scenario.disturbances,
             seed + 1
@@ -44,7 +44,7 @@ fn random_tcp_scenarios_hold_all_invariants() {
 
 #[test]
 fn random_sctp_scenarios_hold_all_invariants() {
-    // SCTP paths have no middlebox and no hidden damage, and SCTP does not use ECN.
+    // SCTP paths have no middlebox and no hidden damage ("damaged unseen"), and SCTP does not use ECN.
     let never = [&["damaged unseen", "marked", "split", "merged"], &ESP[..]].concat();
     play_all("SCTP", |seed| play(Scenario::random_sctp(seed)), &never);
 }
@@ -62,6 +62,8 @@ fn random_sctp_scenarios_over_esp_hold_all_invariants() {
     play_all("SCTP under ESP", |seed| play(Scenario::random_sctp_over_esp(seed)), &never);
 }
 
+/// Plays all scenarios. `never`: names of the counters that stay zero; all others must increase in some scenario. The
+/// names are those of [`Tally::zero_counters`].
 fn play_all(name: &str, play: fn(u64) -> Result<Tally, String>, never: &[&str]) {
     let seeds = seeds();
     let began = Instant::now();
@@ -86,6 +88,8 @@ fn play_all(name: &str, play: fn(u64) -> Result<Tally, String>, never: &[&str]) 
     let (tally, failures) = outcome.into_inner().expect("no thread panics");
     println!("{name}, scenarios {seeds:?} in {:.1} s: {tally}", began.elapsed().as_secs_f64());
     assert!(failures.is_empty(), "{} failed\n{}", failures.len(), failures.join("\n"));
+    let known = Tally::default().zero_counters();
+    assert!(never.iter().all(|name| known.contains(name)), "unknown name: {never:?}");
     if seeds.end - seeds.start >= 300 {
         // Each kind of fault must have occurred in some scenario.
         let missing: Vec<_> =

@@ -26,6 +26,7 @@ use super::{Maps, MemoryError};
 #[derive(Clone)]
 pub struct QueueArea(Arc<Inner>);
 
+/// The shared part of an area. A type of its own for its `Drop`.
 struct Inner {
     mapping: Mapping,
 }
@@ -89,7 +90,8 @@ impl QueueArea {
     /// The capacity is refused, or the ring is not within the area.
     pub fn ring(&self, offset: u64, capacity: usize) -> Result<RingConsumer, QueueError> {
         check_capacity(capacity, ring::MAX_CAPACITY)?;
-        let words = self.part(offset, ring::words(capacity))?;
+        // SAFETY: `RingConsumer` drops the words before its clone of the area, and lends them to no one.
+        let words = unsafe { self.part(offset, ring::words(capacity))? };
         let queue = ring::Consumer::new(words, capacity)?;
         Ok(RingConsumer { queue, _area: self.clone() })
     }
@@ -101,7 +103,8 @@ impl QueueArea {
     /// The capacity is refused, or the queue is not within the area.
     pub fn shared_ring(&self, offset: u64, capacity: usize) -> Result<SharedRing, QueueError> {
         check_capacity(capacity, ring::MAX_CAPACITY)?;
-        let words = self.part(offset, ring::words(capacity))?;
+        // SAFETY: as in `ring`, for `SharedRing`.
+        let words = unsafe { self.part(offset, ring::words(capacity))? };
         let queue = ring::SharedConsumer::new(words, capacity)?;
         Ok(SharedRing { queue, _area: self.clone() })
     }
@@ -117,7 +120,8 @@ impl QueueArea {
         capacity: usize,
     ) -> Result<CompletionProducer, QueueError> {
         check_capacity(capacity, completion::MAX_CAPACITY)?;
-        let words = self.part(offset, completion::words(capacity))?;
+        // SAFETY: as in `ring`, for `CompletionProducer`.
+        let words = unsafe { self.part(offset, completion::words(capacity))? };
         let queue = completion::Producer::new(words, capacity)?;
         Ok(CompletionProducer { queue, _area: self.clone() })
     }
@@ -127,17 +131,19 @@ impl QueueArea {
     /// # Errors
     /// The doorbells are not within the area.
     pub fn doorbells(&self, offset: u64) -> Result<DoorbellScanner, QueueError> {
-        let queue = doorbell::Scanner::new(self.part(offset, doorbell::WORDS)?)?;
+        // SAFETY: as in `ring`, for `DoorbellScanner`.
+        let words = unsafe { self.part(offset, doorbell::WORDS)? };
+        let queue = doorbell::Scanner::new(words)?;
         Ok(DoorbellScanner { queue, _area: self.clone() })
     }
 
-    /// Returns `words` words of the area from byte `offset` on. The caller must keep the area mapped as long as it
-    /// uses the words.
-    fn part(&self, offset: u64, words: usize) -> Result<&'static [Word], QueueError> {
+    /// Returns `words` words of the area from byte `offset` on.
+    ///
+    /// # Safety
+    /// The caller must own a clone of the area for as long as the reference or any borrow from it is used.
+    unsafe fn part(&self, offset: u64, words: usize) -> Result<&'static [Word], QueueError> {
         let part: *const [Word] = session::part(self.words(), offset, words)?;
-        // SAFETY: `part` points into the mapping, which exists while any clone of the area does. Only the queues of
-        // this module keep the reference. Each queue owns a clone of the area, drops the reference before the clone,
-        // and returns no borrow of the words that outlives the queue.
+        // SAFETY: `part` points into the mapping, which exists while any clone of the area does. The caller owns one.
         Ok(unsafe { &*part })
     }
 }
@@ -148,10 +154,12 @@ impl fmt::Debug for QueueArea {
     }
 }
 
-/// Refuses a capacity whose size in words could overflow.
+/// Refuses a capacity whose size in words could overflow. The lower limit is checked by `verbs_layout`.
 fn check_capacity(capacity: usize, most: usize) -> Result<(), CapacityError> {
+    /// Least capacity that `verbs_layout` accepts, for the message.
+    const LEAST: usize = 2;
     if capacity > most {
-        return Err(CapacityError::Capacity { capacity, least: 2, most });
+        return Err(CapacityError::Capacity { capacity, least: LEAST, most });
     }
     Ok(())
 }

@@ -14,6 +14,8 @@ use crate::drops::DropReason;
 
 /// Bytes of an ARP packet for Ethernet and IPv4.
 const LEN: usize = 28;
+/// Bytes of the longest Ethernet header: 14, and 4 of a VLAN tag.
+const MAX_ETHERNET_LEN: usize = 18;
 
 /// Processes an ARP packet. Answers a request for our address if `may_answer` returns true. Returns the sender's claim
 /// to its address; the claim is a conflict if the address is ours.
@@ -102,6 +104,8 @@ pub fn announce(interface: &Interface, address: Ipv4Addr, out: &mut Outbox) {
     write(interface, ArpOperation::Request, address, [0; 6], address, BROADCAST, out);
 }
 
+/// Writes an ARP frame from `interface`. `source`: the sender's protocol address in the packet. `target_mac` and
+/// `target`: the packet's target addresses. `to`: destination of the Ethernet frame.
 fn write(
     interface: &Interface,
     operation: ArpOperation,
@@ -113,7 +117,7 @@ fn write(
 ) {
     out.push_frame(interface.port, |bytes| {
         let begin = bytes.len();
-        bytes.resize(begin + 18 + LEN, 0);
+        bytes.resize(begin + MAX_ETHERNET_LEN + LEN, 0);
         let frame = &mut bytes[begin..];
         let at = write_ethernet(frame, interface, to, EthernetProtocol::Arp);
         let repr = ArpRepr::EthernetIpv4 {

@@ -35,7 +35,7 @@ impl Worker {
     }
 
     /// Starts a program at the target and kills it at a random step of its session: before the step, or during it. The
-    /// target must remove the program.
+    /// target must remove the program. Returns the number of compared bytes, as the other operations do: 0.
     pub(super) fn kill_program(&mut self) -> Result<u64> {
         let remote = SocketAddr::from((PEER_V4, PARTNER_PORT + self.thread as u16));
         self.addresses.push(remote);
@@ -43,9 +43,9 @@ impl Worker {
         let partner = Partner::start(peer, remote).context("the peer of the killed program")?;
         let child = start_walk(target, remote)?;
         let pid = child.id();
-        let last = self.random.usize(0..STEPS);
+        let complete_steps = self.random.usize(0..STEPS);
         let during = self.random.bool().then(|| Duration::from_micros(self.random.u64(0..3000)));
-        let walked = Walk::new(child)?.kill_at(last, during);
+        let walked = Walk::new(child)?.kill_at(complete_steps, during);
         let removed = self.wait_for_removal(pid);
         drop(partner);
         walked.and(removed)?;
@@ -65,7 +65,8 @@ impl Worker {
     }
 }
 
-/// A program that waits for a line before each step. The program is killed when this value is dropped.
+/// A program that, before each step, prints a line and waits for a line. The program is killed when this value is
+/// dropped.
 struct Walk {
     child: Child,
     input: ChildStdin,
@@ -91,6 +92,7 @@ impl Walk {
             self.input.write_all(b"\n")?;
             std::thread::sleep(time);
         }
+        // The drop of `self` kills the program.
         Ok(())
     }
 

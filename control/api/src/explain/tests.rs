@@ -1,4 +1,5 @@
-//! Every printed name has an explanation, and `docs/reasons.md` contains all of them.
+//! Explained names are unique and found in each printed form, every kind of event is among them, and `docs/reasons.md`
+//! contains all explanations.
 
 use std::path::Path;
 
@@ -11,7 +12,7 @@ fn names(found: &[Explained]) -> Vec<(Group, &str)> {
 }
 
 #[test]
-fn the_kept_document_is_up_to_date() {
+fn checked_in_document_is_up_to_date() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reasons.md");
     let text = document();
     if std::env::var_os("DDPD_WRITE_REFERENCE").is_some() {

@@ -62,15 +62,15 @@ fn reference_defaults_match_schema() {
         if line.contains(" = ") && toml::from_str::<toml::Table>(&file).is_ok() {
             // A sub-table such as `[listener.limits]` belongs to an element of the list `listener`, so the table is
             // wrapped in a list.
-            let mut file = toml_to_json(&file);
+            let mut json = toml_to_json(&file);
             if header.contains('.') {
-                let above = header.trim_matches(['[', ']']).split('.').next().unwrap();
-                if ["port", "interface", "listener"].contains(&above) {
-                    file[above] = json!([file[above]]);
+                let parent = header.trim_matches(['[', ']']).split('.').next().unwrap();
+                if ["port", "interface", "listener"].contains(&parent) {
+                    json[parent] = json!([json[parent]]);
                 }
             }
             let wrong: Vec<String> = validator
-                .iter_errors(&file)
+                .iter_errors(&json)
                 .map(|error| error.to_string())
                 .filter(|sentence| !sentence.ends_with("is a required property"))
                 .collect();
@@ -145,8 +145,9 @@ fn schema_required_keys_match_parser() {
     for section in places {
         let mut file = whole.clone();
         let mut names: Vec<String> = find_table(&mut file, section).keys().cloned().collect();
-        // Removes one key at a time from a section that is valid with all its keys.
+        // Sub-tables are sections of their own.
         names.retain(|name| !matches!(name.as_str(), "routes" | "queue" | "region" | "listener"));
+        // Removes one key at a time from a section that is valid with all its keys.
         for name in names {
             let mut file = whole.clone();
             find_table(&mut file, section).remove(&name);

@@ -39,8 +39,8 @@ impl Guard {
     }
 
     /// Returns true if no packet of a flow can be sent or accepted with less than this strength. Policies must require
-    /// the same protection in both directions, and no existing SA may be weaker. A missing SA is allowed, because no
-    /// packet passes until one exists.
+    /// the same protection in both directions. The newest outbound SA, with which packets are sent, and all inbound SAs
+    /// must have this strength. A missing SA is allowed, because no packet passes until one exists.
     pub fn guarantees(&mut self, flow: &Flow, min_strength: Strength) -> bool {
         let Some(protection) = self.protection(flow) else { return false };
         if self.flows.decide(flow, Direction::In) != Decision::Protect(protection) {
@@ -70,8 +70,9 @@ impl Guard {
     }
 
     /// Records a router's report of a path MTU of `mtu` bytes that quotes a packet of the SA with this SPI (RFC 4301
-    /// §8.2.1). Of several unexpired reports, the lowest MTU counts. Returns true if the report is trusted: the quoted
-    /// packet was sent recently, so that an attacker would have to guess SPI and sequence number.
+    /// §8.2.1). The lowest MTU of the unexpired reports applies, and each report restarts its expiry. Returns true if
+    /// the report is trusted: the quoted packet was sent recently, so that an attacker would have to guess SPI and
+    /// sequence number.
     pub fn handle_too_big(&mut self, spi: u32, sequence: u32, mtu: u16, now: Instant) -> bool {
         for protected in &mut self.protections {
             for (_, sa) in &protected.outbound {

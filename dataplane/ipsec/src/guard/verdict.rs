@@ -52,14 +52,15 @@ pub enum IpsecDrop {
     Denied(Denial),
     /// Refused by ESP.
     Refused(Refusal),
-    /// No SA has the packet's SPI (RFC 4303 §3.4.2), or another worker still holds the SA's anti-replay window.
+    /// No SA has the packet's SPI (RFC 4303 §3.4.2). Or the SA has just moved to this worker, and its former owner has
+    /// not released the anti-replay window yet.
     UnknownSpi,
     /// The protection has no SA to send with.
     NoSa,
     /// The packet would be sent in clear, or with an SA weaker than its flow requires.
     TooWeak,
-    /// The host has already sealed the packet with an SA of this data plane. Two senders with one SA would repeat
-    /// sequence numbers.
+    /// The host has already sealed the packet with an SA of this data plane, so the packet would be sealed twice (its
+    /// counter is `twice`). Two senders with one SA would repeat sequence numbers.
     AlreadySealed,
 }
 

@@ -7,7 +7,7 @@ pub(super) const BUFFER: usize = 4096;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Region {
     pub(super) stag: u32,
-    /// Bits of [`access`](super::numbers::access).
+    /// Bits of [`access`](super::numbers::access): 1 is remote Write, 2 is remote Read, 4 is atomic operations.
     pub(super) access: u8,
     /// TO of the first byte.
     pub(super) base: u64,
@@ -41,7 +41,7 @@ pub(super) struct Partial {
 }
 
 impl Partial {
-    /// Copies the payload of a segment to its MO.
+    /// Copies the payload of a segment to its MO, `from`.
     pub(super) fn place(&mut self, from: usize, payload: &[u8]) {
         let end = from + payload.len();
         if self.data.len() < end {
@@ -52,7 +52,7 @@ impl Partial {
     }
 }
 
-/// State of the DDP queues of a connection.
+/// State of the DDP queues of a connection, of its operations in progress, and of its STags.
 #[derive(Debug)]
 pub(super) struct Queues {
     /// Next MSN of each queue.

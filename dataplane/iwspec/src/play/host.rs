@@ -83,7 +83,7 @@ impl Host {
             match service.check(script) {
                 Ok(()) => return Ok(service),
                 // Prefers the reason "wrong setting" to "wrong protocol": a service with a wrong setting is the better
-                // candidate.
+                // candidate. The text of `Setting` mismatches, and of no other, begins with "needs setting".
                 Err(ServiceMismatch::Setting(what)) => reason = what,
                 Err(ServiceMismatch::Kind(what)) if !reason.starts_with("needs setting") => {
                     reason = what
@@ -177,7 +177,9 @@ fn initiates_session(script: &Script) -> bool {
     })
 }
 
-/// Returns the protocols of services that suit the script, the best one first.
+/// Returns the protocols of services that suit the script, the best one first. A script without a SYN of the tester
+/// needs a closed port: its segments belong to no connection, and only a closed port answers all of them in the same
+/// way, with resets.
 fn suitable_protocols(script: &Script) -> &'static [ServiceProtocol] {
     let opens = |action: &Action| match action {
         Action::Send(line) => line.flags.has(Flags::SYN) && !line.flags.has(Flags::ACK),

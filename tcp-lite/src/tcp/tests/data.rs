@@ -69,8 +69,8 @@ fn without_delay_every_segment_is_acknowledged() {
     );
 }
 
-// RFC 9293 §3.10.7.4 SHLD-31, RFC 5681 §4.2: a segment beyond a gap, and one that fills the gap, are acknowledged at
-// once.
+// RFC 9293 §3.10.7.4 SHLD-31, RFC 5681 §4.2: the bytes of a segment beyond a gap are handed to the upper layer at once
+// (`spans`). This segment, and the one that fills the gap, are acknowledged at once.
 #[test]
 fn bytes_beyond_a_gap_are_handed_up_at_once() {
     established(

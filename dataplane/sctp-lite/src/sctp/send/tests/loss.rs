@@ -85,7 +85,7 @@ fn timeout_behind_full_window_retransmits_lost_chunks() {
     assert_eq!(side.numbers(), [1, 2]);
 }
 
-// RFC 9260 §7.2.1: ten SACKed chunks of one packet count as one packet.
+// RFC 8985 §6.2: a loss needs three later packets. Ten SACKed chunks of one packet count as one packet.
 #[test]
 fn loss_detection_counts_packets_not_chunks() {
     let mut side = side_with_rtt(1);
@@ -201,7 +201,7 @@ fn a_timeout_sends_one_packet() {
     assert!(side.sender.is_idle() && side.sender.poll_timeout().is_none());
 }
 
-// RFC 9260 §6.3.2 R3: only an acknowledgement of the oldest chunk restarts T3-rtx.
+// RFC 9260 §6.3.2 R1, R3: further data does not restart T3-rtx. An acknowledgement of the oldest chunk does.
 #[test]
 fn progress_restarts_the_timer() {
     let mut side = side_with(
@@ -418,7 +418,8 @@ fn new_messages_fit_the_shrunk_path() {
     }
 }
 
-// RFC 8899 §4.4: a chunk that is lost and too long for the path is retransmitted once.
+// RFC 8899 §4.4: a chunk that is lost and too long for the path is retransmitted once. Chunk 1 is lost; chunks 5 and 6
+// are in flight and too long.
 #[test]
 fn lost_chunk_too_long_for_shrunk_path_counts_once() {
     let mut side = side_with_rtt(6);

@@ -18,7 +18,7 @@ use crate::testbed;
 /// Headroom and tailroom for ESP, bytes.
 const HEADROOM: usize = 128;
 /// Anti-replay window of [`Opener`], packets.
-const REPLAY_WINDOW: u32 = 4096;
+const REPLAY_WINDOW: u16 = 4096;
 /// Offset of the field Protocol in an IPv4 header.
 const IPV4_PROTOCOL: usize = 9;
 /// Length of an IPv4 header without options.

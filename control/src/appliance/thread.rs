@@ -110,7 +110,7 @@ impl Driver {
 
     /// Runs until all workers have stopped. Dropping the core writes all pending data to the files.
     pub fn run(mut self) {
-        let mut programs = true;
+        let mut programs_due = true;
         while !self.core.is_stopped() {
             let now = Instant::now();
             self.manager.pulse.count_turn(self.core.stage() == Stage::Stopping);
@@ -118,7 +118,7 @@ impl Driver {
             busy |= self.take_requests(now);
             busy |= self.core.handle_programs(now);
             busy |= self.core.apply_kernel_changes(now);
-            if programs {
+            if programs_due {
                 self.core.shm().poll(now);
             }
             self.core.handle_timeout(now);
@@ -136,9 +136,11 @@ impl Driver {
             while let Some(load) = self.core.poll_load() {
                 self.loader.request(load);
             }
-            // Local programs are served in the turn after a sleep, if they need service. The thread does not sleep once
-            // the workers have stopped, because stopped workers send no wake-up.
-            programs = !busy && !self.core.is_stopped() && self.sleep(full);
+            // Local programs are served in the turn after a sleep, if a descriptor or a deadline of their server is due.
+            // During a backlog of events and requests, the thread does not sleep, and messages of programs wait in
+            // their sockets; `finish_turn` still wakes programs in every turn. The thread does not sleep either once the
+            // workers have stopped, because stopped workers send no wake-up.
+            programs_due = !busy && !self.core.is_stopped() && self.sleep_and_check_programs(full);
         }
         self.report_to_manager(Instant::now());
         self.manager.pulse.mark_ended();
@@ -214,21 +216,22 @@ impl Driver {
         full
     }
 
-    /// Sleeps until an event or a deadline. Returns true if a local program needs service. `full`: true if a command
-    /// ring is full; the sleep then lasts at most `FULL_RETRY`.
-    fn sleep(&mut self, full: bool) -> bool {
+    /// Sleeps until an event or a deadline. Returns true if the attach server of local programs is due. `full`: true if
+    /// a command ring is full; the sleep then lasts at most `FULL_RETRY`.
+    fn sleep_and_check_programs(&mut self, full: bool) -> bool {
         if !self.dataplane.arm() {
             self.dataplane.disarm();
             return false;
         }
         let now = Instant::now();
-        let look = Some(self.core.next_measurement());
-        let of_programs = self.core.fds().1.poll_timeout();
-        let until = [self.core.poll_timeout(), self.report_at, look, of_programs];
-        let until = until.into_iter().flatten().min();
-        let until = until.map(|at| at.saturating_duration_since(now));
-        let until = if full { Some(until.unwrap_or(FULL_RETRY).min(FULL_RETRY)) } else { until };
-        let timeout = until.map(|wait| Timespec {
+        let measurement = Some(self.core.next_measurement());
+        let (_, shm) = self.core.fds();
+        let programs_deadline = shm.poll_timeout();
+        let deadlines = [self.core.poll_timeout(), self.report_at, measurement, programs_deadline];
+        let deadline = deadlines.into_iter().flatten().min();
+        let wait = deadline.map(|at| at.saturating_duration_since(now));
+        let wait = if full { Some(wait.unwrap_or(FULL_RETRY).min(FULL_RETRY)) } else { wait };
+        let timeout = wait.map(|wait| Timespec {
             tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: wait.subsec_nanos().into(),
         });
@@ -239,15 +242,15 @@ impl Driver {
         ];
         let (kernel, shm) = self.core.fds();
         fds.extend(kernel.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        let own = fds.len();
+        let first_of_programs = fds.len();
         fds.extend(shm.fds().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let polled = poll(&mut fds, timeout.as_ref());
-        let due = of_programs.is_some_and(|at| at <= Instant::now());
-        let programs = due || fds[own..].iter().any(|fd| !fd.revents().is_empty());
+        let expired = programs_deadline.is_some_and(|at| at <= Instant::now());
+        let readable = fds[first_of_programs..].iter().any(|fd| !fd.revents().is_empty());
         drop(fds);
         self.dataplane.disarm();
         match polled {
-            Ok(_) | Err(Errno::INTR) => programs,
+            Ok(_) | Err(Errno::INTR) => expired || readable,
             Err(error) => {
                 // poll(2) failed, so events are checked at an interval instead of in a busy loop.
                 tracing::error!("poll: {error}");

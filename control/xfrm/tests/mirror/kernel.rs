@@ -17,6 +17,7 @@ use netlink_packet_xfrm::state::{
 use netlink_packet_xfrm::*;
 use xfrm::{Event, Mirror, MirrorConfig, ProtectionInfo};
 
+const ENOENT: i32 = 2;
 pub(crate) const ESRCH: i32 = 3;
 pub(crate) const EINVAL: i32 = 22;
 pub(crate) const ENOMEM: i32 = 12;
@@ -29,6 +30,7 @@ pub(crate) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
+/// Returns a datagram with one netlink message.
 pub(crate) fn datagram(message: XfrmMessage, flags: u16, sequence: u32) -> Vec<u8> {
     let mut header = NetlinkHeader::default();
     (header.flags, header.sequence_number) = (flags, sequence);
@@ -60,6 +62,7 @@ pub(crate) fn policy(direction: u8, source: &str, destination: &str) -> PolicyMe
     message
 }
 
+/// Returns the template of an ESP SA between two addresses.
 pub(crate) fn template(source: &str, destination: &str, reqid: u32, mode: u8) -> UserTemplate {
     let mut template = UserTemplate { reqid, mode, ..UserTemplate::default() };
     template.source(&ip(source));
@@ -92,6 +95,7 @@ fn name<const N: usize>(text: &str) -> [u8; N] {
     name
 }
 
+/// Returns the attribute of an AEAD algorithm. `text`: the kernel's name of the algorithm.
 pub(crate) fn aead(text: &str, key: Vec<u8>, icv_bits: u32) -> XfrmAttrs {
     XfrmAttrs::EncryptionAlgAead(AlgAead {
         alg_name: name(text),
@@ -101,6 +105,7 @@ pub(crate) fn aead(text: &str, key: Vec<u8>, icv_bits: u32) -> XfrmAttrs {
     })
 }
 
+/// Returns the attribute of an encryption algorithm with a key of `bytes` bytes.
 pub(crate) fn encryption(text: &str, bytes: usize) -> XfrmAttrs {
     let key = vec![KEY; bytes];
     XfrmAttrs::EncryptionAlg(Alg {
@@ -153,6 +158,7 @@ pub(crate) fn outbound(spi: u32, reqid: u32) -> SaMessage {
     sa("192.0.2.1", "192.0.2.2", spi, reqid)
 }
 
+/// Returns an SA from the peer of [`tunnel`] to us.
 pub(crate) fn inbound(spi: u32, reqid: u32) -> SaMessage {
     sa("192.0.2.2", "192.0.2.1", spi, reqid)
 }
@@ -174,12 +180,14 @@ pub(crate) fn with_esn(mut message: SaMessage, oseq: u64, seq: u64, window: u32)
     message
 }
 
+/// Sets the sent and received sequence numbers of an SA without ESN.
 pub(crate) fn with_replay(mut message: SaMessage, oseq: u32, seq: u32) -> SaMessage {
     message.nlas.retain(|nla| !matches!(nla, XfrmAttrs::ReplayState(_)));
     message.nlas.push(XfrmAttrs::ReplayState(Replay { oseq, seq, bitmap: 0 }));
     message
 }
 
+/// Adds an attribute to an SA.
 pub(crate) fn with(mut message: SaMessage, nla: XfrmAttrs) -> SaMessage {
     message.nlas.push(nla);
     message
@@ -217,7 +225,7 @@ pub(crate) struct ModelKernel {
     /// True for a kernel older than Linux 5.15, which lacks default policies.
     pub(crate) old: bool,
     /// Error number with which XFRM_MSG_NEWAE fails; 0 for success.
-    pub(crate) refuse: i32,
+    pub(crate) refuse_async_events: i32,
     /// Error number with which dumps fail; 0 for success.
     pub(crate) refuse_dumps: i32,
     /// Maximum number of dumped entries per datagram.
@@ -225,10 +233,19 @@ pub(crate) struct ModelKernel {
     pub(crate) socket: VecDeque<Vec<u8>>,
     pub(crate) requests: Vec<ModelRequest>,
     /// Last number assigned to an entry.
-    pub(crate) next_sequence: u64,
-    /// Dump in progress: netlink sequence number of its request, true for policies or false for SAs, and the numbers of
-    /// the entries that are not yet listed.
-    pub(crate) dump: Option<(u32, bool, VecDeque<u64>)>,
+    pub(crate) last_number: u64,
+    /// Dump in progress.
+    pub(crate) dump: Option<Dump>,
+}
+
+/// A dump in progress.
+pub(crate) struct Dump {
+    /// Netlink sequence number of the request.
+    sequence: u32,
+    /// True for policies, false for SAs.
+    of_policies: bool,
+    /// Numbers of the entries that are not yet listed.
+    rest: VecDeque<u64>,
 }
 
 impl ModelKernel {
@@ -237,8 +254,8 @@ impl ModelKernel {
     }
 
     fn number(&mut self) -> u64 {
-        self.next_sequence += 1;
-        self.next_sequence
+        self.last_number += 1;
+        self.last_number
     }
 
     /// Sends a monitor message, which is not part of a dump. Its sequence number is arbitrary.
@@ -321,26 +338,10 @@ impl ModelKernel {
             }
             kind @ (XFRM_MSG_GETPOLICY | XFRM_MSG_GETSA) => {
                 assert_eq!(flags & NLM_F_DUMP, NLM_F_DUMP);
-                assert!(self.dump.is_none(), "one dump at a time");
-                let policies = kind == XFRM_MSG_GETPOLICY;
-                self.requests.push(if policies {
-                    ModelRequest::DumpPolicies
-                } else {
-                    ModelRequest::DumpSas
-                });
-                if self.refuse_dumps != 0 {
-                    let answer = numeric_message(NLMSG_ERROR, 0, sequence, -self.refuse_dumps);
-                    return self.socket.push_back(answer);
+                if kind == XFRM_MSG_GETSA {
+                    assert!(buffer.payload().is_empty(), "attributes follow the header");
                 }
-                let ids = match policies {
-                    true => self.policies.iter().map(|(id, _)| *id).collect(),
-                    false => {
-                        assert!(buffer.payload().is_empty(), "attributes follow the header");
-                        self.sas.iter().map(|(id, _)| *id).collect()
-                    }
-                };
-                self.dump = Some((sequence, policies, ids));
-                self.list_entries();
+                self.begin_dump(sequence, kind == XFRM_MSG_GETPOLICY);
             }
             _ => {
                 let message = NetlinkMessage::<XfrmMessage>::deserialize(bytes).unwrap();
@@ -354,9 +355,28 @@ impl ModelKernel {
         }
     }
 
+    /// Begins a dump and sends its first datagram, or refuses the dump.
+    fn begin_dump(&mut self, sequence: u32, of_policies: bool) {
+        assert!(self.dump.is_none(), "one dump at a time");
+        self.requests.push(match of_policies {
+            true => ModelRequest::DumpPolicies,
+            false => ModelRequest::DumpSas,
+        });
+        if self.refuse_dumps != 0 {
+            let answer = numeric_message(NLMSG_ERROR, 0, sequence, -self.refuse_dumps);
+            return self.socket.push_back(answer);
+        }
+        let rest = match of_policies {
+            true => self.policies.iter().map(|(id, _)| *id).collect(),
+            false => self.sas.iter().map(|(id, _)| *id).collect(),
+        };
+        self.dump = Some(Dump { sequence, of_policies, rest });
+        self.list_entries();
+    }
+
     /// Sends the next datagram of the dump.
     pub(crate) fn list_entries(&mut self) {
-        let Some((sequence, policies, mut rest)) = self.dump.take() else { return };
+        let Some(Dump { sequence, of_policies, mut rest }) = self.dump.take() else { return };
         let flags = NLM_F_MULTIPART;
         let mut answer = Vec::new();
         let mut listed = 0;
@@ -364,7 +384,7 @@ impl ModelKernel {
             && let Some(id) = rest.pop_front()
         {
             // Entries deleted or replaced since the dump began are not listed.
-            let message = match policies {
+            let message = match of_policies {
                 true => self.policies.iter().find(|(other, _)| *other == id).map(|(_, message)| {
                     datagram(XfrmMessage::AddPolicy(message.clone()), flags, sequence)
                 }),
@@ -378,7 +398,7 @@ impl ModelKernel {
         if rest.is_empty() {
             answer.extend(numeric_message(NLMSG_DONE, flags, sequence, 0));
         } else {
-            self.dump = Some((sequence, policies, rest));
+            self.dump = Some(Dump { sequence, of_policies, rest });
         }
         self.socket.push_back(answer);
     }
@@ -391,8 +411,8 @@ impl ModelKernel {
         match message {
             XfrmMessage::NewAsyncEvent(event) => {
                 assert_ne!(flags & NLM_F_REPLACE, 0);
-                if self.refuse != 0 {
-                    return self.refuse;
+                if self.refuse_async_events != 0 {
+                    return self.refuse_async_events;
                 }
                 let found = self.sas.iter_mut().find(|(_, sa)| sa_id(sa) == event.id.sa_id);
                 let Some((_, sa)) = found else { return ESRCH };
@@ -418,7 +438,7 @@ impl ModelKernel {
             XfrmMessage::Expire(expire) => {
                 let state = &expire.expire.state;
                 let same = |(_, sa): &(u64, SaMessage)| sa.user_sa_info.id == state.id;
-                let Some(at) = self.sas.iter().position(same) else { return 2 };
+                let Some(at) = self.sas.iter().position(same) else { return ENOENT };
                 if expire.expire.hard != 0 {
                     self.sas.remove(at);
                 }

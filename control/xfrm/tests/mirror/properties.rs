@@ -105,7 +105,7 @@ enum ModelStep {
     /// The oldest outbound SA requests sequence numbers, and the newest SA of either direction reports its use.
     Use,
     /// The socket overruns: it loses every queued datagram after the first `.0`, except those of a dump. The mirror is
-    /// notified of the loss before it reads the others.
+    /// notified of the loss before it reads the others. No effect while a dump is in progress.
     Overrun(usize),
     /// ddpd ends and starts again.
     Restart,
@@ -140,6 +140,9 @@ struct LiveSa {
 /// The soft lifetime of an SA is its serial number times this number of packets, so that the lifetime identifies the SA
 /// in events. Each SA uses fewer packets.
 const PACKETS: u64 = 1_000_000;
+
+/// Offset of the low byte of `nlmsg_flags` in a netlink message, on a little-endian host.
+const NLMSG_FLAGS: usize = 6;
 
 /// The kernel, the mirror, the state that its events have reported, and the sequence numbers used with each key.
 struct ModelWorld {
@@ -222,7 +225,7 @@ impl ModelWorld {
             ModelStep::Overrun(kept) => {
                 // Datagrams of a dump are not lost.
                 if !kernel.is_listing() && kernel.socket.len() > kept {
-                    let is_dump = |bytes: &Vec<u8>| bytes[6] & NLM_F_MULTIPART as u8 != 0;
+                    let is_dump = |bytes: &Vec<u8>| bytes[NLMSG_FLAGS] & NLM_F_MULTIPART as u8 != 0;
                     let tail = kernel.socket.split_off(kept);
                     kernel.socket.extend(tail.into_iter().filter(is_dump));
                     mirror.request_dump();
@@ -260,18 +263,18 @@ impl ModelWorld {
             match event {
                 Event::Policies { list, unselected, protections } => {
                     assert!(self.mirror.is_synced());
-                    let made = (list, unselected, protections);
-                    assert_ne!(self.list.as_ref(), Some(&made), "the same list twice");
-                    self.list = Some(made);
+                    let reported = (list, unselected, protections);
+                    assert_ne!(self.list.as_ref(), Some(&reported), "the same list twice");
+                    self.list = Some(reported);
                 }
                 Event::AddSa { id, direction, parameters, sequence, protection } => {
-                    let known = self.list.as_ref().unwrap();
-                    assert!(known.2.iter().any(|info| info.protection == protection));
+                    let (_, _, protections) = self.list.as_ref().unwrap();
+                    assert!(protections.iter().any(|info| info.protection == protection));
                     let spi = parameters.spi;
-                    let made = parameters.soft.packets.unwrap().div_ceil(PACKETS) as u32;
-                    assert!(self.sas.insert(id, LiveSa { direction, spi, serial: made }).is_none());
+                    let serial = parameters.soft.packets.unwrap().div_ceil(PACKETS) as u32;
+                    assert!(self.sas.insert(id, LiveSa { direction, spi, serial }).is_none());
                     if let SequenceState::Outbound { first, numbers } = sequence {
-                        self.record_sent(id, made, first, first + numbers - 1);
+                        self.record_sent(id, serial, first, first + numbers - 1);
                     }
                 }
                 Event::Reserved { id, last } => {
@@ -291,14 +294,15 @@ impl ModelWorld {
     }
 
     /// Asserts that none of the numbers `first` to `last` was used before with the same key, and that the kernel has
-    /// recorded them as sent.
-    fn record_sent(&mut self, id: SaId, made: u32, first: u64, last: u64) {
+    /// recorded them as sent. `serial`: serial number of the SA, which identifies its key.
+    fn record_sent(&mut self, id: SaId, serial: u32, first: u64, last: u64) {
         self.last.insert(id, last);
-        let ranges = self.used.entry(made).or_default();
+        let ranges = self.used.entry(serial).or_default();
         assert!(ranges.iter().all(|(from, to)| last < *from || *to < first), "used twice");
         ranges.push((first, last));
         // The kernel may have deleted the SA since.
-        if let Some((_, sa)) = self.kernel.sas.iter().find(|(_, sa)| sa.user_sa_info.seq == made) {
+        let live = self.kernel.sas.iter().find(|(_, sa)| sa.user_sa_info.seq == serial);
+        if let Some((_, sa)) = live {
             assert!(self.kernel.oseq(sa.user_sa_info.id.spi) >= last, "not reserved");
         }
     }

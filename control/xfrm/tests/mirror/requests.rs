@@ -157,18 +157,18 @@ fn restarted_mirror_starts_after_reserved_sequence_numbers() {
 #[test]
 fn refused_reservation_uses_no_sequence_number() {
     let (mut kernel, mut mirror, _) = synced_mirror(tunnel(1, 1), []);
-    kernel.refuse = EINVAL;
+    kernel.refuse_async_events = EINVAL;
     kernel.add_sa(outbound(300, 1));
     let events = kernel.run(&mut mirror);
     assert!(matches!(&events[..], [Event::Warning(text)] if text.contains("the SA is not added")));
     let info = mirror.sas().next().unwrap();
     assert!(info.id.is_none() && info.refused.is_some());
     // The next dump retries the reservation.
-    kernel.refuse = 0;
+    kernel.refuse_async_events = 0;
     mirror.request_dump();
     let events = kernel.run(&mut mirror);
     let [id] = added_ids(&events)[..] else { panic!("{events:?}") };
-    kernel.refuse = ESRCH;
+    kernel.refuse_async_events = ESRCH;
     mirror.reserve_sequence(id);
     let events = kernel.run(&mut mirror);
     assert!(matches!(&events[..], [Event::Warning(text)] if text.contains("no more are reserved")));

@@ -71,6 +71,7 @@ fn frames_table(results: &Results) -> String {
             mixer.generator_lost.to_string(),
             format!("{:.0}", account.busy_ns as f64 / (account.worker_frames as f64).max(1.0)),
             format_outcome(account),
+            // Frames without a counted outcome, at the workers and between the mixer and the port.
             (account.unaccounted.unsigned_abs() + account.lost_before_port.unsigned_abs())
                 .to_string(),
         ]);
@@ -165,16 +166,16 @@ pub fn rates_table(rates: &[SizeResult]) -> String {
     table.0
 }
 
-/// Returns all tables, for the terminal and for the document.
+/// Returns the summary of a run for the terminal: generator, duration and all tables.
 pub fn format_tables(results: &Results) -> String {
     let generator = results.generator.name();
     let seconds = results.seconds;
-    format!(
-        "Load by {generator}, {seconds} s per profile.\n\n{}\n{}\n{}",
-        frames_table(results),
-        peers_table(results),
-        residue_table(results)
-    )
+    format!("Load by {generator}, {seconds} s per profile.\n\n{}", tables(results))
+}
+
+/// Returns all tables, for the terminal and for the document.
+fn tables(results: &Results) -> String {
+    [frames_table(results), peers_table(results), residue_table(results)].join("\n")
 }
 
 fn format_machine(machine: &BTreeMap<String, String>) -> String {
@@ -194,11 +195,25 @@ fn format_machine(machine: &BTreeMap<String, String>) -> String {
 }
 
 /// Publishes the results of a complete run in the document of the repository at `root`, and its plots in `docs/plots`.
-/// Fails if the run is not complete or a profile failed.
+/// Fails without writing a file if the run is not complete, a profile failed or the document lacks the marks.
 pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
     anyhow::ensure!(results.whole, "only a run of all profiles of at least 5 s each is published");
     let failed = results.outcomes.iter().filter(|outcome| !outcome.failures.is_empty()).count();
     anyhow::ensure!(failed == 0, "{failed} profiles failed: not published");
+    let plots = draw_plots(results)?;
+    let mut section = format_section(results);
+    for (name, _) in &plots {
+        section += &format!("![{name}](plots/{name}.svg)\n");
+    }
+    let document = with_section(root, "scripts/load --publish", &section)?;
+    for (name, svg) in plots {
+        std::fs::write(root.join(format!("docs/plots/{name}.svg")), svg)?;
+    }
+    Ok(std::fs::write(root.join(DOCUMENT), document)?)
+}
+
+/// Draws the plots of a run. Returns their names and SVG texts. Fails if there is nothing to plot.
+fn draw_plots(results: &Results) -> anyhow::Result<[(&'static str, String); 2]> {
     let bar = |outcome: &Outcome, value: f64| Bar {
         name: case_label(outcome).replace('`', ""),
         value,
@@ -220,27 +235,22 @@ pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
             Some(bar(outcome, times.p99_ns as f64 * 1e-6))
         })
         .collect();
-    let plots = [
-        ("load-taken", bars("Frames taken", "million/s", &taken, None)),
-        ("load-echo", bars("Echo p99 on the flooded port", "ms", &p99, None)),
-    ];
-    let mut section = format!(
-        "Load by {}, {} s per profile. The good peers send files of {} KiB, and {ECHO_RATE} messages of {ECHO_LEN} bytes a second.\n\
-         {}.\n\n{}\n{}\n{}\n",
+    let taken = bars("Frames taken", "million/s", &taken, None).context("nothing to plot")?;
+    let echo = bars("Echo p99 on the flooded port", "ms", &p99, None).context("nothing to plot")?;
+    Ok([("load-taken", taken), ("load-echo", echo)])
+}
+
+/// Returns the text of the document's section about a run, without the plots.
+fn format_section(results: &Results) -> String {
+    format!(
+        "Load by {}, {} s per profile. The good peers send files of {} KiB, and {ECHO_RATE} messages of {ECHO_LEN} \
+         bytes a second.\n{}.\n\n{}\n",
         results.generator.name(),
         results.seconds,
         FILE_LEN >> 10,
         format_machine(&results.machine),
-        frames_table(results),
-        peers_table(results),
-        residue_table(results)
-    );
-    for (name, svg) in plots {
-        let svg = svg.context("nothing to plot")?;
-        std::fs::write(root.join(format!("docs/plots/{name}.svg")), svg)?;
-        section += &format!("![{name}](plots/{name}.svg)\n");
-    }
-    replace_section(root, "scripts/load --publish", &section)
+        tables(results)
+    )
 }
 
 /// Publishes the results of a search in the document.
@@ -252,20 +262,21 @@ pub fn publish_rates(found: &SearchResults, root: &Path) -> anyhow::Result<()> {
         format_machine(&found.machine),
         rates_table(&found.rates)
     );
-    replace_section(root, "scripts/load rfc2544 --publish", &section)
+    let document = with_section(root, "scripts/load rfc2544 --publish", &section)?;
+    Ok(std::fs::write(root.join(DOCUMENT), document)?)
 }
 
-/// Replaces the section of the document between the HTML comments `made by {maker}` and `end of what is made`.
-fn replace_section(root: &Path, maker: &str, section: &str) -> anyhow::Result<()> {
-    let path = root.join(DOCUMENT);
-    let text = std::fs::read_to_string(&path)?;
+/// Returns the document with `section` between the HTML comments `made by {maker}` and `end of what is made`. Fails if
+/// the document lacks these marks.
+fn with_section(root: &Path, maker: &str, section: &str) -> anyhow::Result<String> {
+    let text = std::fs::read_to_string(root.join(DOCUMENT))?;
     let (begin, end) = (format!("<!-- made by {maker} -->"), "<!-- end of what is made -->");
     let marks = || {
         let (before, rest) = text.split_once(&begin)?;
         Some((before, rest.split_once(end)?.1))
     };
     let (before, after) = marks().with_context(|| format!("{DOCUMENT} lacks the mark {begin}"))?;
-    Ok(std::fs::write(path, format!("{before}{begin}\n\n{}\n\n{end}{after}", section.trim()))?)
+    Ok(format!("{before}{begin}\n\n{}\n\n{end}{after}", section.trim()))
 }
 
 #[cfg(test)]
@@ -279,11 +290,10 @@ mod tests {
         let file = root.path().join(DOCUMENT);
         std::fs::write(&file, "a\n<!-- made by x -->\nold\n<!-- end of what is made -->\nb\n")
             .unwrap();
-        replace_section(root.path(), "x", "new\n").unwrap();
-        let text = std::fs::read_to_string(&file).unwrap();
+        let text = with_section(root.path(), "x", "new\n").unwrap();
         assert_eq!(text, "a\n<!-- made by x -->\n\nnew\n\n<!-- end of what is made -->\nb\n");
         assert!(
-            replace_section(root.path(), "y", "new")
+            with_section(root.path(), "y", "new")
                 .unwrap_err()
                 .to_string()
                 .contains("lacks the mark")

@@ -136,10 +136,10 @@ impl Driver {
             while let Some(load) = self.core.poll_load() {
                 self.loader.request(load);
             }
-            // Local programs are served in the turn after a sleep, if a descriptor or a deadline of their server is due.
-            // During a backlog of events and requests, the thread does not sleep, and messages of programs wait in
-            // their sockets; `finish_turn` still wakes programs in every turn. The thread does not sleep either once the
-            // workers have stopped, because stopped workers send no wake-up.
+            // Local programs are served in the turn after a sleep, if a descriptor or a deadline of their server is
+            // due. During a backlog of events and requests, the thread does not sleep, and messages of programs wait in
+            // their sockets; `finish_turn` still wakes programs in every turn. The thread does not sleep either once
+            // the workers have stopped, because stopped workers send no wake-up.
             programs_due = !busy && !self.core.is_stopped() && self.sleep_and_check_programs(full);
         }
         self.report_to_manager(Instant::now());

@@ -214,29 +214,22 @@ impl PortFactory {
         self.try_open(config)
     }
 
+    /// Makes one attempt of [`open`](Self::open).
     fn try_open(&self, config: &PortConfig) -> Result<Port, PortError> {
         config.check()?;
         let mut served = self.memif_sockets.lock().unwrap_or_else(PoisonError::into_inner);
         kind::check_host(config, &served)?;
         let mut statements = Vec::new();
         let claim = claim::claim(config)?;
-        let (device, ring) = self.device(config)?;
+        let (device, ring) = self.create_device(config)?;
         let dpdk_failed = |error| kind::port_error(config, error);
         let device_info = device.info().map_err(dpdk_failed)?;
         config.check_device(&device_info)?;
-        let checksums = checksums(config, &device_info, &mut statements);
-        let cuts = choose_segmenter(config, checksums, &device_info, &mut statements);
+        let checksums = choose_checksums(config, &device_info, &mut statements);
+        let segmenter = choose_segmenter(config, checksums, &device_info, &mut statements);
         let (rss, mut table) = rss::choose_rss(config, &device_info, &mut statements);
-        let mac = match (config.mac, &config.kind) {
-            (Some(mac), _) => mac,
-            // The driver gives the kernel's interface and the port the same address, but the kernel and the appliance
-            // need different addresses.
-            (None, PortKind::Tap { .. }) => random_mac(),
-            // The driver gives the ports of all processes the same addresses.
-            (None, PortKind::VhostUser { .. }) => random_mac(),
-            (None, _) => device.mac().ok().filter(is_host_mac).unwrap_or_else(random_mac),
-        };
-        let set_up = kind::device_config(config, checksums, cuts, rss);
+        let mac = choose_mac(config, &device);
+        let set_up = kind::device_config(config, checksums, segmenter, rss);
         let pool = MempoolConfig {
             buffers: config.pool_buffers(),
             data_room: kind::data_room(config),
@@ -270,7 +263,7 @@ impl PortFactory {
             mtu: config.mtu,
             queues: config.queues,
             checksums,
-            segmenter: cuts,
+            segmenter,
             rss: table,
             buffers: pool.config().buffers,
             statements,
@@ -309,7 +302,8 @@ impl PortFactory {
         links
     }
 
-    fn device(&self, config: &PortConfig) -> Result<(Device, Option<RingSide>), PortError> {
+    /// Creates the device of a port; for a ring, also the port's side of it.
+    fn create_device(&self, config: &PortConfig) -> Result<(Device, Option<RingSide>), PortError> {
         let failed = |error| kind::port_error(config, error);
         match &config.kind {
             PortKind::Ring { link } => {
@@ -326,6 +320,7 @@ impl PortFactory {
         }
     }
 
+    /// Returns an end of a ring link: the second end if the first is open, otherwise the first end of a new pair.
     fn ring_end(&self, config: &PortConfig, link: &str) -> Result<(Device, RingSide), PortError> {
         let mut waiting = self.unjoined.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(end) = waiting.get(link) {
@@ -514,7 +509,26 @@ impl PortConfig {
     }
 }
 
-fn checksums(config: &PortConfig, device: &DeviceInfo, statements: &mut Vec<String>) -> Checksums {
+/// Returns the address of a port: the configured one, the device's, or a random one.
+fn choose_mac(config: &PortConfig, device: &Device) -> [u8; 6] {
+    match (config.mac, &config.kind) {
+        (Some(mac), _) => mac,
+        // The driver gives the kernel's interface and the port the same address, but the kernel and the appliance need
+        // different addresses.
+        (None, PortKind::Tap { .. }) => random_mac(),
+        // The driver gives the ports of all processes the same addresses.
+        (None, PortKind::VhostUser { .. }) => random_mac(),
+        (None, _) => device.mac().ok().filter(is_host_mac).unwrap_or_else(random_mac),
+    }
+}
+
+/// Returns the sites that compute and verify the checksums. Adds a statement for each protocol whose checksums a PCI
+/// device cannot offload in both directions.
+fn choose_checksums(
+    config: &PortConfig,
+    device: &DeviceInfo,
+    statements: &mut Vec<String>,
+) -> Checksums {
     use ChecksumSite::{Device, Skipped, Software};
     // net_vhost reports the features that the current frontend has negotiated. The next frontend may not support them.
     let lasts = !matches!(config.kind, PortKind::VhostUser { .. });
@@ -525,14 +539,19 @@ fn checksums(config: &PortConfig, device: &DeviceInfo, statements: &mut Vec<Stri
             Checksums { rx_tcp: Skipped, tx_tcp: Skipped, ..Checksums::SOFTWARE }
         }
         ChecksumMode::Offload => {
-            let has = [
-                ("TCP", device.rx.tcp_checksum && device.tx.tcp_checksum),
-                ("SCTP", device.rx.sctp_checksum && device.tx.sctp_checksum),
-            ];
-            for (protocol, _) in has.iter().filter(|(_, has)| !has) {
-                if matches!(config.kind, PortKind::Pci { .. }) {
+            if matches!(config.kind, PortKind::Pci { .. }) {
+                for (protocol, rx, tx) in [
+                    ("TCP", device.rx.tcp_checksum, device.tx.tcp_checksum),
+                    ("SCTP", device.rx.sctp_checksum, device.tx.sctp_checksum),
+                ] {
+                    let direction = match (rx, tx) {
+                        (true, true) => continue,
+                        (false, true) => " for received packets",
+                        (true, false) => " for sent packets",
+                        (false, false) => "",
+                    };
                     statements.push(format!(
-                        "the device has no {protocol} checksum offload; the workers do it"
+                        "the device has no {protocol} checksum offload{direction}; the workers do it"
                     ));
                 }
             }
@@ -641,7 +660,7 @@ mod tests {
     /// Returns the sites that verify and that compute SCTP checksums, and the statements.
     fn sctp(config: &PortConfig, device: &DeviceInfo) -> (ChecksumSite, ChecksumSite, Vec<String>) {
         let mut statements = Vec::new();
-        let sums = checksums(config, device, &mut statements);
+        let sums = choose_checksums(config, device, &mut statements);
         (sums.rx_sctp, sums.tx_sctp, statements)
     }
 
@@ -654,15 +673,22 @@ mod tests {
         assert_eq!(sctp(&port, &device()), (Device, Device, vec![]));
         let mut half = device();
         half.tx.sctp_checksum = false;
-        let why = "the device has no SCTP checksum offload; the workers do it".to_owned();
-        assert_eq!(sctp(&port, &half), (Device, Software, vec![why]));
+        let statement = |direction: &str| {
+            vec![format!("the device has no SCTP checksum offload{direction}; the workers do it")]
+        };
+        let expected = (Device, Software, statement(" for sent packets"));
+        assert_eq!(sctp(&port, &half), expected);
+        let mut none = half.clone();
+        none.rx.sctp_checksum = false;
+        assert_eq!(sctp(&port, &none), (Software, Software, statement("")));
         for checksum in [ChecksumMode::Software, ChecksumMode::Trusted] {
             let port = PortConfig { checksum, ..port.clone() };
             assert_eq!(sctp(&port, &device()), (Software, Software, vec![]));
         }
         let vhost = PortConfig::new("vm", PortKind::VhostUser { socket: "/run/v".into() });
         assert_eq!(sctp(&vhost, &device()), (Software, Software, vec![]));
-        let set_up = kind::device_config(&port, checksums(&port, &half, &mut vec![]), None, None);
+        let sums = choose_checksums(&port, &half, &mut vec![]);
+        let set_up = kind::device_config(&port, sums, None, None);
         assert!(set_up.rx.sctp_checksum && !set_up.tx.sctp_checksum && set_up.tx.tcp_checksum);
     }
 }

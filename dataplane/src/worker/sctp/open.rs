@@ -32,9 +32,8 @@ use crate::worker::{Core, Phase};
 impl<Io: PortIo> Core<Io> {
     /// Accepts an association whose state cookie the peer has returned in `packet` (RFC 9260 §5.1.5).
     ///
-    /// # Errors
-    /// A limit is reached, the worker drains, the event ring is nearly full, or there is no route. The packet is then
-    /// not answered, so the peer retransmits it.
+    /// # Errors A limit is reached, the worker drains (counted as `StreamLimit`, too), the event ring is nearly full,
+    /// or there is no route. The packet is then not answered, so the peer retransmits it.
     pub(super) fn accept_association(
         &mut self,
         listener: &ListenerConfig,
@@ -126,6 +125,7 @@ impl<Io: PortIo> Core<Io> {
         let flow = association_flow.ok_or(ConnectError::NoPort)?;
         let session = Session { association, id, flow };
         let origin = Origin::Connect(PendingConnect { ticket, deadline, retry });
+        // The vacancy was checked at the beginning, so the table of streams is not full.
         self.insert_session(session, origin, now);
         self.set_service(stream, service, echoed);
         for stag in stags {
@@ -138,7 +138,7 @@ impl<Io: PortIo> Core<Io> {
     fn find_shared_association(
         &self,
         interface: usize,
-        local: Option<std::net::IpAddr>,
+        local: Option<IpAddr>,
         remote: SocketAddr,
         config: &Arc<SctpConfig>,
     ) -> Option<u32> {
@@ -151,7 +151,7 @@ impl<Io: PortIo> Core<Io> {
                 && association.connect_config.as_ref().is_some_and(|c| Arc::ptr_eq(c, config))
                 && association.endpoint().can_open()
         });
-        found.map(|(at, _)| at)
+        found.map(|(slot, _)| slot)
     }
 
     /// Opens a session of an association. Returns `None` if the association accepts no further sessions.
@@ -176,6 +176,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
+    /// Opens an association with a first session. Returns the association's slot and the session.
     fn open_association(
         &mut self,
         flow: FlowKey,
@@ -202,12 +203,12 @@ impl<Io: PortIo> Core<Io> {
             Endpoint::connect(sctp, endpoint, secrets, ends, room, now, stream, open)
                 .map_err(ConnectError::Session)?;
         let min_strength = self.env.network.connect_strength(Transport::Sctp, &flow, path.udp());
-        let at = self.insert_association(flow, endpoint, path, now);
-        self.require_strength(CarrierKind::Association, Some(at), min_strength);
-        if let Some(association) = self.associations.get_mut(at) {
+        let slot = self.insert_association(flow, endpoint, path, now);
+        self.require_strength(CarrierKind::Association, Some(slot), min_strength);
+        if let Some(association) = self.associations.get_mut(slot) {
             association.connect_config = Some(config);
         }
-        Ok((at, id))
+        Ok((slot, id))
     }
 
     /// If policies protect the flow of an association now, requires protection of the association, even if the
@@ -233,11 +234,11 @@ impl<Io: PortIo> Core<Io> {
         if let Some(mtu) = self.env.network.path_mtu(peer, now) {
             endpoint.set_path_mtu(now, path.packet_limit(mtu));
         }
-        let at = self.associations.vacancy().map_or(0, |(at, _)| at);
+        let slot = self.associations.vacancy().map_or(0, |(slot, _)| slot);
         let mut carrier = Carrier::new(endpoint, path, now);
-        carrier.make_ready(at, self.env.schedules.get_mut(CarrierKind::Association));
-        self.associations.insert(at, Association::new(carrier, now));
-        at
+        carrier.make_ready(slot, self.env.schedules.get_mut(CarrierKind::Association));
+        self.associations.insert(slot, Association::new(carrier, now));
+        slot
     }
 
     /// Creates the stream of a session. Returns the stream's slot; `None` if the table of streams is full.
@@ -331,33 +332,34 @@ impl<Io: PortIo> Core<Io> {
         listener: ListenerId,
         is_selected: impl Fn(IpAddr) -> bool,
     ) {
-        for at in self.associations.slots() {
-            let Some(association) = self.associations.get_mut(at) else { continue };
+        for slot in self.associations.slots() {
+            let Some(association) = self.associations.get_mut(slot) else { continue };
             let peer = association.carrier.peer();
             if association.accounting == Accounting::Backlog
                 && association.listener == Some(listener)
                 && is_selected(peer)
             {
-                self.abort_association(at);
+                self.abort_association(slot);
             }
         }
     }
 
     /// Shuts down all associations. Each of them ends after its last session.
     pub(in crate::worker) fn drain_associations(&mut self, now: Instant) {
-        for at in self.associations.slots() {
-            if let Some(association) = self.associations.get_mut(at) {
+        for slot in self.associations.slots() {
+            if let Some(association) = self.associations.get_mut(slot) {
                 association.endpoint_mut().shutdown(now);
                 association
                     .carrier
-                    .make_ready(at, self.env.schedules.get_mut(CarrierKind::Association));
+                    .make_ready(slot, self.env.schedules.get_mut(CarrierKind::Association));
             }
         }
     }
 
+    /// Aborts all associations.
     pub(in crate::worker) fn abort_associations(&mut self) {
-        for at in self.associations.slots() {
-            self.abort_association(at);
+        for slot in self.associations.slots() {
+            self.abort_association(slot);
         }
     }
 
@@ -370,9 +372,10 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
+    /// Removes all associations and their streams.
     pub(in crate::worker) fn remove_associations(&mut self) {
-        for at in self.associations.slots() {
-            self.remove_association(at);
+        for slot in self.associations.slots() {
+            self.remove_association(slot);
         }
     }
 }

@@ -32,8 +32,9 @@ use crate::worker::{Core, Phase};
 impl<Io: PortIo> Core<Io> {
     /// Accepts an association whose state cookie the peer has returned in `packet` (RFC 9260 §5.1.5).
     ///
-    /// # Errors A limit is reached, the worker drains (counted as `StreamLimit`, too), the event ring is nearly full,
-    /// or there is no route. The packet is then not answered, so the peer retransmits it.
+    /// # Errors
+    /// A limit is reached, the worker drains (counted as `StreamLimit`, too), the event ring is nearly full, or there
+    /// is no route. The packet is then not answered, so the peer retransmits it.
     pub(super) fn accept_association(
         &mut self,
         listener: &ListenerConfig,

@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn file_without_ethernet_capture_is_refused() {
         let refused = |header: &[u8]| check_header(header).expect_err("it is refused");
-        assert!(refused(&[]).contains("but 0 bytes"));
+        assert!(refused(&[]).contains("its 0 bytes are too few"));
         assert!(refused(b"#!/bin/sh, which is a program").contains("neither pcap nor pcapng"));
         assert!(
             refused(&header([0xd4, 0xc3, 0xb2, 0xa1], [113, 0, 0, 0])).contains("link type 113")

@@ -121,7 +121,9 @@ fn invalid_filter_is_refused_with_offending_word() {
         assert!(error.starts_with("filter: ") && error.contains(says), "{filter}: {error}");
     }
     let deep = "(".repeat(40) + "tcp" + &")".repeat(40);
-    assert!(Filter::parse(&deep).unwrap_err().to_string().contains("more than 16 nested parentheses"));
+    assert!(
+        Filter::parse(&deep).unwrap_err().to_string().contains("more than 16 nested parentheses")
+    );
     let long = "tcp or ".repeat(200) + "tcp";
     assert!(Filter::parse(&long).unwrap_err().to_string().contains("at most 1024"));
 }

@@ -110,6 +110,9 @@ campaign_net() {
     ip -n "$net_a" link set "$dev_a" up
     ip -n "$net_b" link set "$dev_b" up
     ip -n "$net_b" link set lo up
+    # The kernel reports the links as up only later, at most one second after other links changed.
+    wait_until 30 eval "ip -n $net_a link show $dev_a | grep -q 'state UP' && ip -n $net_b link show $dev_b | grep -q 'state UP'" ||
+        die "the link between the namespaces is not up"
 }
 
 # campaign_net_gone: removes the namespaces of campaign_net.

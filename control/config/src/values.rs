@@ -416,7 +416,9 @@ pub(super) fn parse_mac(value: &DeValue<'_>) -> Parsed<[u8; 6]> {
     let mut mac = [0; 6];
     let mut parts = text.split(':');
     for byte in &mut mac {
-        let part = parts.next().filter(|part| part.len() == 2).ok_or_else(wrong)?;
+        // `from_str_radix` would accept a sign.
+        let is_byte = |part: &&str| part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit());
+        let part = parts.next().filter(is_byte).ok_or_else(wrong)?;
         *byte = u8::from_str_radix(part, 16).map_err(|_| wrong())?;
     }
     if parts.next().is_some() {
@@ -432,10 +434,12 @@ pub(super) fn parse_mac(value: &DeValue<'_>) -> Parsed<[u8; 6]> {
 pub(super) fn parse_pci_address(value: &DeValue<'_>) -> Parsed<String> {
     const EXAMPLE: &str = "a PCI address as lspci -D prints it, such as \"0000:03:00.0\"";
     let text = parse_text(value, EXAMPLE)?;
-    let lens: Vec<usize> = text.split([':', '.']).map(str::len).collect();
-    let shape = lens == [4, 2, 2, 1] && text.as_bytes()[10] == b'.';
-    let hex = text.bytes().all(|b| b.is_ascii_hexdigit() || b == b':' || b == b'.');
-    if !(shape && hex) {
+    let has_place = |(at, byte): (usize, u8)| match at {
+        4 | 7 => byte == b':',
+        10 => byte == b'.',
+        _ => byte.is_ascii_hexdigit(),
+    };
+    if text.len() != 12 || !text.bytes().enumerate().all(has_place) {
         return Err(format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug()));
     }
     Ok(text.to_ascii_lowercase())

@@ -21,6 +21,16 @@ fn invalid_ports_are_refused() {
              such as \"0000:03:00.0\"",
         ),
         (
+            "kind = \"pci\"\naddress = \"0000.03.00.0\"",
+            "t.toml:8: port.address: is \"0000.03.00.0\", but must be a PCI address as lspci -D prints it, \
+             such as \"0000:03:00.0\"",
+        ),
+        (
+            "kind = \"ring\"\nlink = \"l\"\nmac = \"+2:00:00:00:00:01\"",
+            "t.toml:9: port.mac: is \"+2:00:00:00:00:01\", but must be a hardware address such as \
+             \"02:00:00:00:00:01\"",
+        ),
+        (
             "kind = \"af_packet\"\ndevice = \"a/b\"",
             "t.toml:8: port.device: is \"a/b\", which no network interface can be called: see ip link",
         ),

@@ -92,7 +92,8 @@ pub(super) fn read(path: &Path, algorithm: Algorithm) -> Result<KeyText, String>
 
 fn parse_hex(line: &str) -> Option<Zeroizing<Vec<u8>>> {
     let digits = line.strip_prefix("0x").unwrap_or(line);
-    if !digits.len().is_multiple_of(2) || !digits.is_ascii() {
+    // `from_str_radix` would accept a sign.
+    if !digits.len().is_multiple_of(2) || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
         return None;
     }
     let mut out = Zeroizing::new(Vec::with_capacity(digits.len() / 2));
@@ -100,4 +101,17 @@ fn parse_hex(line: &str) -> Option<Zeroizing<Vec<u8>>> {
         out.push(u8::from_str_radix(&digits[at..at + 2], 16).ok()?);
     }
     Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_text_has_hexadecimal_digits_only() {
+        assert_eq!(parse_hex("0x0aFF").as_deref(), Some(&vec![0x0a, 0xff]));
+        for text in ["0x+a00", "-a00", "0x 0", "0xa", "0xg0", "0xé"] {
+            assert_eq!(parse_hex(text), None, "{text}");
+        }
+    }
 }

@@ -46,6 +46,23 @@ wait_until() {
     done
 }
 
+# Rows of the table that a suite prints: their number, the number of bad ones, and the text of these, a line each.
+# shellcheck disable=SC2034  # suites increment `rows`
+rows=0 failed=0 bad_rows=''
+
+# bad_row TEXT...: counts a bad row and stores its text for `end_rows`.
+bad_row() {
+    failed=$((failed + 1))
+    bad_rows+="$*"$'\n'
+}
+
+# end_rows: if a row is bad, prints all bad rows again, because the start of a long log may be lost, and fails.
+end_rows() {
+    [ "$failed" -ne 0 ] || return 0
+    printf '%s' "$bad_rows" >&2
+    die "$failed of $rows rows are bad"
+}
+
 # launch BASE COMMAND...: starts COMMAND in the background with its output in BASE.out and BASE.err. Both are emptied
 # first: `started` must not find the output of an earlier process. Its pid is in $launched.
 launch() {

@@ -8,7 +8,7 @@
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/ddpd-$suite.XXXXXX")
 ns=$suite$$
-mtu=1500 rows=0 failed=0
+mtu=1500
 # Processes that `cleanup` stops; only some suites use the last two.
 ddpd_pid='' capture_pid='' serve_pid='' vhost_pid=''
 
@@ -58,10 +58,11 @@ stop_ddpd() {
     ddpd_pid=''
 }
 
-# start_capture ARGUMENTS...: runs tcpdump in the namespace with these arguments.
+# start_capture ARGUMENTS...: runs tcpdump in the namespace with these arguments. Its buffer (64 MiB) is larger than a capture, so
+# that no frame is lost when tcpdump gets no CPU for a while.
 start_capture() {
     # Without in_ns, so that the recorded pid is that of tcpdump.
-    launch "$work/tcpdump" ip netns exec "$ns" tcpdump --immediate-mode -q -U "$@"
+    launch "$work/tcpdump" ip netns exec "$ns" tcpdump --immediate-mode -B 65536 -q -U "$@"
     capture_pid=$launched
     started 30 "$work/tcpdump" "listening on" || die "tcpdump did not start"
 }
@@ -97,8 +98,6 @@ finish() {
           versions: ($versions | split("\n")), rows: .}' "$work/rows.json" >"$results"
     say "results are in $results"
     [ "$guest_deaths" -eq 0 ] || say "the guest's kernel died $guest_deaths times; those parts were run again (see above)"
-    if [ "$failed" -ne 0 ]; then
-        die "$failed of $rows rows are bad"
-    fi
+    end_rows
     say "all $rows rows are good after $SECONDS s"
 }

@@ -24,7 +24,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/ddpd-ike.XXXXXX")
 ns=ike$$
 short=${IPSEC_SHORT:-}
 kernel=${IKE_LAB_KERNEL:-}
-capture_pid='' rows=0 failed=0 starts=0
+capture_pid='' starts=0
 # Parameters of the current combination.
 auth='' mode='' family='' combination='' rekey=1h encap=no
 front='' back='' front_url='' back_url=''
@@ -376,7 +376,7 @@ row() {
     rows=$((rows + 1))
     printf '%-28s %-52s %s\n' "$combination" "$1" "$2"
     [ "$2" = ok ] && return
-    failed=$((failed + 1))
+    bad_row "$combination" "$1" "$2"
     keep_bad
 }
 
@@ -701,5 +701,5 @@ else
 fi
 
 echo
-echo "$rows rows, $failed bad, $SECONDS s"
-[ "$failed" -eq 0 ]
+end_rows
+say "all $rows rows are good after $SECONDS s"

@@ -222,7 +222,7 @@ END
 # row CASE RESULT: prints a row, which is good if RESULT is `ok`.
 row() {
     rows=$((rows + 1))
-    [ "$2" = ok ] || failed=$((failed + 1))
+    [ "$2" = ok ] || bad_row "$combination" "$1" "$2"
     printf '%-62s %-34s %s\n' "$combination" "$1" "$2"
 }
 
@@ -390,5 +390,5 @@ if [ -z "$short" ]; then
 fi
 
 echo
-echo "$rows rows, $failed bad"
-[ "$failed" -eq 0 ]
+end_rows
+say "all $rows rows are good after $SECONDS s"

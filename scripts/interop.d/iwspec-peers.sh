@@ -46,7 +46,7 @@ targets=(
 
 row() { # CASE EXPECTED SEEN RESULT
     rows=$((rows + 1))
-    [ "$4" = ok ] || failed=$((failed + 1))
+    [ "$4" = ok ] || bad_row "$@"
     printf '%-34s %-22s %-60s %s\n' "$1" "$2" "$3" "$4"
     jq -cn --arg case "$1" --arg expected "$2" --arg seen "$3" --arg result "$4" \
         '{case: $case, expected: $expected, seen: $seen, good: ($result == "ok")}' >>"$work/rows.json"

@@ -19,7 +19,7 @@ loss_limit=5 stall_limit=30
 work=$(mktemp -d "${TMPDIR:-/tmp}/ddpd-memif.XXXXXX")
 declare -A pid=([a]='' [b]='') address=([a]=10.78.0.1 [b]=10.78.0.2) other=([a]=b [b]=a) role=([a]=server [b]=client)
 put_pid=''
-rows=0 failed=0 transfers=0
+transfers=0
 
 cleanup() {
     for process in $put_pid ${pid[a]} ${pid[b]}; do stop_pid "$process"; done
@@ -35,7 +35,7 @@ api() { # SIDE ddpctl's arguments...
 
 row() { # CASE CHECK RESULT [DETAIL]
     rows=$((rows + 1))
-    [ "$3" = ok ] || failed=$((failed + 1))
+    [ "$3" = ok ] || bad_row "$@"
     printf '%-30s %-26s %-7s %s\n' "$1" "$2" "$3" "${4:-}"
 }
 
@@ -220,7 +220,5 @@ loss_case b a
 loss_case b b
 loss_case a b
 loss_case a a
-if [ "$failed" -ne 0 ]; then
-    die "$failed of $rows rows failed"
-fi
+end_rows
 say "all $rows rows are good"

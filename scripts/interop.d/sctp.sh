@@ -30,7 +30,7 @@ make_net() {
 # row CASE EXPECTED SEEN RESULT: prints and stores a row, which is good if RESULT is `ok`.
 row() {
     rows=$((rows + 1))
-    [ "$4" = ok ] || failed=$((failed + 1))
+    [ "$4" = ok ] || bad_row "$label" "$1" "$mtu" "$2" "$3" "$4"
     printf '%-15s %-62s %5s  %-34s %-38s %s\n' "$label" "$1" "$mtu" "$2" "$3" "$4"
     jq -cn --arg part "$label" --arg case "$1" --arg mtu "$mtu" --arg expected "$2" --arg seen "$3" --arg result "$4" \
         '{part: $part, case: $case, mtu: ($mtu | tonumber), expected: $expected, seen: $seen, good: ($result == "ok")}' >>"$work/rows.json"

@@ -156,7 +156,7 @@ stop_vhost() {
 row() {
     rows=$((rows + 1))
     if [ "$4" != ok ]; then
-        failed=$((failed + 1))
+        bad_row "$1" "$mtu" "$2" "$3" "$4"
         keep_bad
     fi
     printf '%-44s %5s  %-22s %-34s %s\n' "$1" "$mtu" "$2" "$3" "$4"

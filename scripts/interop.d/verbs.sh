@@ -61,7 +61,7 @@ mkdir -m 0700 "$work/runtime"
 # Separates the lab of these rows from the user's.
 export XDG_RUNTIME_DIR=$work/runtime
 declare -A pid=([a]='' [b]='')
-others=() rows=0 failed=0 refused=0 faults=0 port=20000
+others=() refused=0 faults=0 port=20000
 
 cleanup() {
     local process
@@ -96,7 +96,7 @@ row() {
         mkdir -p "$outputs/$rows"
         cp "$work"/{client,server}.* "$outputs/$rows" 2>/dev/null || true
     fi
-    case $result in ok) ;; no) refused=$((refused + 1)) ;; known) faults=$((faults + 1)) ;; *) failed=$((failed + 1)) ;; esac
+    case $result in ok) ;; no) refused=$((refused + 1)) ;; known) faults=$((faults + 1)) ;; *) bad_row "$program" "$2" "$place" "$result" "$detail" ;; esac
     [ -n "${versions[$program]:-}" ] || versions[$program]=$(version "$program")
     printf '%-13s %-15s %-44s %-6s %-7s %s\n' "$program" "${versions[$program]}" "$2" "$place" "$result" "$detail"
     printf '%s\t%s\t%s\t%s\t%s\t%s\n' "$program" "${versions[$program]}" "$2" "$place" "$result" "$detail" >>"$work/results.tsv"
@@ -543,5 +543,5 @@ for where in ${VERBS_PLACES:-memif lab}; do
 done
 [ -n "${VERBS_PARTS:-}" ] || lab_life
 [ -n "$short${VERBS_PARTS:-}${VERBS_PLACES:-}" ] || mv "$work/results.tsv" "$results"
-if [ "$failed" -ne 0 ]; then die "$failed of $rows rows failed after $SECONDS s"; fi
+end_rows
 say "$((rows - refused - faults)) rows are good, $refused programs that cannot run say so, $faults have known faults, after $SECONDS s"

@@ -101,8 +101,8 @@ pub fn segment_with_sum(addresses: u16, protocol: u8, len: usize, sum: u16) -> u
 /// Folds the carries into 16 bits, without branches. Zero only if `sum` is zero.
 #[inline]
 fn fold(sum: u64) -> u16 {
-    // The upper half of a number plus the same number with exchanged halves is the sum of the halves, including the
-    // carry out of the lower half.
+    // Adds the number with exchanged halves. The upper half of the result is the sum of both halves, plus the carry out
+    // of the lower half.
     let sum = (sum.wrapping_add(sum.rotate_left(32)) >> 32) as u32;
     (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }

@@ -343,7 +343,7 @@ mod tests {
     fn colliding_flows_are_found_by_slot() {
         let mut table = FlowTable::new([3; 16]);
         let flow = key(0, "10.0.0.1:1", "10.0.0.2:2");
-        // The same flow twice stands for two flows with the same hash.
+        // Two entries for one flow simulate two flows with the same hash.
         table.insert(&flow, 5);
         table.insert(&flow, 7);
         let hash = table.hash(&flow);

@@ -12,7 +12,7 @@ use crate::net::icmp::Report;
 use crate::net::neighbour::Claim;
 use crate::wake::Wake;
 
-/// A message from one worker to another, the receiving worker.
+/// A message from one worker to another. The worker that it is sent to is called the receiving worker below.
 #[derive(Debug)]
 pub enum Message<F> {
     /// A frame received from a port. The receiving worker processes the frame as if the frame had arrived on its own
@@ -104,11 +104,11 @@ impl<F> Mesh<F> {
     /// to this worker itself is discarded.
     pub fn send(&mut self, worker: usize, message: Message<F>, counters: &Counters) {
         let Some(sender) = self.to.get_mut(worker).and_then(Option::as_mut) else { return };
-        let of_sealing = matches!(message, Message::Seal { .. } | Message::PacketTooBig(_));
-        let is_frame = !of_sealing && !matches!(message, Message::Neighbour { .. });
+        let is_for_sealing = matches!(message, Message::Seal { .. } | Message::PacketTooBig(_));
+        let is_frame = !is_for_sealing && !matches!(message, Message::Neighbour { .. });
         let sent = match &message {
             Message::Neighbour { .. } => &counters.frames.mesh_news_out,
-            _ if of_sealing => &counters.ipsec.mesh_seal_out,
+            _ if is_for_sealing => &counters.ipsec.mesh_seal_out,
             _ => &counters.frames.mesh_out,
         };
         if sender.ring.push(message).is_ok() {

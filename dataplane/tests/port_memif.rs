@@ -57,7 +57,7 @@ fn exchange(queue: &mut PortQueue, mtu: u16) {
 fn wait_connected(port: &Port, queue: &mut PortQueue, role: &str, argument: &str) -> Peer {
     let mut peer = Peer::start(TEST, role, argument);
     peer.wait_for("open");
-    port_common::wait_until("the peer is there", || port.link().up);
+    port_common::wait_until("the peer is connected", || port.link().up);
     port_common::wait_until("frames flow", || {
         queue.flush();
         queue.pending() == 0

@@ -11,7 +11,7 @@ use dataplane::port::{MemifRole, PortConfig, PortKind, PortQueue, RxBatch};
 #[test]
 fn ring_and_memif_need_no_privileges() {
     if port_common::role().is_some() || !rustix::process::geteuid().is_root() {
-        drop_privileges();
+        check_ports_without_privileges();
         return;
     }
     // The build directory may be inaccessible to other users.
@@ -35,8 +35,8 @@ fn ring_and_memif_need_no_privileges() {
     assert!(output.status.success() && text.contains("all as expected"), "{text}");
 }
 
-fn drop_privileges() {
-    assert!(!dpdk::has_capability(dpdk::CAP_NET_RAW), "capabilities are dropped");
+fn check_ports_without_privileges() {
+    assert!(!dpdk::has_capability(dpdk::CAP_NET_RAW), "the user has no capabilities");
     let ports = port_common::ports();
     let ring = |name: &str| PortConfig::new(name, PortKind::Ring { link: "r".to_owned() });
     let mut a = ports.open(&ring("a")).unwrap();

@@ -82,7 +82,7 @@ fn second_frontend_is_served(port: &mut Port, queues: &mut [PortQueue], mtu: u16
     for _ in 0..2 {
         let mut peer = Peer::start(TEST, "frontend", argument);
         peer.wait_for("open");
-        port_common::wait_until("the frontend is there", || port.link().up);
+        port_common::wait_until("the frontend is connected", || port.link().up);
         for queue in &mut *queues {
             port_common::wait_until("the queue accepts frames", || {
                 port_common::send(queue, &[0; 60]);

@@ -147,7 +147,7 @@ impl Fixture {
     fn connect(&self, socket: &Path, features: u64) -> Raw {
         let raw = Raw::connect_with(socket, features);
         raw.settle();
-        port_common::wait_until("the frontend is there", || self.port.link().up);
+        port_common::wait_until("the frontend is connected", || self.port.link().up);
         raw
     }
 

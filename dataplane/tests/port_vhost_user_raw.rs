@@ -118,7 +118,7 @@ fn assert_serves(port: &Port, queue: &mut PortQueue, socket: &Path) {
     let mut raw = Raw::connect(socket);
     raw.offer(64);
     raw.settle();
-    port_common::wait_until("the frontend is there", || port.link().up);
+    port_common::wait_until("the frontend is connected", || port.link().up);
     queue.flush();
     for (first, len) in [(0, 60), (1, 1514)] {
         let bytes = port_common::pattern(len);
@@ -170,7 +170,7 @@ fn assert_survives(port: &Port, queue: &mut PortQueue, socket: &Path) {
                 raw.memory.write_all_at(&index, ring_at(ring) + AVAIL + 2).unwrap();
             }
             raw.settle();
-            port_common::wait_until("the frontend is there", || port.link().up);
+            port_common::wait_until("the frontend is connected", || port.link().up);
             poll_all(queue);
             for _ in 0..64 {
                 port_common::send(queue, &port_common::pattern(1000));
@@ -185,7 +185,7 @@ fn assert_survives(port: &Port, queue: &mut PortQueue, socket: &Path) {
     assert_serves(port, queue, socket);
     let mut raw = Raw::connect(socket);
     raw.settle();
-    port_common::wait_until("the frontend is there", || port.link().up);
+    port_common::wait_until("the frontend is connected", || port.link().up);
     // The test frames: TCP over IPv4, the same frame cut to 20 bytes, and an empty frame.
     let mut tcp = port_common::pattern(60);
     tcp[12..14].copy_from_slice(&[8, 0]);

@@ -26,7 +26,7 @@ impl Shared {
     }
 
     /// Arms the doorbell, then polls the ring once more, as before a sleep. Returns the number of entries in the ring.
-    fn rest(&self) -> usize {
+    fn arm_and_poll(&self) -> usize {
         self.bell.arm();
         self.ring.load(Ordering::Acquire)
     }
@@ -42,7 +42,7 @@ fn item_missed_by_last_poll_rings_doorbell() {
                 thread::spawn(move || shared.produce())
             };
             let threads: Vec<_> = (0..producers).map(|_| produce()).collect();
-            let seen = shared.rest();
+            let seen = shared.arm_and_poll();
             threads.into_iter().for_each(|thread| thread.join().unwrap());
             let rung = shared.rung.load(Ordering::Acquire);
             assert!(seen == producers || rung >= 1, "{seen} of {producers} seen, {rung} rung");
@@ -60,10 +60,10 @@ fn rearmed_consumer_is_rung_again() {
             producer.produce();
         });
         // The second sleep has the same guarantees as the first, whether the consumer was woken or not.
-        shared.rest();
+        shared.arm_and_poll();
         shared.bell.disarm();
         let before = shared.rung.load(Ordering::Acquire);
-        let seen = shared.rest();
+        let seen = shared.arm_and_poll();
         thread.join().unwrap();
         let rung = shared.rung.load(Ordering::Acquire) - before;
         assert!(seen == 2 || rung >= 1, "{seen} of 2 seen, {rung} rung");

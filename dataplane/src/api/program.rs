@@ -202,7 +202,8 @@ impl SharedReceives {
         self.is_low.load(Ordering::Relaxed) || self.failure.get().is_some()
     }
 
-    /// Returns the event that the limit was reached, once per request; otherwise `None`.
+    /// Returns [`ProgramEvent::SharedReceivesLow`] if fewer receives than the limit remain, at most once for each
+    /// requested limit. Returns `None` otherwise.
     pub fn take_low(&self) -> Option<ProgramEvent> {
         let &SharedReceives { program, number, .. } = self;
         self.is_low
@@ -210,7 +211,7 @@ impl SharedReceives {
             .then_some(ProgramEvent::SharedReceivesLow { program, number })
     }
 
-    /// Returns the event that the SRQ has failed, once; otherwise `None`.
+    /// Returns [`ProgramEvent::SharedReceivesFailed`] if the SRQ has failed and no earlier call has returned the event.
     pub fn take_failure(&self) -> Option<ProgramEvent> {
         let &SharedReceives { program, number, .. } = self;
         let reason = *self.failure.get()?;
@@ -223,7 +224,7 @@ impl SharedReceives {
         self.failure.get().is_some()
     }
 
-    /// Returns true, once for each request, if fewer receives than the limit remain.
+    /// Returns true if fewer receives than the limit remain, at most once for each requested limit.
     fn reaches_limit(&self) -> bool {
         let limit = self.limit.load(Ordering::Relaxed);
         // The program writes the counter from which the number of remaining receives is computed. A number above the

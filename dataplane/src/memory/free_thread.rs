@@ -1,6 +1,7 @@
 //! Frees large memory, and all memory of local programs, on a dedicated thread (the free thread). Unmapping several GiB
 //! takes about a second. A worker or the control thread may drop the memory's last handle, and neither may block that
 //! long.
+//!
 //! Memory of programs is freed on this thread regardless of its size. A program decides how often its memory is freed,
 //! and each unmapping on a worker would delay other programs by some microseconds.
 

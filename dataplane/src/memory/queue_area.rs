@@ -26,7 +26,7 @@ use super::{Maps, MemoryError};
 #[derive(Clone)]
 pub struct QueueArea(Arc<Inner>);
 
-/// The shared part of an area. A type of its own for its `Drop`.
+/// The part of an area that its clones share. Its `Drop` runs when the last clone is dropped.
 struct Inner {
     mapping: Mapping,
 }

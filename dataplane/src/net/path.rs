@@ -403,7 +403,7 @@ const L3_TAGGED: u8 = (ETHERNET_LEN + VLAN_TAG_LEN) as u8;
 const V4_UNTAGGED: usize = ETHERNET_LEN + IPV4_HEADER_LEN;
 
 /// Writes Ethernet and IPv4 headers of `END` bytes to `frame`, from the template `bytes`. The IPv4 header is at `L3`.
-/// Both are constants, so that the compiler copies the template by registers.
+/// `L3` and `END` are constants, so that the compiler copies the template through registers.
 #[inline(always)]
 fn write_v4<const L3: u8, const END: usize>(
     bytes: &[u8; V4_HEADERS],

@@ -47,7 +47,7 @@ pub use shared::QueueCounters;
 
 use claim::Claim;
 use device::Binding;
-use ring::{RingEnds, RingSide};
+use ring::{RingEnd, RingLink};
 use shared::SharedQueueState;
 
 /// Parameters of a port.
@@ -170,7 +170,7 @@ pub struct PortFactory {
 struct UnjoinedEnd {
     device: Device,
     queues: u16,
-    ends: Arc<RingEnds>,
+    link: Arc<RingLink>,
 }
 
 /// The control thread's part of an open port. The device closes when the port and all its queues are dropped.
@@ -181,7 +181,7 @@ pub struct Port {
     pool: Mempool,
     queues: Vec<PortQueue>,
     shared: Vec<Arc<SharedQueueState>>,
-    ring: Option<RingSide>,
+    ring: Option<RingEnd>,
     binding: Binding,
     /// True if the port claims its Linux interface for exclusive use. The port renews the claim when it is bound to the
     /// interface again.
@@ -302,13 +302,13 @@ impl PortFactory {
         links
     }
 
-    /// Creates the device of a port; for a ring, also the port's side of it.
-    fn create_device(&self, config: &PortConfig) -> Result<(Device, Option<RingSide>), PortError> {
+    /// Creates the device of a port; for a ring port, also the port's end of the link.
+    fn create_device(&self, config: &PortConfig) -> Result<(Device, Option<RingEnd>), PortError> {
         let failed = |error| kind::port_error(config, error);
         match &config.kind {
             PortKind::Ring { link } => {
-                let (device, side) = self.ring_end(config, link)?;
-                Ok((device, Some(side)))
+                let (device, end) = self.ring_end(config, link)?;
+                Ok((device, Some(end)))
             }
             PortKind::Pci { address, .. } => {
                 Ok((Device::pci(&self.eal, address).map_err(failed)?, None))
@@ -321,7 +321,7 @@ impl PortFactory {
     }
 
     /// Returns an end of a ring link: the second end if the first is open, otherwise the first end of a new pair.
-    fn ring_end(&self, config: &PortConfig, link: &str) -> Result<(Device, RingSide), PortError> {
+    fn ring_end(&self, config: &PortConfig, link: &str) -> Result<(Device, RingEnd), PortError> {
         let mut waiting = self.unjoined.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(end) = waiting.get(link) {
             if end.queues != config.queues {
@@ -333,17 +333,17 @@ impl PortFactory {
                 });
             }
             let end = waiting.remove(link).expect("present, as checked under this lock");
-            return Ok((end.device, RingSide::new(end.ends, 1)));
+            return Ok((end.device, RingEnd::new(end.link, 1)));
         }
         let slots = u32::from(config.tx_descriptors);
-        let (mine, other) = dpdk::ring_pair(&self.eal, config.queues, slots)
+        let (own, other) = dpdk::ring_pair(&self.eal, config.queues, slots)
             .map_err(|error| kind::port_error(config, error))?;
-        let ends = RingEnds::new(config.queues)
+        let state = RingLink::new(config.queues)
             .map_err(|error| PortError::Descriptor { port: config.name.clone(), error })?;
-        let ends = Arc::new(ends);
-        let end = UnjoinedEnd { device: other, queues: config.queues, ends: ends.clone() };
+        let state = Arc::new(state);
+        let end = UnjoinedEnd { device: other, queues: config.queues, link: state.clone() };
         waiting.insert(link.to_owned(), end);
-        Ok((mine, RingSide::new(ends, 0)))
+        Ok((own, RingEnd::new(state, 0)))
     }
 }
 
@@ -531,8 +531,8 @@ fn choose_checksums(
 ) -> Checksums {
     use ChecksumSite::{Device, Skipped, Software};
     // net_vhost reports the features that the current frontend has negotiated. The next frontend may not support them.
-    let lasts = !matches!(config.kind, PortKind::VhostUser { .. });
-    let site = |can| if can && lasts { Device } else { Software };
+    let is_constant = !matches!(config.kind, PortKind::VhostUser { .. });
+    let site = |can| if can && is_constant { Device } else { Software };
     match config.checksum {
         ChecksumMode::Software => Checksums::SOFTWARE,
         ChecksumMode::Trusted => {

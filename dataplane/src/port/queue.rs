@@ -295,7 +295,7 @@ impl PortQueue {
         };
         if sent > 0 {
             if let Some(bells) = &self.doorbells {
-                bells.other.notify();
+                bells.peer.notify();
             }
             let left = self.pending.iter().map(|frame| frame.len() as u64).sum();
             self.counters.tx_frames += sent as u64;

@@ -1,66 +1,72 @@
-//! The two ends of a `ring` link: their open state, and the descriptors that wake the receiving workers. DPDK's rings
-//! carry the frames (`dpdk::ring_pair`).
+//! A `ring` link connects two ports of one process. This module stores whether each end of a link is open, and the event
+//! descriptors that wake the workers which receive at each end. The frames are in DPDK's rings (`dpdk::ring_pair`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::wake::Wake;
 
-/// State of both ends of one link, shared by the two ports.
+/// A link: the state of its two ends, shared by the two ports.
 #[derive(Debug)]
-pub(super) struct RingEnds([RingEnd; 2]);
+pub(super) struct RingLink([EndState; 2]);
 
+/// State of one end of a link.
 #[derive(Debug)]
-struct RingEnd {
-    open: AtomicBool,
+struct EndState {
+    /// True while the port of this end is open.
+    is_open: AtomicBool,
     /// Wake-ups of the workers that receive at this end, one per queue.
     wakes: Vec<Arc<Wake>>,
 }
 
 /// One end of a link, owned by its port.
 #[derive(Debug)]
-pub(super) struct RingSide {
-    ends: Arc<RingEnds>,
-    /// Index of this end, 0 or 1.
-    side: usize,
+pub(super) struct RingEnd {
+    link: Arc<RingLink>,
+    /// Index of this end in the link, 0 or 1.
+    index: usize,
 }
 
-/// The wake-ups for one queue of a ring port, one for each end of the link.
+/// The wake-ups of the two workers that one queue of a ring port connects, one worker at each end of the link.
 #[derive(Debug)]
 pub(super) struct RingWakes {
     /// Wakes the worker that receives from this queue.
     pub(super) own: Arc<Wake>,
-    /// Wakes the worker that receives from the peer's queue with the same index.
-    pub(super) other: Arc<Wake>,
+    /// Wakes the worker that receives the frames sent on this queue, from the queue with the same index at the other
+    /// end.
+    pub(super) peer: Arc<Wake>,
 }
 
-impl RingEnds {
-    /// Creates two closed ends with `queues` queues each.
-    pub(super) fn new(queues: u16) -> rustix::io::Result<RingEnds> {
+impl RingLink {
+    /// Creates a link whose ends are closed and have `queues` queues each.
+    pub(super) fn new(queues: u16) -> rustix::io::Result<RingLink> {
         let end = || {
             let wakes = (0..queues).map(|_| Wake::new().map(Arc::new)).collect::<Result<_, _>>()?;
-            Ok(RingEnd { open: AtomicBool::new(false), wakes })
+            Ok(EndState { is_open: AtomicBool::new(false), wakes })
         };
-        Ok(RingEnds([end()?, end()?]))
+        Ok(RingLink([end()?, end()?]))
     }
 }
 
-impl RingSide {
-    pub(super) fn new(ends: Arc<RingEnds>, side: usize) -> RingSide {
-        RingSide { ends, side }
+impl RingEnd {
+    /// Creates the end of `link` with index `index`, 0 or 1.
+    pub(super) fn new(link: Arc<RingLink>, index: usize) -> RingEnd {
+        RingEnd { link, index }
     }
 
-    pub(super) fn set_open(&self, open: bool) {
-        self.ends.0[self.side].open.store(open, Ordering::Relaxed);
+    /// Records whether the port of this end is open.
+    pub(super) fn set_open(&self, is_open: bool) {
+        self.link.0[self.index].is_open.store(is_open, Ordering::Relaxed);
     }
 
+    /// Returns true if both ends of the link are open.
     pub(super) fn is_joined(&self) -> bool {
-        self.ends.0.iter().all(|end| end.open.load(Ordering::Relaxed))
+        self.link.0.iter().all(|end| end.is_open.load(Ordering::Relaxed))
     }
 
     /// Returns the wake-ups for the queue with index `queue`.
     pub(super) fn ring_wakes(&self, queue: u16) -> RingWakes {
-        let wake = |side: usize| self.ends.0[side].wakes[usize::from(queue)].clone();
-        RingWakes { own: wake(self.side), other: wake(1 - self.side) }
+        let wake = |end: usize| self.link.0[end].wakes[usize::from(queue)].clone();
+        RingWakes { own: wake(self.index), peer: wake(1 - self.index) }
     }
 }

@@ -447,7 +447,7 @@ impl Network {
     }
 }
 
-/// Converts a flow to the form in which IPsec policies select it. For SCTP in UDP, the result has the UDP ports `udp`.
+/// Converts a flow to the form that IPsec policies match. For SCTP in UDP, the result has the UDP ports `udp`.
 fn policy_flow(transport: Transport, flow: &FlowKey, udp: Option<UdpPorts>) -> policy::Flow {
     let (local, remote) = (flow.local, flow.remote);
     let (protocol, ports) = match (transport, udp) {

@@ -32,7 +32,7 @@ pub(in crate::worker) struct Associations {
     secrets: Arc<Secrets>,
     /// Local UDP port for encapsulation (RFC 6951).
     udp_port: Option<u16>,
-    /// Associations without sessions that are shutting down. The oldest is evicted when all slots are taken.
+    /// Associations without sessions that are shutting down. The oldest is evicted when all slots are in use.
     evictable: AgeQueue,
 }
 
@@ -237,15 +237,15 @@ impl Associations {
 
     /// Returns the slot of the association with this identifier, if it may be evicted.
     pub(in crate::worker) fn find_evictable(&self, id: StreamId) -> Option<u32> {
-        let leaves = |at: &u32| self.get(*at).is_some_and(Association::is_evictable);
-        self.slab.find(id).filter(leaves)
+        let is_evictable = |at: &u32| self.get(*at).is_some_and(Association::is_evictable);
+        self.slab.find(id).filter(is_evictable)
     }
 
     /// Removes the oldest association in shutdown from the eviction queue, and returns its slot.
     pub(in crate::worker) fn take_oldest_evictable(&mut self) -> Option<u32> {
-        let mut leaving = core::mem::take(&mut self.evictable);
-        let oldest = leaving.take_oldest(|id| self.find_evictable(id));
-        self.evictable = leaving;
+        let mut evictable = core::mem::take(&mut self.evictable);
+        let oldest = evictable.take_oldest(|id| self.find_evictable(id));
+        self.evictable = evictable;
         oldest
     }
 

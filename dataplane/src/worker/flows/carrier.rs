@@ -458,7 +458,8 @@ impl<E: CarrierEndpoint> Carrier<E> {
         }
     }
 
-    /// Removes the carrier from the schedule, unpins its next hop and returns its share of the budget for copies.
+    /// Removes the carrier from the schedule, unpins its next hop and releases its share of the budget for copies of sent
+    /// data.
     pub(in crate::worker) fn release(
         &mut self,
         slot: u32,

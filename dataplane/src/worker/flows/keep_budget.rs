@@ -11,7 +11,7 @@
 //!
 //! Copies made for other reasons (an FPDU cut by a segment boundary, data left outstanding by a closing session) are
 //! counted and not refused; the send window bounds them. Memory is counted in whole blocks
-//! (`transport::retransmit_buffer`). Up to 8 KiB that a flow may retain without any copies are not counted.
+//! (`transport::retransmit_buffer`). The block of at most 8 KiB that a flow without copies may retain is not counted.
 
 use std::net::IpAddr;
 

@@ -59,7 +59,8 @@ pub(in crate::worker) const MIN_CREDIT: u32 = 16;
 pub(in crate::worker) const EVENT_BATCH: usize = 64;
 /// Maximum number of events in all paused endpoints together, per entry of the ring.
 const HELD_PER_ENTRY: usize = 32;
-/// A newly paused endpoint may hold this fraction (1/16) of the events that paused endpoints may still hold together.
+/// A newly paused endpoint may hold 1/16 of the unused part of the bound for all paused endpoints together. The unused
+/// part is the bound minus `EventQueue::held`.
 const HELD_SHARE_DIVISOR: usize = 16;
 
 /// The worker's end of the event ring, and the queue of events that did not fit into it.

@@ -414,7 +414,7 @@ impl ReceiveQueue {
 }
 
 impl PostedSend {
-    /// Returns the record of a request without outstanding operations that has no error so far.
+    /// Returns the record of a request with status `Success` and without outstanding operations.
     pub(super) fn success(work: &SendWork) -> PostedSend {
         let signalled = work.signalled;
         PostedSend { signalled, ..PostedSend::failed(work, Status::Success) }

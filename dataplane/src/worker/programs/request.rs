@@ -1,4 +1,9 @@
-//! Translates descriptors of a program into RDMAP operations. Each SGE is checked against the worker's table of STags.
+//! Translates the send and receive requests of a program: a send request into RDMAP operations of the QP's stream, the
+//! SGEs of a receive into the memory that the message fills. Each SGE must be within a memory region that the QP may use
+//! ([`Regions`]). A request with a refused SGE is not performed, and completes with an error status.
+//!
+//! Not included: requests about memory windows ([`windows`](super::windows)), and posting to the stream
+//! ([`serve`](super::serve)).
 
 use std::sync::Arc;
 
@@ -15,29 +20,35 @@ use super::pair::PostedSend;
 use super::windows::Windows;
 use crate::memory::Memory;
 
-/// Cookie of all operations. Operations need no identifier, because they complete in order.
+/// Cookie of all operations. Operations complete in the order of posting, so they need no identifier.
 const COOKIE: Cookie = Cookie::user(0);
 
-/// RDMAP operations of a Read: one for each SGE, because a Read Request has only one sink (RFC 5040 §4.4).
+/// RDMA Reads of one Read request: one for each SGE, because an RDMA Read Request message has only one sink (RFC 5040
+/// §4.4).
 type Requests = ArrayVec<WorkRequest<Memory>, MAX_SGES>;
 
-/// Memory of the SGEs of one descriptor.
+/// Memory of the nonempty SGEs of one request.
 type Spans = ArrayVec<Span<Memory>, MAX_SGES>;
 
-/// Access of a QP to the memory regions of its protection domain.
+/// The memory regions that the SGEs of a QP may use: regions of its protection domain that are not bound to another
+/// stream. The lkey of an SGE is the STag of its region.
 #[derive(Clone, Copy)]
 pub(super) struct Regions<'a> {
+    /// The worker's STag table. It contains memory regions and bound memory windows.
     pub(super) stags: &'a StagTable<Memory>,
+    /// Protection domain of the QP or, for the receives of an SRQ, of the SRQ.
     pub(super) pd: PdId,
+    /// Stream of the QP.
     pub(super) stream: StreamId,
-    /// Windows of the program: an SGE with the STag of a window is refused. If `None` (the receives of an SRQ), an SGE
-    /// with an STag that is bound to a stream is refused. This refuses STags of type 2 windows, which are bound to a
-    /// stream, but not STags of type 1 windows.
+    /// Windows of the program. Their STags are refused, because an SGE must name a region. `None` for the receives of
+    /// an SRQ, whose code has no access to the windows. All STags that are bound to a stream are then refused. This
+    /// includes the STags of type 2 windows, but not of type 1 windows.
     pub(super) windows: Option<&'a Windows>,
 }
 
 impl Regions<'_> {
-    /// Returns the RDMAP operation of a request that is not a Read, and completes its record for the send queue.
+    /// Returns the RDMAP operation of a request other than a Read. For an atomic, also sets the destination and the
+    /// length of the original value in `posted`, the request's record for the send queue.
     ///
     /// # Errors
     /// The status with which the request completes.
@@ -53,7 +64,7 @@ impl Regions<'_> {
             }
             Operation::Write { remote, payload } => {
                 let source = self.source(payload)?;
-                let (stag, to) = target(remote);
+                let (stag, to) = remote_address(remote);
                 Ok(WorkRequest::Write { stag, to, source, cookie: COOKIE })
             }
             Operation::CompareSwap { remote, compare, swap, result } => {
@@ -78,7 +89,7 @@ impl Regions<'_> {
         }
     }
 
-    /// Returns the memory of a receive.
+    /// Returns the memory that the message of a receive fills.
     ///
     /// # Errors
     /// The status with which the receive completes.
@@ -96,6 +107,7 @@ impl Regions<'_> {
         Ok(WorkRequest::Send { source, solicited, invalidate, cookie: COOKIE })
     }
 
+    /// Returns the source of a message: a copy of inline data, one span of a region, or several spans.
     fn source(&self, payload: &Payload) -> Result<Source<Memory>, Status> {
         let list = match payload {
             Payload::Inline(inline) => return Ok(Source::Bytes(Arc::from(inline.bytes()))),
@@ -117,16 +129,16 @@ impl Regions<'_> {
         })
     }
 
-    /// Returns the memory of each SGE that is not empty.
+    /// Returns the memory of each nonempty SGE. `writable` is true if the operation writes to the memory.
     fn spans(&self, list: &SgeList, writable: bool) -> Result<Spans, Status> {
         let sges = list.sges().iter().filter(|sge| sge.len > 0);
         sges.map(|sge| self.span(sge, writable)).collect()
     }
 
-    /// Returns one Read for each SGE that is not empty. If all are empty, returns one Read of 0 bytes, whose sink STag
-    /// need not be valid (RFC 5040 §5.2.1).
+    /// Returns the RDMA Reads of a Read request, one for each nonempty SGE. If all SGEs are empty, returns one RDMA Read
+    /// of 0 bytes, whose sink STag need not be valid (RFC 5040 §5.2.1).
     pub(super) fn reads(&self, remote: &Remote, sinks: &SgeList) -> Result<Requests, Status> {
-        let (source_stag, mut source_to) = target(remote);
+        let (source_stag, mut source_to) = remote_address(remote);
         let mut reads = Requests::new();
         for sge in sinks.sges().iter().filter(|sge| sge.len > 0) {
             self.span(sge, true)?;
@@ -155,6 +167,7 @@ impl Regions<'_> {
         Ok(reads)
     }
 
+    /// Returns an atomic operation, and sets the destination and the length of the original value in `posted`.
     fn atomic(
         &self,
         op: AtomicOp,
@@ -164,33 +177,35 @@ impl Regions<'_> {
     ) -> Result<WorkRequest<Memory>, Status> {
         let Span { memory, offset, .. } = self.span(&Sge { address, len: 8, lkey }, true)?;
         (posted.result, posted.byte_len) = (Some((memory, offset)), 8);
-        let (stag, to) = target(remote);
+        let (stag, to) = remote_address(remote);
         Ok(WorkRequest::Atomic { op, stag, to, cookie: COOKIE })
     }
 
-    /// Returns the memory of an SGE. Refuses an SGE that is not within a region of the QP's protection domain, that is
-    /// in a region bound to another stream, or whose key is the STag of a window. With `writable`, also refuses an SGE
-    /// in a region that is not writable.
+    /// Returns the memory of an SGE. Refuses an SGE that is not within one of the [`Regions`]. If `writable` is true,
+    /// also refuses an SGE in a region that is not writable.
     fn span(&self, sge: &Sge, writable: bool) -> Result<Span<Memory>, Status> {
         let entry = self.stags.get(Stag(sge.lkey)).ok_or(Status::LocalProtection)?;
-        let is_own = entry.pd == self.pd && entry.stream.is_none_or(|only| only == self.stream);
-        let at = sge.address.checked_sub(entry.base_to.0);
-        let at = at.filter(|at| at.checked_add(sge.len.into()).is_some_and(|end| end <= entry.len));
+        let is_permitted =
+            entry.pd == self.pd && entry.stream.is_none_or(|only| only == self.stream);
+        let start = sge.address.checked_sub(entry.base_to.0);
+        let start = start
+            .filter(|start| start.checked_add(sge.len.into()).is_some_and(|end| end <= entry.len));
         let is_region = match self.windows {
             Some(windows) => !windows.contains(entry.stag),
             None => entry.stream.is_none(),
         };
-        let allowed = is_own && is_region && (!writable || entry.memory.is_writable());
-        let at = at.filter(|_| allowed).ok_or(Status::LocalProtection)?;
-        Ok(Span { memory: entry.memory.clone(), offset: entry.memory_offset + at, len: sge.len })
+        let allowed = is_permitted && is_region && (!writable || entry.memory.is_writable());
+        let start = start.filter(|_| allowed).ok_or(Status::LocalProtection)?;
+        Ok(Span { memory: entry.memory.clone(), offset: entry.memory_offset + start, len: sge.len })
     }
 }
 
-/// Returns STag and TO of the peer's memory.
-fn target(remote: &Remote) -> (Stag, TaggedOffset) {
+/// Returns the STag and the tagged offset of the peer's memory.
+fn remote_address(remote: &Remote) -> (Stag, TaggedOffset) {
     (Stag(remote.stag), TaggedOffset(remote.to))
 }
 
+/// Converts the memory of a request's SGEs into a list.
 fn span_list(spans: Spans) -> Result<SpanList<Memory>, Status> {
     // An error is not expected: `verbs_layout` bounds the number of SGEs and the sum of their lengths.
     SpanList::new(spans).map_err(|_| Status::LocalLength)

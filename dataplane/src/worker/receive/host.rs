@@ -133,11 +133,11 @@ impl<Io: PortIo> Core<Io> {
         }
         let interfaces = self.env.network.interfaces();
         let target = may_be_for_host(reason).then(|| Link::read(frame).ok()).flatten();
-        let of = target.and_then(|link| {
+        let recipient = target.and_then(|link| {
             let interface = link.find_interface(port, interfaces)?;
             self.env.host.is_shared(interface).then_some((interface, link.destination))
         });
-        let reason = match of {
+        let reason = match recipient {
             // A unicast frame to another MAC address is not for this host.
             Some((interface, mac)) if mac == interfaces[interface].mac || mac[0] & 1 != 0 => {
                 if !self.env.network.is_guarded() || is_classified(frame) {

@@ -176,8 +176,8 @@ impl RawSctpPeer {
 
     /// Sends an INIT. Returns the tag of the INIT ACK, and its cookie as a COOKIE ECHO chunk.
     fn cookie(self, net: &mut Net, port: u16) -> (u32, Vec<u8>) {
-        let heard: Rc<RefCell<Vec<Vec<u8>>>> = Rc::default();
-        let recorder = heard.clone();
+        let recorded: Rc<RefCell<Vec<Vec<u8>>>> = Rc::default();
+        let recorder = recorded.clone();
         net.is_lost = Box::new(move |from, frame| {
             if from == 1 {
                 recorder.borrow_mut().push(frame.to_vec());
@@ -187,7 +187,7 @@ impl RawSctpPeer {
         net.hosts[1].deliver(self.frame(port, 0, &init(port.into())));
         net.run_until_idle();
         net.is_lost = Box::new(|_, _| false);
-        let answer = heard.borrow_mut().pop().expect("an INIT ACK");
+        let answer = recorded.borrow_mut().pop().expect("an INIT ACK");
         let ip = if (self.address)(2).is_ipv4() { 20 } else { 40 };
         let chunk = 14 + ip + if self.udp { 8 } else { 0 } + 12;
         assert_eq!(answer[chunk], chunk_type::INIT_ACK);

@@ -1,4 +1,5 @@
-//! The flight recorder: abnormal events of a stream leave records, over TCP and SCTP. An uneventful stream leaves none.
+//! The flight recorder of streams over TCP and over SCTP: each test causes an abnormal event, such as a loss, a time-out
+//! or a protocol error, and checks its record. A stream without such events has no records.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,7 @@ const SOURCE: Stag = Stag(8);
 /// Length in bytes of the Ethernet and IPv4 headers in front of TCP or SCTP, without a VLAN tag.
 const HEADERS_LEN: usize = 34;
 
+/// Transport of the stream under test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum TestTransport {
     Tcp,
@@ -30,14 +32,16 @@ enum TestTransport {
 const TRANSPORTS: [TestTransport; 2] = [TestTransport::Tcp, TestTransport::Sctp];
 
 impl TestTransport {
+    /// Returns an endpoint configuration with the default [`Settings`], changed by `change`. SCTP's
+    /// limit of consecutive retransmissions is 3.
     fn endpoint(self, change: impl Fn(&mut Settings)) -> EndpointConfig {
         let mut settings = Settings::default();
         change(&mut settings);
-        let Settings { recorder, limit, probes, ecn } = settings;
+        let Settings { recorder, user_timeout, probes, ecn } = settings;
         match self {
             TestTransport::Tcp => {
                 let mut tcp = tcp_lite::tcp::Config { recorder, ..Default::default() };
-                tcp.limits.retransmission = limit;
+                tcp.limits.retransmission = user_timeout;
                 tcp.extensions.ecn = ecn;
                 let idle = Duration::from_secs(1);
                 let keepalive = tcp_lite::tcp::Keepalive { idle, interval: idle, probes: 3 };
@@ -68,10 +72,12 @@ impl TestTransport {
     }
 }
 
+/// Settings in which the tests differ.
 struct Settings {
+    /// True if events are recorded.
     recorder: bool,
-    /// Time of unanswered retransmissions after which TCP ends the stream.
-    limit: Duration,
+    /// Time without an acknowledgement of retransmitted data after which TCP ends the stream.
+    user_timeout: Duration,
     /// True for a probe of an idle peer each second: a keepalive of TCP or a HEARTBEAT of SCTP.
     probes: bool,
     /// True to use ECN over TCP.
@@ -80,8 +86,8 @@ struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        let limit = Duration::from_secs(5);
-        Settings { recorder: true, limit, probes: false, ecn: false }
+        let user_timeout = Duration::from_secs(5);
+        Settings { recorder: true, user_timeout, probes: false, ecn: false }
     }
 }
 
@@ -95,6 +101,7 @@ fn open_pair(endpoint: EndpointConfig) -> (Net, StreamId, StreamId) {
     (net, here, there)
 }
 
+/// Begins a write of `len` bytes from host 0 to a region of host 1. Returns the ticket and the region.
 fn begin_write(net: &mut Net, stream: StreamId, len: usize) -> (crate::api::Ticket, Memory) {
     let sink = net.hosts[1].region(SINK.0, len, Access::REMOTE_WRITE);
     let source = net.hosts[0].region(SOURCE.0, len, Access::NONE);
@@ -102,6 +109,7 @@ fn begin_write(net: &mut Net, stream: StreamId, len: usize) -> (crate::api::Tick
     (net.hosts[0].write(stream, (SOURCE, &source), SINK, len as u32), sink)
 }
 
+/// Writes `len` bytes from host 0 to host 1, and compares the content.
 fn write(net: &mut Net, stream: StreamId, len: usize) {
     let (ticket, sink) = begin_write(net, stream, len);
     net.wait_sent(0, ticket);
@@ -135,10 +143,12 @@ fn recording_at_end(net: &mut Net, host: usize) -> Recording {
     })
 }
 
+/// Returns the kinds of all records, oldest first.
 fn kinds(recording: &Recording) -> Vec<Kind> {
     recording.records.iter().map(Record::kind).collect()
 }
 
+/// Returns the first record of this kind.
 #[track_caller]
 fn find_record(recording: &Recording, kind: Kind) -> Record {
     let found = recording.records.iter().find(|record| record.kind() == kind);
@@ -147,12 +157,12 @@ fn find_record(recording: &Recording, kind: Kind) -> Record {
 
 #[test]
 fn undisturbed_stream_has_no_records() {
-    for over in TRANSPORTS {
-        let (mut net, here, there) = open_pair(over.endpoint(|_| {}));
+    for transport in TRANSPORTS {
+        let (mut net, here, there) = open_pair(transport.endpoint(|_| {}));
         write(&mut net, here, 300_000);
         for (host, stream) in [(0, here), (1, there)] {
             let recording = request_recording(&mut net, host, stream);
-            assert_eq!((kinds(&recording), recording.left_out), (vec![], 0), "{over:?}");
+            assert_eq!((kinds(&recording), recording.left_out), (vec![], 0), "{transport:?}");
         }
         net.hosts[0].command(0, |_| Command::Close { stream: here, abort: false });
         net.advance(Duration::from_secs(1));
@@ -160,35 +170,36 @@ fn undisturbed_stream_has_no_records() {
         assert_eq!(
             net.hosts[0].take_event(recorded),
             None,
-            "{over:?}: the stream ended gracefully"
+            "{transport:?}: the stream ended gracefully"
         );
     }
 }
 
 #[test]
 fn lost_segment_records_recovery_and_retransmission() {
-    for over in TRANSPORTS {
+    for transport in TRANSPORTS {
         for recorder in [true, false] {
-            let (mut net, here, _) = open_pair(over.endpoint(|of| of.recorder = recorder));
+            let (mut net, here, _) = open_pair(transport.endpoint(|s| s.recorder = recorder));
             let mut data = 0;
             net.is_lost = Box::new(move |from, frame| {
-                data += u32::from(from == 0 && over.is_data(frame));
-                data == 3 && from == 0 && over.is_data(frame)
+                data += u32::from(from == 0 && transport.is_data(frame));
+                data == 3 && from == 0 && transport.is_data(frame)
             });
             write(&mut net, here, 100_000);
             let recording = request_recording(&mut net, 0, here);
             if !recorder {
-                assert_eq!(kinds(&recording), [], "{over:?}: the recorder is off");
+                assert_eq!(kinds(&recording), [], "{transport:?}: the recorder is off");
                 continue;
             }
             let recovery = find_record(&recording, Kind::Recovery);
-            assert!(recovery.number > 0 && recovery.answer > 0, "{over:?}: {recovery:?}");
+            assert!(recovery.number > 0 && recovery.answer > 0, "{transport:?}: {recovery:?}");
             let resent = find_record(&recording, Kind::Resent);
-            assert!(resent.len > 1000 && resent.count >= 1, "{over:?}: {resent:?}");
+            assert!(resent.len > 1000 && resent.count >= 1, "{transport:?}: {resent:?}");
             assert!(recovery.at() <= resent.at() && resent.at() <= recording.now);
-            assert_eq!(resent.flags(), if over == TestTransport::Tcp { 0x18 } else { 0 });
+            // The record has the TCP flags of the segment: PSH and ACK.
+            assert_eq!(resent.flags(), if transport == TestTransport::Tcp { 0x18 } else { 0 });
             let infos = super::sctp::list_streams(&mut net, 0);
-            if over == TestTransport::Tcp {
+            if transport == TestTransport::Tcp {
                 let crate::api::StreamStats::Tcp(stats) = &infos[0].stats else { panic!() };
                 let counted: u32 = recording
                     .records
@@ -204,8 +215,8 @@ fn lost_segment_records_recovery_and_retransmission() {
 
 #[test]
 fn unreachable_peer_records_timeouts_reported_at_the_end() {
-    for over in TRANSPORTS {
-        let (mut net, here, _) = open_pair(over.endpoint(|_| {}));
+    for transport in TRANSPORTS {
+        let (mut net, here, _) = open_pair(transport.endpoint(|_| {}));
         begin_write(&mut net, here, 100);
         net.is_lost = Box::new(|_, _| true);
         let recording = recording_at_end(&mut net, 0);
@@ -216,20 +227,21 @@ fn unreachable_peer_records_timeouts_reported_at_the_end() {
             .map(|record| record.count)
             .collect();
         let expected: Vec<u32> = (1..=timeouts.len() as u32).collect();
-        assert_eq!(timeouts, expected, "{over:?}");
-        assert!(timeouts.len() >= 3, "{over:?}: {timeouts:?}");
+        assert_eq!(timeouts, expected, "{transport:?}");
+        assert!(timeouts.len() >= 3, "{transport:?}: {timeouts:?}");
         find_record(&recording, Kind::Resent);
         let last = recording.records.iter().map(Record::kind).rev();
-        assert_eq!(last.take(1).collect::<Vec<_>>(), [Kind::GaveUp], "{over:?}");
-        let waited_for = find_record(&recording, Kind::GaveUp).awaited_event();
-        assert_eq!(waited_for, Some(AwaitedEvent::Acknowledgement), "{over:?}");
+        assert_eq!(last.take(1).collect::<Vec<_>>(), [Kind::GaveUp], "{transport:?}");
+        let awaited = find_record(&recording, Kind::GaveUp).awaited_event();
+        assert_eq!(awaited, Some(AwaitedEvent::Acknowledgement), "{transport:?}");
     }
 }
 
 #[test]
 fn timeout_record_carries_the_next_timeout() {
-    let over = TestTransport::Tcp;
-    let (mut net, here, _) = open_pair(over.endpoint(|of| of.limit = Duration::from_secs(20)));
+    let transport = TestTransport::Tcp;
+    let (mut net, here, _) =
+        open_pair(transport.endpoint(|s| s.user_timeout = Duration::from_secs(20)));
     begin_write(&mut net, here, 20_000);
     net.is_lost = Box::new(|_, _| true);
     let recording = recording_at_end(&mut net, 0);
@@ -240,27 +252,27 @@ fn timeout_record_carries_the_next_timeout() {
     for pair in seen.windows(2).take(3) {
         let [(before, next), (at, _)] = pair else { panic!() };
         let waited = (*at - *before).as_millis() as u32;
-        assert!(waited.abs_diff(*next) <= 5, "{over:?}: {waited} in {seen:?}");
+        assert!(waited.abs_diff(*next) <= 5, "{transport:?}: {waited} in {seen:?}");
     }
     // The path MTU was reduced, which has reset the back-off.
-    assert!(!seen.is_sorted_by(|a, b| a.1 < b.1), "{over:?}: {seen:?}");
+    assert!(!seen.is_sorted_by(|a, b| a.1 < b.1), "{transport:?}: {seen:?}");
 }
 
 #[test]
 fn lost_tail_records_a_tail_loss_probe() {
-    for over in TRANSPORTS {
-        let (mut net, here, _) = open_pair(over.endpoint(|_| {}));
+    for transport in TRANSPORTS {
+        let (mut net, here, _) = open_pair(transport.endpoint(|_| {}));
         write(&mut net, here, 10_000);
         let mut lost = false;
         net.is_lost = Box::new(move |from, frame| {
-            let this = !lost && from == 0 && over.is_data(frame);
-            lost |= this;
-            this
+            let is_tail = !lost && from == 0 && transport.is_data(frame);
+            lost |= is_tail;
+            is_tail
         });
         let ticket = net.hosts[0].send(here, &[7; 500]);
         net.wait_sent(0, ticket);
         let probe = find_record(&request_recording(&mut net, 0, here), Kind::TailProbe);
-        assert!(probe.len >= 500 && probe.count == 1, "{over:?}: {probe:?}");
+        assert!(probe.len >= 500 && probe.count == 1, "{transport:?}: {probe:?}");
     }
 }
 
@@ -269,11 +281,11 @@ fn lost_tail_records_a_tail_loss_probe() {
 fn closed_window_records_probes_and_reopening() {
     let (mut net, here, _) = open_pair(TestTransport::Tcp.endpoint(|_| {}));
     let (_, sink) = begin_write(&mut net, here, 100_000);
-    let mut shut = 0;
+    let mut closed_count = 0;
     carry_frames(&mut net, Duration::from_millis(1), 2000, |from, frame| {
-        shut += u32::from(from == 1 && close_window(frame));
+        closed_count += u32::from(from == 1 && close_window(frame));
     });
-    assert!(shut >= 3, "{shut}: the window stays closed for some probes");
+    assert!(closed_count >= 3, "{closed_count} frames with a closed window");
     assert!(read_memory(&sink) != pattern(100_000));
     let recording = request_recording(&mut net, 0, here);
     let closed = find_record(&recording, Kind::WindowClosed);
@@ -287,15 +299,16 @@ fn closed_window_records_probes_and_reopening() {
     assert!(opened.window > 0 && opened.at() > probe.at());
 }
 
-/// Delivers the frames of both hosts to each other, `times` times, `time` apart. `change` is applied to each frame.
+/// Advances time by `step` and delivers the frames of both hosts to each other, `steps` times. Calls `change` with the
+/// sender's index and each frame before its delivery.
 fn carry_frames(
     net: &mut Net,
-    time: Duration,
-    times: u32,
+    step: Duration,
+    steps: u32,
     mut change: impl FnMut(usize, &mut [u8]),
 ) {
-    for _ in 0..times {
-        net.now += time;
+    for _ in 0..steps {
+        net.now += step;
         for from in 0..2 {
             net.hosts[from].cores[0].turn(net.now);
             for mut frame in net.hosts[from].take_sent() {
@@ -323,16 +336,16 @@ fn close_window(frame: &mut [u8]) -> bool {
 
 #[test]
 fn unreachable_idle_peer_records_unanswered_probes() {
-    for over in TRANSPORTS {
-        let (mut net, _, _) = open_pair(over.endpoint(|of| of.probes = true));
+    for transport in TRANSPORTS {
+        let (mut net, _, _) = open_pair(transport.endpoint(|s| s.probes = true));
         net.is_lost = Box::new(|_, _| true);
         let recording = recording_at_end(&mut net, 0);
         let unanswered = find_record(&recording, Kind::Unanswered);
-        assert_eq!(unanswered.count, 1, "{over:?}");
+        assert_eq!(unanswered.count, 1, "{transport:?}");
         let kinds = kinds(&recording);
-        let waited_for = find_record(&recording, Kind::GaveUp).awaited_event();
-        assert_eq!(waited_for, Some(AwaitedEvent::ProbeAnswer), "{over:?}");
-        assert!(!kinds.contains(&Kind::Timeout), "{over:?}: {kinds:?}");
+        let awaited = find_record(&recording, Kind::GaveUp).awaited_event();
+        assert_eq!(awaited, Some(AwaitedEvent::ProbeAnswer), "{transport:?}");
+        assert!(!kinds.contains(&Kind::Timeout), "{transport:?}: {kinds:?}");
     }
 }
 
@@ -344,14 +357,14 @@ fn reset_is_recorded_by_sender_and_receiver() {
     let sent = find_record(&recording_at_end(&mut net, 0), Kind::ResetSent);
     let received = find_record(&recording_at_end(&mut net, 1), Kind::ResetReceived);
     assert_eq!(received.flags() & 4, 4, "RST is set: {received:?}");
-    let header = |it: &Record| (it.number, it.answer, it.flags(), it.window, it.len);
+    let header = |r: &Record| (r.number, r.answer, r.flags(), r.window, r.len);
     assert_eq!(header(&sent), header(&received), "both ends record the same header");
 }
 
 #[test]
 fn ddp_error_and_terminate_are_recorded() {
-    for over in TRANSPORTS {
-        let (mut net, here, _) = open_pair(over.endpoint(|_| {}));
+    for transport in TRANSPORTS {
+        let (mut net, here, _) = open_pair(transport.endpoint(|_| {}));
         // STag 0x999 has no region.
         let source = net.hosts[0].region(SOURCE.0, 100, Access::NONE);
         net.run_until_idle();
@@ -359,10 +372,10 @@ fn ddp_error_and_terminate_are_recorded() {
         let recording = recording_at_end(&mut net, 1);
         let found = find_record(&recording, Kind::ErrorFound);
         // Layer DDP, error type tagged buffer, code invalid STag.
-        assert_eq!(found.answer, 0x0001_0100, "{over:?}: {found:?}");
+        assert_eq!(found.answer, 0x0001_0100, "{transport:?}: {found:?}");
         let sent = find_record(&recording, Kind::TerminateSent);
-        assert_eq!((sent.answer, sent.number), (found.answer, found.number), "{over:?}");
-        if over == TestTransport::Tcp {
+        assert_eq!((sent.answer, sent.number), (found.answer, found.number), "{transport:?}");
+        if transport == TestTransport::Tcp {
             // Recording continues after the first error.
             find_record(&recording, Kind::FinSent);
             find_record(&recording, Kind::State);
@@ -372,9 +385,9 @@ fn ddp_error_and_terminate_are_recorded() {
 
 #[test]
 fn rdmap_error_is_recorded_with_terminates_at_both_ends() {
-    for over in TRANSPORTS {
+    for transport in TRANSPORTS {
         let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
-        let endpoint = over.endpoint(|_| {});
+        let endpoint = transport.endpoint(|_| {});
         net.hosts[1].listen_as(PORT, 100, 100, endpoint.clone());
         let here = open_rdmap(&mut net, endpoint);
         net.hosts[0].region(SOURCE.0, 100, Access::REMOTE_WRITE);
@@ -398,10 +411,10 @@ fn rdmap_error_is_recorded_with_terminates_at_both_ends() {
         let recording = recording_at_end(&mut net, 1);
         // Layer RDMAP, error type remote protection, code invalid STag.
         for kind in [Kind::ErrorFound, Kind::TerminateSent] {
-            assert_eq!(find_record(&recording, kind).answer, 0x0000_0100, "{over:?}");
+            assert_eq!(find_record(&recording, kind).answer, 0x0000_0100, "{transport:?}");
         }
         let received = find_record(&recording_at_end(&mut net, 0), Kind::TerminateReceived);
-        assert_eq!(received.answer, 0x0000_0100, "{over:?}");
+        assert_eq!(received.answer, 0x0000_0100, "{transport:?}");
     }
 }
 
@@ -423,20 +436,21 @@ fn path_mtu_reduction_records_old_and_new_size() {
 
 #[test]
 fn full_recorder_keeps_newest_records_and_counts_the_rest() {
-    for over in TRANSPORTS {
+    for transport in TRANSPORTS {
         let (mut net, here, _) =
-            open_pair(over.endpoint(|of| of.limit = Duration::from_secs(100_000)));
+            open_pair(transport.endpoint(|s| s.user_timeout = Duration::from_secs(100_000)));
+        // One of 23 data frames is lost, so that there are more events than records.
         let mut data = 0;
         net.is_lost = Box::new(move |from, frame| {
-            data += u32::from(from == 0 && over.is_data(frame));
-            from == 0 && over.is_data(frame) && data % 23 == 5
+            data += u32::from(from == 0 && transport.is_data(frame));
+            from == 0 && transport.is_data(frame) && data % 23 == 5
         });
         write(&mut net, here, 1 << 20);
         let recording = request_recording(&mut net, 0, here);
-        assert_eq!(recording.records.len(), MAX_RECORDS, "{over:?}");
-        assert!(recording.left_out > 0, "{over:?}");
+        assert_eq!(recording.records.len(), MAX_RECORDS, "{transport:?}");
+        assert!(recording.left_out > 0, "{transport:?}");
         let times: Vec<_> = recording.records.iter().map(Record::at).collect();
-        assert!(times.is_sorted(), "{over:?}: {times:?}");
+        assert!(times.is_sorted(), "{transport:?}: {times:?}");
     }
 }
 
@@ -446,7 +460,7 @@ fn echoed_ecn_marks_are_recorded() {
     for host in &mut net.hosts {
         host.ip = IpFields::default();
     }
-    let endpoint = TestTransport::Tcp.endpoint(|of| of.ecn = true);
+    let endpoint = TestTransport::Tcp.endpoint(|s| s.ecn = true);
     net.hosts[1].listen_as(PORT, 100, 100, endpoint.clone());
     net.run_until_idle();
     let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), endpoint);

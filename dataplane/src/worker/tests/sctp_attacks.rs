@@ -417,17 +417,17 @@ fn full_transmit_ring_drops_the_last_reset_after_timeout() {
 fn init_ack_reflection_is_rate_limited_per_victim() {
     let limits = Limits { inits_per_second: 3200, ..Limits::default() };
     let mut net = net(&[Plan::new(1), Plan { limits, ..Plan::new(2) }, Plan::new(3)]);
-    let heard = SentPackets::default();
-    let hears = heard.clone();
+    let seen = SentPackets::default();
+    let recorder = seen.clone();
     net.is_lost = Box::new(move |from, frame| {
         let to_victim = from == 1 && frame[12..14] == [8, 0] && frame[23] == 132 && frame[33] == 1;
         if to_victim {
-            hears.borrow_mut().push(frame.to_vec());
+            recorder.borrow_mut().push(frame.to_vec());
         }
         to_victim
     });
-    let association = RawPeer::open(&mut net, &heard, 1, 4000);
-    heard.borrow_mut().clear();
+    let association = RawPeer::open(&mut net, &seen, 1, 4000);
+    seen.borrow_mut().clear();
     let mut sent = 0;
     for n in 0..1000 {
         for port in [5000 + n, association.port] {
@@ -438,14 +438,14 @@ fn init_ack_reflection_is_rate_limited_per_victim() {
         net.run_until_idle();
     }
     // The share of one peer is 1/32 of the limit. A burst may contain the share of a tenth of a second.
-    let answers = heard.borrow().len();
+    let answers = seen.borrow().len();
     assert!((5..=12).contains(&answers), "{answers}");
     assert!(net.hosts[1].count("answers_limited") > 1900);
     // An INIT without an association is counted as rate-limited. An INIT to the association is counted as one of its
     // packets.
     assert!(net.hosts[1].count("rate_limited") > 980, "{}", net.hosts[1].count("rate_limited"));
     assert_eq!(net.hosts[1].count("no_room"), 0);
-    assert!(heard.borrow().iter().all(|frame| frame.len() <= 3 * sent));
+    assert!(seen.borrow().iter().all(|frame| frame.len() <= 3 * sent));
     // Other peers are served, and the victim's own retransmitted INIT is answered.
     net.open_as(2, 0, 1, (v4(2), PORT).into(), config());
     net.is_lost = Box::new(|_, _| false);
@@ -464,11 +464,11 @@ struct RawPeer {
 type SentPackets = std::rc::Rc<std::cell::RefCell<Vec<Vec<u8>>>>;
 
 impl RawPeer {
-    fn open(net: &mut Net, heard: &SentPackets, host: u8, port: u16) -> RawPeer {
+    fn open(net: &mut Net, seen: &SentPackets, host: u8, port: u16) -> RawPeer {
         let own = u32::from(port);
         net.hosts[1].deliver(sctp_frame_in(host, 2, (port, PORT), 0, &init(own), None));
         net.run_until_idle();
-        let answer = heard.borrow_mut().pop().expect("an INIT ACK");
+        let answer = seen.borrow_mut().pop().expect("an INIT ACK");
         assert_eq!(answer[46], chunk_type::INIT_ACK);
         let tag = u32::from_be_bytes(answer[50..54].try_into().unwrap());
         let mut at = 66;
@@ -503,12 +503,12 @@ impl RawPeer {
     }
 
     /// Returns the last cumulative TSN ack that was sent to the peer.
-    fn cumulative_tsn_ack(&self, heard: &SentPackets) -> Option<u32> {
-        let heard = heard.borrow();
+    fn cumulative_tsn_ack(&self, seen: &SentPackets) -> Option<u32> {
+        let seen = seen.borrow();
         let to = |frame: &&Vec<u8>| {
             frame[36..38] == self.port.to_be_bytes() && frame[46] == chunk_type::SACK
         };
-        let sack = heard.iter().rev().find(to)?;
+        let sack = seen.iter().rev().find(to)?;
         Some(u32::from_be_bytes(sack[50..54].try_into().unwrap()))
     }
 }
@@ -522,17 +522,17 @@ fn held_fragments_of_all_associations_stay_within_budget() {
     let limits = Limits { hold_bytes: BUDGET as usize, ..Limits::default() };
     let plan = Plan { limits, ..Plan::new(2) };
     let mut net = net(&[Plan::new(1), plan, Plan::new(3), Plan::new(4)]);
-    let heard = SentPackets::default();
-    let hears = heard.clone();
+    let seen = SentPackets::default();
+    let recorder = seen.clone();
     net.is_lost = Box::new(move |from, frame| {
         let sctp = from == 1 && frame[12..14] == [8, 0] && frame[23] == 132;
         if sctp {
-            hears.borrow_mut().push(frame.to_vec());
+            recorder.borrow_mut().push(frame.to_vec());
         }
         sctp
     });
     let open =
-        |net: &mut Net, n: u16| RawPeer::open(net, &heard, [1, 3, 4][usize::from(n % 3)], 5000 + n);
+        |net: &mut Net, n: u16| RawPeer::open(net, &seen, [1, 3, 4][usize::from(n % 3)], 5000 + n);
     let peers: Vec<RawPeer> = (0..36).map(|n| open(&mut net, n)).collect();
     let last = peers.last().unwrap();
     // Each peer begins a message, and sends fragments beyond a gap: 1.4 MB in all.
@@ -546,7 +546,7 @@ fn held_fragments_of_all_associations_stay_within_budget() {
     assert!(net.hosts[1].count("held_bytes_max") > BUDGET / 2);
     assert!(net.hosts[1].count("hold_budget") > 500);
     assert_eq!(net.hosts[1].count("associations"), 36, "slowed, not ended");
-    let so_far = last.cumulative_tsn_ack(&heard).expect("a SACK");
+    let so_far = last.cumulative_tsn_ack(&seen).expect("a SACK");
     assert!(so_far < 20, "{so_far}");
     // The other associations end with an ABORT. The last peer retransmits its unacknowledged fragments, and its message
     // completes.
@@ -559,7 +559,7 @@ fn held_fragments_of_all_associations_stay_within_budget() {
         last.deliver_fragment(&mut net, 1 + n, if n == 19 { 1 } else { 0 });
     }
     net.advance(Duration::from_millis(300));
-    assert_eq!(last.cumulative_tsn_ack(&heard), Some(20));
+    assert_eq!(last.cumulative_tsn_ack(&seen), Some(20));
     last.deliver_chunk(&mut net, &[chunk_type::ABORT, 0, 0, 4]);
     assert_eq!(net.hosts[1].count("held_bytes"), 0);
 }
@@ -569,20 +569,20 @@ fn held_fragments_of_all_associations_stay_within_budget() {
 fn message_larger_than_hold_budget_aborts_the_association() {
     let limits = Limits { hold_bytes: 64 << 10, ..Limits::default() };
     let mut net = net(&[Plan::new(1), Plan { limits, ..Plan::new(2) }]);
-    let heard = SentPackets::default();
-    let hears = heard.clone();
+    let seen = SentPackets::default();
+    let recorder = seen.clone();
     net.is_lost = Box::new(move |from, frame| {
         let sctp = from == 1 && frame[12..14] == [8, 0] && frame[23] == 132;
         if sctp {
-            hears.borrow_mut().push(frame.to_vec());
+            recorder.borrow_mut().push(frame.to_vec());
         }
         sctp
     });
-    let peer = RawPeer::open(&mut net, &heard, 1, 5000);
+    let peer = RawPeer::open(&mut net, &seen, 1, 5000);
     for n in 0..40 {
         peer.deliver_fragment(&mut net, 1 + n, if n == 0 { 2 } else { 0 });
     }
-    let aborts = heard.borrow().iter().filter(|frame| frame[46] == chunk_type::ABORT).count();
+    let aborts = seen.borrow().iter().filter(|frame| frame[46] == chunk_type::ABORT).count();
     assert!(aborts >= 1);
     net.run_until_idle();
     assert_eq!((net.hosts[1].count("associations"), net.hosts[1].count("held_bytes")), (0, 0));

@@ -79,7 +79,7 @@ impl PortIo for IdlePort {
 /// last check for work.
 struct LatePort {
     /// Number of attempts to sleep.
-    rest_count: Arc<AtomicU32>,
+    sleep_attempts: Arc<AtomicU32>,
     arrived: bool,
     fd: std::os::fd::OwnedFd,
 }
@@ -106,7 +106,7 @@ impl PortIo for LatePort {
         true
     }
     fn arm(&mut self) {
-        self.rest_count.fetch_add(1, Ordering::Relaxed);
+        self.sleep_attempts.fetch_add(1, Ordering::Relaxed);
         self.arrived = true;
     }
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -200,13 +200,13 @@ fn a_sleeping_worker_wakes_for_each_command() {
 
 #[test]
 fn frame_before_a_sleep_prevents_the_sleep() {
-    let rests = Arc::new(AtomicU32::new(0));
+    let attempts = Arc::new(AtomicU32::new(0));
     let fd = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
-    let queues = vec![LatePort { rest_count: rests.clone(), arrived: false, fd }];
+    let queues = vec![LatePort { sleep_attempts: attempts.clone(), arrived: false, fd }];
     let ports = vec![StartPort { facts: facts(1), queues }];
     let dataplane = start(&config(1), ports, no_registration).unwrap();
     let begin = std::time::Instant::now();
-    while rests.load(Ordering::Relaxed) < 100 {
+    while attempts.load(Ordering::Relaxed) < 100 {
         assert!(begin.elapsed() < Duration::from_secs(30), "the worker does not try to sleep");
         std::thread::yield_now();
     }

@@ -22,9 +22,9 @@ const CARRIER_QUOTA: usize = 32;
 /// the last carrier served may exceed it.
 const MAX_FRAMES_PER_PASS: u64 = 256;
 
-/// Maximum time that a stream's last segment waits for free space in the transmit ring. After that, the stream is
-/// removed without it. This is no worse than the loss of the segment (a reset) on the path, where it is not
-/// retransmitted.
+/// Maximum time that a stream's last segment, a reset, waits for free space in the transmit ring. The stream is then
+/// removed, and the reset is not sent. The peer's state is then the same as if the reset were lost on the path: a reset
+/// is never retransmitted.
 const LAST_SEGMENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Result of serving a carrier.

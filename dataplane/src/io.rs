@@ -95,7 +95,8 @@ pub trait PortIo {
         drop(frame);
     }
 
-    /// Offers queued frames to the device once, before the next [`flush`](Self::flush). The default does nothing.
+    /// Passes queued frames to the device now, as far as it accepts them, instead of at the next
+    /// [`flush`](Self::flush). The default does nothing.
     fn offer(&mut self) {}
 
     /// Passes queued frames to the device. Returns false if the device did not accept all of them.

@@ -11,7 +11,8 @@ use super::program::QueuePairId;
 use super::transport::EndpointConfig;
 use crate::ids::{InterfaceId, Ticket};
 
-/// Service that handles received messages. On bare DDP, Sends are untagged messages, and Writes are tagged messages.
+/// Service that handles received messages. The variants use the names of RDMAP: on bare DDP, a Send is an untagged
+/// message, and a Write is a tagged message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Service {
     /// The control thread receives Sends and Immediate Data ([`Event::Received`](super::Event::Received),

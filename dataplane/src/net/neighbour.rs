@@ -221,7 +221,7 @@ impl NeighbourCache {
     pub fn handle_claim(&mut self, claim: &Claim, now: Instant) -> ClaimOutcome {
         let Some(at) = self.find(claim.address) else {
             return match claim.kind {
-                // RFC 826, RFC 4861 §7.2.3: a host that solicits our address gets an entry.
+                // RFC 826, RFC 4861 §7.2.3: an entry is created for a host that solicits our address.
                 ClaimKind::Solicitation => match self.insert(claim.address, true, now) {
                     Some(at) => {
                         self.learn(at, claim.mac, State::Stale);

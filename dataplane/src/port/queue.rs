@@ -303,8 +303,8 @@ impl PortQueue {
             self.pending_bytes = left;
         }
         if !self.pending.is_empty() && self.shared.device_link_is_down() {
-            // The frames are dropped: after a reconnect they would reach another peer, and until then they would hold
-            // buffers that other streams need.
+            // The frames are dropped. After a reconnect they would reach another peer. Until the reconnect they would
+            // occupy buffers that other streams need.
             self.counters.tx_dropped += self.pending.len() as u64;
             self.pending.clear();
             self.pending_bytes = 0;

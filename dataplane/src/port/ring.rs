@@ -1,5 +1,6 @@
-//! A `ring` link connects two ports of one process. This module stores whether each end of a link is open, and the event
-//! descriptors that wake the workers which receive at each end. The frames are in DPDK's rings (`dpdk::ring_pair`).
+//! A `ring` link connects two ports of one process. This module stores whether each end of a link is open, and the
+//! event descriptors that wake the workers which receive at each end. The frames are in DPDK's rings
+//! (`dpdk::ring_pair`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -29,7 +29,8 @@ pub struct RssTable {
     pub sctp_rules: bool,
 }
 
-/// Returns the RSS request for the device and the resulting table.
+/// Returns the RSS request for the device and the resulting table. The request is `None` if the port has one queue, or
+/// if the device cannot apply a key and a table.
 pub(super) fn choose_rss(
     config: &PortConfig,
     device: &DeviceInfo,

@@ -119,8 +119,8 @@ pub(super) fn is_classified(frame: &[u8]) -> bool {
     }
 }
 
-/// Writes the EtherType of the IP packet at offset `at`, in the two bytes before the packet. In tunnel mode, sealing and
-/// opening may change the IP version.
+/// Writes the EtherType of the IP packet at offset `at`, in the two bytes before the packet. In tunnel mode, sealing
+/// and opening may change the IP version.
 fn write_ether_type(frame: &mut [u8], at: usize) {
     let kind = if frame[at] >> 4 == 6 { ETHER_TYPE_IPV6 } else { ETHER_TYPE_IPV4 };
     frame[at - 2..at].copy_from_slice(&kind);

@@ -34,7 +34,7 @@ impl Host {
         Host { stack, out: Outbox::default(), now: START }
     }
 
-    /// Advances time to `end`. Returns the frames sent until then, each with its time since [`START`].
+    /// Advances time to `end`. Returns the frames that the host sends up to `end`, each with its time since [`START`].
     fn run_until(&mut self, end: Instant) -> Vec<(Duration, Vec<u8>)> {
         let mut all = Vec::new();
         while let Some(at) = self.stack.poll_timeout().filter(|at| *at <= end) {

@@ -229,8 +229,8 @@ impl<Io: PortIo> Core<Io> {
         if self.env.tables.is_source(stag) {
             self.stop_loads_on(stag, now);
         }
-        // A load without outstanding messages has ended, and no longer uses the region. Other loads and incomplete posts
-        // still use it.
+        // A load without outstanding messages has ended, and no longer uses the region. Other loads and incomplete
+        // posts still use it.
         if !self.env.tables.is_source(stag) {
             return self.report_done(ticket, removed);
         }

@@ -458,8 +458,8 @@ impl<E: CarrierEndpoint> Carrier<E> {
         }
     }
 
-    /// Removes the carrier from the schedule, unpins its next hop and releases its share of the budget for copies of sent
-    /// data.
+    /// Removes the carrier from the schedule, unpins its next hop and releases its share of the budget for copies of
+    /// sent data.
     pub(in crate::worker) fn release(
         &mut self,
         slot: u32,

@@ -1,13 +1,13 @@
 //! One worker's budget for copies of sent data. Data is copied if its source may change before the peer acknowledges
-//! the data. The copies are kept until then, so a peer determines for how long. The send window bounds the copies of
-//! one stream or association. This budget bounds their sum.
+//! the data. A copy is kept until the acknowledgement, so the peer determines how long it is kept. The send window
+//! bounds the copies of one stream or association. This budget bounds their sum.
 //!
-//! Peers share the budget by the rule of the untagged buffers ([`ddp::grant_limit`]). A peer gets more only while the
-//! remainder of the budget is at least as large as the peer's new total. The flows of a peer divide its share by the
-//! same rule. `ddp::BufferPool` reserves whole buffers before they are filled. This budget, in contrast, limits each
-//! transmission and counts its copies afterwards. A flow at its limit sends no further data that must be copied. The
-//! flow resumes when a part of its copies is acknowledged. A flow without copies may always send one segment. The bound
-//! is therefore the budget plus one segment per flow.
+//! Peers share the budget by the same rule as the untagged receive buffers ([`ddp::grant_limit`]). A peer gets more
+//! only while the remainder of the budget is at least as large as the peer's new total. The flows of a peer divide its
+//! share by the same rule. The pool of untagged buffers (`ddp::BufferPool`) reserves whole buffers before they are
+//! filled. This budget, in contrast, limits each transmission and counts its copies afterwards. A flow at its limit
+//! sends no further data that must be copied. The flow resumes when a part of its copies is acknowledged. A flow
+//! without copies may always send one segment. The bound is therefore the budget plus one segment per flow.
 //!
 //! Copies made for other reasons (an FPDU cut by a segment boundary, data left outstanding by a closing session) are
 //! counted and not refused; the send window bounds them. Memory is counted in whole blocks

@@ -255,8 +255,8 @@ impl Listeners {
         }
     }
 
-    /// Returns the unproven stream to evict for a stream with a proven address: the listener's oldest. If the listener
-    /// has none and the worker is at its limit, returns the oldest of all listeners.
+    /// Returns the unproven stream to evict for a stream with a proven address: the listener's oldest unproven stream.
+    /// If the listener has none and the worker is at its limit, returns the oldest unproven stream of any listener.
     pub(in crate::worker) fn oldest_unproven(&self, id: ListenerId) -> Option<StreamId> {
         let own = self.unproven.iter().find(|&&(l, _)| l == id);
         let full = || self.unproven.front().filter(|_| self.half_open >= self.limit);

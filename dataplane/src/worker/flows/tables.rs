@@ -93,8 +93,8 @@ impl Tables {
         self.stags.get(stag).is_some_and(|e| e.pd == pd && e.stream.is_some())
     }
 
-    /// Binds a region to a stream, or with `None` to all streams of its domain. Returns the previous binding in the
-    /// same form; never an outer `None`.
+    /// Binds a region to a stream, or with `None` to all streams of its domain. Returns the previous value of `stream`,
+    /// always within `Some`.
     ///
     /// # Errors
     /// The STag does not exist.

@@ -68,8 +68,8 @@ pub(in crate::worker) struct EventQueue {
     ring: Producer<Event>,
     backlog: VecDeque<Event>,
     capacity: usize,
-    /// A quarter of the ring's entries. A stream with at least [`MIN_CREDIT`] unread events leaves this number of
-    /// entries free, and has at most this number of unread events.
+    /// A quarter of the ring's entries. A stream with [`MIN_CREDIT`] or more unread events may send another event only
+    /// while more than this number of entries is free, and while it has fewer unread events than this number.
     reserve: usize,
     control: Arc<Wake>,
     pushed: bool,

@@ -240,7 +240,8 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Ends the use of a region by programs, because the region is being removed. Windows on the region are unbound at
-    /// once. This and the following turns remove the region from posted receives, which hold its memory until then.
+    /// once. This and the following turns remove the region from posted receives. The region's memory is freed
+    /// afterwards, because posted receives have handles of it.
     pub(in crate::worker) fn revoke_from_programs(&mut self, stag: Stag, now: Instant) {
         if self.env.programs.is_empty() {
             return;

@@ -1,6 +1,6 @@
 //! Translates the send and receive requests of a program: a send request into RDMAP operations of the QP's stream, the
-//! SGEs of a receive into the memory that the message fills. Each SGE must be within a memory region that the QP may use
-//! ([`Regions`]). A request with a refused SGE is not performed, and completes with an error status.
+//! SGEs of a receive into the memory that the message fills. Each SGE must be within a memory region that the QP may
+//! use ([`Regions`]). A request with a refused SGE is not performed, and completes with an error status.
 //!
 //! Not included: requests about memory windows ([`windows`](super::windows)), and posting to the stream
 //! ([`serve`](super::serve)).
@@ -135,8 +135,8 @@ impl Regions<'_> {
         sges.map(|sge| self.span(sge, writable)).collect()
     }
 
-    /// Returns the RDMA Reads of a Read request, one for each nonempty SGE. If all SGEs are empty, returns one RDMA Read
-    /// of 0 bytes, whose sink STag need not be valid (RFC 5040 §5.2.1).
+    /// Returns the RDMA Reads of a Read request, one for each nonempty SGE. If all SGEs are empty, returns one RDMA
+    /// Read of 0 bytes, whose sink STag need not be valid (RFC 5040 §5.2.1).
     pub(super) fn reads(&self, remote: &Remote, sinks: &SgeList) -> Result<Requests, Status> {
         let (source_stag, mut source_to) = remote_address(remote);
         let mut reads = Requests::new();

@@ -196,8 +196,8 @@ impl Windows {
         Ok(self.unbind(WindowId::of(stag), tables))
     }
 
-    /// Unbinds a window that the peer of the QP `pair_number` has invalidated. Ignores an STag that does not belong to a
-    /// window bound to this QP.
+    /// Unbinds a window that the peer of the QP `pair_number` has invalidated. Ignores an STag that does not belong to
+    /// a window bound to this QP.
     pub(super) fn on_invalidated(&mut self, stag: Stag, pair_number: u32, tables: &mut Tables) {
         let window = self.windows.get(&WindowId::of(stag));
         let binding = window.and_then(|window| window.binding);

@@ -15,8 +15,8 @@ use crate::worker::Core;
 /// Number of unmatched frames that are always examined in a full burst.
 const FRAMES_PER_BURST: usize = 8;
 
-/// Number of unmatched frames examined per second in addition to [`FRAMES_PER_BURST`]. At most a tenth of this number is
-/// examined at once. SYNs and INITs at this rate take at most 1 % of a core.
+/// Number of unmatched frames examined per second in addition to [`FRAMES_PER_BURST`]. At most a tenth of this number
+/// is examined at once. SYNs and INITs at this rate take at most 1 % of a core.
 const EXTRA_FRAMES_PER_SECOND: u32 = 10_000;
 
 /// Budget for unmatched frames, either for listeners or for the host's kernel.

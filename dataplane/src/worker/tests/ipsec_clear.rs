@@ -169,7 +169,8 @@ fn double_tagged_clear_packets_do_not_reach_a_vlan_host() {
     assert!(frames_sent_for(&mut net, &insert_headers(&[0x81, 0, 0, 0], plain_v4())).is_empty());
 }
 
-/// A worker drops a damaged packet to a group that `ddpd` has not joined. The checks are not left to the kernel.
+/// A worker drops a damaged packet to a group that the appliance has not joined. Under IPsec policies, the worker
+/// checks the packet itself and does not leave the checks to the kernel.
 #[test]
 fn damaged_packets_do_not_reach_the_host_under_policies() {
     let mut net = net(PLAIN, share_second_port);

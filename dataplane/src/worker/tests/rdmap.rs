@@ -176,8 +176,8 @@ fn read_request(len: u32) -> WorkRequest<Memory> {
     }
 }
 
-// Data of RDMA Read Responses are copied, whatever their region. The peer determines how much it reads, and the
-// worker's budget bounds the copies.
+// Data of RDMA Read Responses are always copied, regardless of the access rights of their region. The peer determines
+// how much it reads, and the worker's budget bounds the copies.
 #[test]
 fn copies_of_read_responses_stay_within_budget() {
     const BUDGET: usize = 64 << 10;

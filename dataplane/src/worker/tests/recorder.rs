@@ -1,5 +1,5 @@
-//! The flight recorder of streams over TCP and over SCTP: each test causes an abnormal event, such as a loss, a time-out
-//! or a protocol error, and checks its record. A stream without such events has no records.
+//! The flight recorder of streams over TCP and over SCTP: each test causes an abnormal event, such as a loss, a
+//! time-out or a protocol error, and checks its record. A stream without such events has no records.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -347,8 +347,8 @@ fn rejected_session_leaves_no_stream_or_association() {
     }
 }
 
-/// An association belongs to the worker that its ports select, whichever queue receives its packets. A connect chooses
-/// a local port that selects its own worker.
+/// The ports of an association select the worker that owns it. Its packets may arrive at any queue. A connect chooses a
+/// local port that selects its own worker.
 #[test]
 fn sctp_packets_are_forwarded_to_the_owning_worker() {
     for rss in [Rss::Device, Rss::None] {

@@ -11,6 +11,7 @@ ns=$suite$$
 mtu=1500
 # Processes that `cleanup` stops; only some suites use the last two.
 ddpd_pid='' capture_pid='' serve_pid='' vhost_pid=''
+capture_file=''
 
 # shellcheck source=scripts/siw-guest/guest.sh
 . "$repo/scripts/siw-guest/guest.sh"
@@ -58,17 +59,24 @@ stop_ddpd() {
     ddpd_pid=''
 }
 
-# start_capture ARGUMENTS...: runs tcpdump in the namespace with these arguments. Its buffer (64 MiB) is larger than a capture, so
-# that no frame is lost when tcpdump gets no CPU for a while.
+# start_capture FILE ARGUMENTS...: runs tcpdump, which captures to FILE, in the namespace with these arguments. Its buffer (64 MiB)
+# is larger than a capture, so that no frame is lost when tcpdump gets no CPU for a while.
 start_capture() {
+    capture_file=$1
+    shift
     # Without in_ns, so that the recorded pid is that of tcpdump.
-    launch "$work/tcpdump" ip netns exec "$ns" tcpdump --immediate-mode -B 65536 -q -U "$@"
+    launch "$work/tcpdump" ip netns exec "$ns" tcpdump --immediate-mode -B 65536 -q -U -w "$capture_file" "$@"
     capture_pid=$launched
     started 30 "$work/tcpdump" "listening on" || die "tcpdump did not start"
 }
 
+# stop_capture: ends tcpdump once it has written all frames, because it discards the others when it ends.
 stop_capture() {
-    sleep 0.3
+    local size=''
+    until [ "$size" = "$(stat -c %s "$capture_file")" ]; do
+        size=$(stat -c %s "$capture_file")
+        sleep 0.3
+    done
     stop_pid "$capture_pid"
     capture_pid=''
 }

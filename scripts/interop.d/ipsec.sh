@@ -239,7 +239,7 @@ in_guest() {
 
 # --- the wire ---
 
-begin_capture() { start_capture -B 65536 -i guest0 -w "$work/wire.pcap"; }
+begin_capture() { start_capture "$work/wire.pcap" -i guest0; }
 
 # tshark_words: prints tshark's names of the algorithms for encryption and integrity; fails for GMAC, which tshark lacks.
 tshark_words() {

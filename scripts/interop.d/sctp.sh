@@ -127,7 +127,7 @@ peer_step() {
 
 begin_capture() {
     rm -f "$work/wire.pcap"
-    start_capture -i "$1" -s 0 -w "$work/wire.pcap" 'proto 132 or udp port 9899'
+    start_capture "$work/wire.pcap" -i "$1" 'proto 132 or udp port 9899'
 }
 
 # end_capture CASE: the row is good if tshark finds no error in the capture, and all checksums are correct.

@@ -495,7 +495,7 @@ compare() { # CASE FILE FILE
 
 # --- 3: protocol errors ---
 
-begin_capture() { start_capture -i guest0 -w "$1" 'tcp and host 10.77.0.1'; }
+begin_capture() { start_capture "$1" -i guest0 'tcp and host 10.77.0.1'; }
 
 # wrong CASE LAYER/TYPE/CODE PORT OPS...: the guest makes an error. The row is good if the captured Terminate of the appliance and
 # its event log have these numbers.

@@ -135,9 +135,9 @@ impl Decoder {
         !self.bytes.is_empty() || !self.partial.is_empty()
     }
 
-    /// Enters Full Operation: the following bytes are FPDUs, with markers if `markers`. CRCs are verified if `crc`.
-    pub fn operate(&mut self, markers: bool, crc: bool) {
-        self.operation = Some(Operation { deframer: Deframer::new(markers), crc });
+    /// Enters Full Operation: the following bytes are the FPDUs that `deframer` decodes. CRCs are verified if `crc`.
+    pub fn operate(&mut self, deframer: Deframer, crc: bool) {
+        self.operation = Some(Operation { deframer, crc });
     }
 
     /// Decodes a DDP segment received over SCTP, without MPA; `None` if its message is incomplete. `raw` is the segment
@@ -422,7 +422,7 @@ mod tests {
 
     fn operating(markers: bool) -> Decoder {
         let mut d = Decoder::default();
-        d.operate(markers, true);
+        d.operate(Deframer::new(markers), true);
         d
     }
 
@@ -478,7 +478,7 @@ mod tests {
         s.fpdu(&oracle::tagged(1, false, 0x42, 7, 100, &[1; 50]), Flaw::None);
         s.fpdu(&oracle::tagged(1, true, 0x42, 7, 151, &[1; 50]), Flaw::None);
         let mut d = Decoder::default();
-        d.operate(false, false);
+        d.operate(Deframer::new(false), false);
         d.push(s.bytes());
         assert_eq!(d.decode().expect("bounded").expect("complete").field("order"), Some(0));
     }
@@ -490,7 +490,7 @@ mod tests {
             s.fpdu(&oracle::untagged(1, false, [0x43, 0, 0, 0, 0], 0, msn, 0, b"hi"), Flaw::None);
         }
         let mut d = Decoder::default();
-        d.operate(false, false);
+        d.operate(Deframer::new(false), false);
         d.push(s.bytes());
         assert!(d.decode().is_err());
     }
@@ -503,7 +503,7 @@ mod tests {
         ) {
             let mut d = Decoder::default();
             if operate {
-                d.operate(markers, true);
+                d.operate(Deframer::new(markers), true);
             }
             for piece in &pieces {
                 d.push(piece);

@@ -5,6 +5,7 @@ mod sctp;
 use std::time::{Duration, Instant};
 
 use oracle::Stream;
+use oracle::framing::Deframer;
 
 use crate::case::{Expected, Order, Role};
 use crate::decode::Decoder;
@@ -275,6 +276,7 @@ impl<'a> Session<'a> {
             (self.number(arguments, "markers", 0)?, self.number(arguments, "crc", 1)?);
         self.set("own.markers", markers);
         self.set("own.crc", crc);
+        self.output.draft_pointers = kind == Kind::StartKey;
         if kind == Kind::Reply || self.role() == Role::Initiator {
             self.operate();
         }
@@ -290,7 +292,8 @@ impl<'a> Session<'a> {
         self.set("crc", u64::from(crc));
         self.output.crc = crc;
         self.output.markers = peer;
-        self.decoder.operate(own, crc);
+        let deframer = Deframer::new(own).with_draft_pointers(self.output.draft_pointers);
+        self.decoder.operate(deframer, crc);
     }
 
     /// Sets the sizes of the next writes, bytes.

@@ -36,13 +36,21 @@ pub struct Fpdu {
 pub struct Deframer {
     /// True if this direction carries markers.
     pub markers: bool,
+    /// True if FPDUPTR counts from the first byte of an FPDU, which may belong to a marker
+    /// (draft-culley-iwarp-mpa-03 §7.1), instead of from the ULPDU_Length field (RFC 5044 §4.3).
+    pub draft_pointers: bool,
     position: usize,
 }
 
 impl Deframer {
     /// Returns a decoder at the start of Full Operation.
     pub fn new(markers: bool) -> Deframer {
-        Deframer { markers, position: 0 }
+        Deframer { markers, ..Deframer::default() }
+    }
+
+    /// Returns this decoder with `draft_pointers`.
+    pub fn with_draft_pointers(self, draft_pointers: bool) -> Deframer {
+        Deframer { draft_pointers, ..self }
     }
 
     /// Decodes the FPDU at the start of `bytes`. `None` if it is incomplete.
@@ -52,6 +60,7 @@ impl Deframer {
             at: 0,
             position: self.position,
             markers: self.markers,
+            draft_pointers: self.draft_pointers,
             start: None,
             found: vec![],
         };
@@ -81,6 +90,7 @@ struct Walk<'a> {
     at: usize,
     position: usize,
     markers: bool,
+    draft_pointers: bool,
     start: Option<usize>,
     found: Vec<Marker>,
 }
@@ -91,7 +101,7 @@ impl Walk<'_> {
         let here = self.position + self.at;
         if self.markers && here.is_multiple_of(MARKER_SPACING) {
             let m = self.bytes.get(self.at..self.at + 4)?;
-            // RFC 5044 §4.3: bytes from the length field to the marker; 0 before the FPDU.
+            // RFC 5044 §4.3: bytes from the length field to the marker; 0 in front of that field.
             let expected = self.start.map_or(0, |start| self.at - start) as u16;
             self.found.push(Marker {
                 reserved: u16::from_be_bytes([m[0], m[1]]),
@@ -105,7 +115,7 @@ impl Walk<'_> {
 
     fn byte(&mut self) -> Option<u8> {
         self.marker()?;
-        self.start.get_or_insert(self.at);
+        self.start.get_or_insert(if self.draft_pointers { 0 } else { self.at });
         let byte = *self.bytes.get(self.at)?;
         self.at += 1;
         Some(byte)
@@ -177,6 +187,25 @@ mod tests {
         s.fpdu(&[1; 6], Flaw::BadCrc);
         let fpdu = Deframer::new(false).next(s.bytes()).expect("complete");
         assert_eq!(fpdu.crc ^ fpdu.computed_crc, 1);
+    }
+
+    // draft-culley-iwarp-mpa-03 §7.1: FPDUPTR counts from the first byte of the FPDU. Only FPDUs that begin with a marker
+    // differ from RFC 5044 §4.3.
+    #[test]
+    fn draft_pointers_count_from_the_marker() {
+        let mut s = Stream { draft_pointers: true, ..stream(true) };
+        s.fpdu(&[1; 600], Flaw::None);
+        s.fpdu(&[1; 600], Flaw::None);
+        let pointers = |draft_pointers| {
+            let mut deframer = Deframer::new(true).with_draft_pointers(draft_pointers);
+            let first = deframer.next(s.bytes()).expect("complete");
+            let second = deframer.next(&s.bytes()[first.raw.len()..]).expect("complete");
+            let pairs = |f: &Fpdu| f.markers.iter().map(|m| (m.pointer, m.expected)).collect();
+            let pairs: (Vec<_>, Vec<_>) = (pairs(&first), pairs(&second));
+            pairs
+        };
+        assert_eq!(pointers(true), (vec![(0, 0), (512, 512)], vec![(408, 408)]));
+        assert_eq!(pointers(false), (vec![(0, 0), (512, 508)], vec![(408, 408)]));
     }
 
     #[test]

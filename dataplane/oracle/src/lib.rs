@@ -19,6 +19,9 @@ pub struct Stream {
     pub markers: bool,
     /// True if FPDUs have a CRC; otherwise the field is zero.
     pub crc: bool,
+    /// True if FPDUPTR counts from the first byte of an FPDU, which may belong to a marker
+    /// (draft-culley-iwarp-mpa-03 §7.1), instead of from the ULPDU_Length field (RFC 5044 §4.3).
+    pub draft_pointers: bool,
 }
 
 /// A deliberate mistake in an FPDU.
@@ -120,7 +123,7 @@ impl Stream {
         let mut start = None;
         for byte in body {
             self.marker_if_due(operation, start, flaw);
-            start.get_or_insert(self.bytes.len());
+            start.get_or_insert(if self.draft_pointers { from } else { self.bytes.len() });
             self.bytes.push(byte);
         }
         // A marker between the pad and the CRC field is part of this FPDU and is covered by its CRC (§4.4).

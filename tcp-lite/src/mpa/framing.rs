@@ -28,19 +28,28 @@ const INTERVAL_PAYLOAD: u64 = MARKER_INTERVAL - MARKER;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Framing(u32);
 
-/// Highest bit of [`Framing`]: the direction has markers. The other bits are the start of Full Operation.
+/// Highest bit of [`Framing`]: the direction has markers.
 const MARKERS_BIT: u32 = 1 << 31;
+/// Second highest bit of [`Framing`]: FPDUPTR counts from the first byte of the FPDU. The bits below it are the start of
+/// Full Operation.
+const DRAFT_POINTERS_BIT: u32 = 1 << 30;
+const START_BITS: u32 = DRAFT_POINTERS_BIT - 1;
 
 impl Framing {
-    /// Creates the framing of a direction whose Full Operation begins at stream offset `start`, which is below 2^31.
+    /// Creates the framing of a direction whose Full Operation begins at stream offset `start`, which is below 2^30.
     pub fn new(start: u64, markers: bool) -> Self {
-        debug_assert!(start < MARKERS_BIT.into());
-        Framing(start as u32 & !MARKERS_BIT | if markers { MARKERS_BIT } else { 0 })
+        debug_assert!(start < DRAFT_POINTERS_BIT.into());
+        Framing(start as u32 & START_BITS | if markers { MARKERS_BIT } else { 0 })
+    }
+
+    /// Returns this framing with FPDUPTR as in the first draft (draft-culley-iwarp-mpa-03 §7.1).
+    pub fn with_draft_pointers(self) -> Self {
+        Framing(self.0 | DRAFT_POINTERS_BIT)
     }
 
     /// Returns the stream offset of the first byte of Full Operation.
     pub fn start(&self) -> u64 {
-        u64::from(self.0 & !MARKERS_BIT)
+        u64::from(self.0 & START_BITS)
     }
 
     /// Returns true if this direction carries markers.
@@ -66,6 +75,14 @@ impl Framing {
     pub fn header_offset(&self, fpdu: u64) -> u64 {
         // RFC 5044 §4.3: a marker between FPDUs belongs to the following FPDU.
         if self.is_marker(fpdu) { fpdu + MARKER } else { fpdu }
+    }
+
+    /// Returns the position from which FPDUPTR counts in the markers of the FPDU that begins at `fpdu`: the ULPDU_Length
+    /// field (RFC 5044 §4.3). In the first draft it is the first byte of the FPDU, even if that byte belongs to a marker
+    /// (draft-culley-iwarp-mpa-03 §7.1).
+    #[inline]
+    pub fn pointer_origin(&self, fpdu: u64) -> u64 {
+        if self.0 & DRAFT_POINTERS_BIT != 0 { fpdu } else { self.header_offset(fpdu) }
     }
 
     /// Returns the first byte of the FPDU whose ULPDU_Length field is at `header`.

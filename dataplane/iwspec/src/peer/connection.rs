@@ -58,6 +58,8 @@ pub(super) struct Connection<'a> {
     frames: Vec<usize>,
     numbers: Numbers,
     pub(super) deframer: Deframer,
+    /// True after the first draft's start-up: DV is 0, and FPDUPTR counts from the first byte of an FPDU.
+    pub(super) draft: bool,
     /// True if the CRCs of received FPDUs are verified.
     pub(super) crc: bool,
     /// True if the peer may send FPDUs: it is the initiator, or the tester's first FPDU has arrived.
@@ -91,6 +93,7 @@ impl<'a> Connection<'a> {
             frames: vec![],
             numbers: Numbers::default(),
             deframer: Deframer::default(),
+            draft: false,
             crc: true,
             first_fpdu: false,
             ready: false,
@@ -212,6 +215,7 @@ impl<'a> Connection<'a> {
                 &format!("rev=0 markers={markers} crc={}", u8::from(self.config.crc)),
             );
         }
+        self.draft = true;
         self.operate_with(key[15] & 0x80 != 0, key[15] & 0x40 != 0 || self.config.crc);
         if self.behaves("first-fpdu") {
             self.send(Kind::Send, "len=16");
@@ -328,7 +332,10 @@ impl<'a> Connection<'a> {
             (their_markers || self.behaves("markers-unasked")) && !self.behaves("no-markers");
         self.crc = crc || self.behaves("crc-unasked");
         self.output.crc = self.crc;
-        self.deframer = Deframer::new(self.config.markers && !self.behaves("misread-markers"));
+        let draft_pointers = self.draft && !self.behaves("rfc-pointers");
+        self.output.draft_pointers = draft_pointers;
+        let markers = self.config.markers && !self.behaves("misread-markers");
+        self.deframer = Deframer::new(markers).with_draft_pointers(draft_pointers);
     }
 
     pub(super) fn read(&mut self, limit: Instant) -> Result<(), End> {
@@ -417,7 +424,9 @@ impl<'a> Connection<'a> {
 
     /// Builds a frame from its arguments in `text`, applies the flaws for `kind`, and appends the frame to the output.
     pub(super) fn send(&mut self, kind: Kind, text: &str) {
-        let Ok(arguments) = Arguments::parse(text.split_whitespace()) else { return };
+        let version = self.draft.then_some("ver=0");
+        let words = text.split_whitespace().chain(version);
+        let Ok(arguments) = Arguments::parse(words) else { return };
         let Some(arguments) = self.config.flaws.apply(kind, arguments) else { return };
         if let Ok(frame) = encode::frame(kind, &arguments, &Variables::new(), &mut self.numbers) {
             match (frame, &self.stream) {

@@ -90,6 +90,7 @@ pub const BEHAVIOURS: &[(&str, &str)] = &[
     ("crc-unasked", "uses CRCs although neither side asked for them"),
     ("first-fpdu", "sends an FPDU before it has received one"),
     ("early-fpdu", "first draft: sends an FPDU with its Start Key"),
+    ("rfc-pointers", "first draft: counts FPDUPTR from the ULPDU_Length field, as RFC 5044 does"),
     ("no-close", "keeps the connection open after an error or the peer's FIN"),
     ("reset", "ends connections by RST"),
     ("ignore-requests", "does not answer a start frame, and keeps the connection open"),

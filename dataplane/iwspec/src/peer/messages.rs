@@ -54,7 +54,7 @@ impl Connection<'_> {
             if tagged { "tagged-version" } else { "untagged-version" },
             if tagged { tagged::INVALID_VERSION } else { untagged::INVALID_VERSION },
         );
-        self.check(version.0, s.version != 1, version.1)?;
+        self.check(version.0, s.version != u8::from(!self.draft), version.1)?;
         if s.reserved != 0 && !self.makes("ddp-reserved-is-ignored") {
             return Err(End::Error);
         }

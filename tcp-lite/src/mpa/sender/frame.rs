@@ -56,8 +56,8 @@ fn write_with_markers(
     source: &impl UlpduSource,
     out: &mut [u8],
 ) {
-    let header = framing.header_offset(fpdu);
-    let mut writer = Writer { framing, header, at: fpdu, out, done: 0 };
+    let origin = framing.pointer_origin(fpdu);
+    let mut writer = Writer { framing, origin, at: fpdu, out, done: 0 };
     writer.put(&(outgoing.len() as u16).to_be_bytes());
     writer.put(&outgoing.header.bytes());
     if outgoing.payload_len > 0 {
@@ -135,8 +135,8 @@ fn lay_out<'a>(outgoing: &Outgoing, out: &'a mut [u8]) -> (&'a mut [u8], &'a mut
 /// Writer of the parts of an FPDU, and of the markers between them, in order.
 struct Writer<'a> {
     framing: Framing,
-    /// Stream offset of the length field.
-    header: u64,
+    /// Stream offset from which FPDUPTR counts.
+    origin: u64,
     /// Stream offset of the next byte to write.
     at: u64,
     out: &'a mut [u8],
@@ -163,7 +163,7 @@ impl Writer<'_> {
         let left = len - first;
         let markers = left.div_ceil(INTERVAL - MARKER_LEN);
         let all = first + left + markers * MARKER_LEN;
-        let mut pointer = self.at + first as u64 - self.header;
+        let mut pointer = self.at + first as u64 - self.origin;
         let (first, rest) = self.out[self.done..self.done + all].split_at_mut(first);
         self.at += all as u64;
         self.done += all;
@@ -185,10 +185,10 @@ impl Writer<'_> {
         &mut self.out[self.done - n..self.done]
     }
 
-    /// Writes a marker if one is due (RFC 5044 §4.3).
+    /// Writes a marker if one is due (RFC 5044 §4.3). FPDUPTR is 0 in a marker in front of the length field.
     fn write_marker_if_due(&mut self) {
         if self.framing.is_marker(self.at) {
-            let pointer = self.at.saturating_sub(self.header) as u16;
+            let pointer = self.at.saturating_sub(self.origin) as u16;
             self.out[self.done..self.done + MARKER_LEN]
                 .copy_from_slice(&Marker::new(pointer).emit());
             self.at += MARKER_LEN as u64;

@@ -17,7 +17,7 @@
 mod frame;
 
 use super::MAX_MULPDU;
-use super::config::Params;
+use super::config::{Params, Revision};
 use super::framing::{Framing, mulpdu};
 use base::{Blank, Lazy};
 use core::ops::Range;
@@ -128,8 +128,12 @@ impl Sender {
     /// Creates a sender for a direction whose Full Operation begins at stream offset `start`. `emss`: effective MSS, in
     /// bytes.
     pub fn new(params: &Params, start: u64, emss: usize) -> Self {
+        let framing = Framing::new(start, params.markers_tx);
         Sender {
-            framing: Framing::new(start, params.markers_tx),
+            framing: match params.revision {
+                Revision::Draft => framing.with_draft_pointers(),
+                Revision::Zero | Revision::One | Revision::Two => framing,
+            },
             crc: params.crc,
             emss: emss as u16,
             base: start,

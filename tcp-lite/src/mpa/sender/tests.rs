@@ -266,6 +266,36 @@ fn payloads_begin_and_end_anywhere_between_markers() {
     }
 }
 
+/// draft-culley-iwarp-mpa-03 §7.1: FPDUPTR counts from the first byte of the FPDU, which may belong to a marker. This
+/// applies to the draft's start-up only.
+#[test]
+fn first_draft_counts_fpduptr_from_first_byte_of_fpdu() {
+    for (revision, from_marker) in
+        [(Revision::Draft, true), (Revision::Zero, false), (Revision::One, false)]
+    {
+        for before in 0..512 {
+            for len in [0, 480, 509, 1016, 1423] {
+                let mut bench = Bench::new(true, 8948, Source::with_lens(&[before, len]));
+                let params = Params { revision, ..params(true, true) };
+                bench.sender = Sender::new(&params, START, 8948);
+                bench.fill_all(8948);
+                let mut stream = Stream { from_marker, ..Stream::new(true, true) };
+                bench.expected(true).fpdus.iter().for_each(|(_, ulpdu)| {
+                    stream.fpdu(ulpdu);
+                });
+                assert!(bench.sent == stream.bytes, "{revision:?}: {len} behind {before}");
+                bench.refill(0..bench.sent.len());
+            }
+        }
+    }
+    let mut bench = Bench::new(true, 8948, Source::with_lens(&[600]));
+    bench.sender =
+        Sender::new(&Params { revision: Revision::Draft, ..params(true, true) }, START, 8948);
+    bench.fill(8948);
+    assert_eq!(bench.sent[..4], [0; 4], "the first FPDU begins with a marker");
+    assert_eq!(bench.sent[512..516], [0, 0, 2, 0], "508 according to RFC 5044");
+}
+
 /// RFC 5044 §7.1.2 (7): the first bytes of Full Operation are a zero marker or, without markers, the length field.
 #[test]
 fn full_operation_starts_with_marker_or_length() {

@@ -1,5 +1,8 @@
 //! Interface between TCP and MPA. Both sides use stream offsets: 64-bit byte counts, 0 for the first byte after the
 //! SYN. Only TCP uses sequence numbers.
+//!
+//! TCP passes received bytes to a [`SpanSink`], requests payload from a [`SegmentSource`], and writes segments into the
+//! packet buffers of a [`TxBatch`].
 
 use base::Instant;
 use wire::crc32c::Sum;

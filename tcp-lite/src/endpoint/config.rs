@@ -14,7 +14,7 @@ pub struct EndpointConfig {
     pub tcp: Arc<tcp::Config>,
     /// Parameters of MPA, for the start-up and for Full Operation.
     pub mpa: mpa::Config,
-    /// Teardown and idle policy. A teardown that the peer does not answer in time ends with a reset. A last message
-    /// that is still in flight may be lost then.
+    /// Teardown and idle policy. A teardown that the peer does not answer in time ends with a reset. DDP's last
+    /// message, which reports an error, may then be lost in flight.
     pub policy: EndpointPolicy,
 }

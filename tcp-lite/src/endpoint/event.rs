@@ -98,10 +98,10 @@ pub enum TcpReason {
 
 impl TcpReason {
     /// Maps the end of a TCP connection to a close reason. The lifecycle uses this reason if it has recorded none
-    /// before, or if a graceful close has failed. `peer_first` is true if the peer has closed its direction.
-    pub(super) fn from_tcp(reason: tcp::CloseReason, peer_first: bool) -> CloseReason {
+    /// before, or if a graceful close has failed. `peer_closed` is true if the peer has closed its direction.
+    pub(super) fn from_tcp(reason: tcp::CloseReason, peer_closed: bool) -> CloseReason {
         match reason {
-            tcp::CloseReason::Normal if peer_first => CloseReason::PeerShutdown,
+            tcp::CloseReason::Normal if peer_closed => CloseReason::PeerShutdown,
             tcp::CloseReason::Normal => CloseReason::LocalShutdown,
             tcp::CloseReason::Reset => TcpReason::PeerReset.into(),
             tcp::CloseReason::Refused => CloseReason::ConnectRefused,

@@ -105,7 +105,8 @@ impl StartupPhase {
             // The figures of MPA's first draft show DDP version 0.
             Revision::Draft => VersionPolicy::V0,
             Revision::Zero if !self.initiator => VersionPolicy::AdoptFirst,
-            // RFC 5044 §C.2.5: a reply with Rev 0 to a request with Rev 1 shows a peer of the RDMA Consortium.
+            // RFC 5044 §C.2.5: a reply with Rev 0 to a request with Rev 1 shows a peer of the RDMA Consortium, which
+            // uses DDP version 0.
             Revision::Zero if self.config.mpa.initiate == Revision::One => VersionPolicy::V0,
             Revision::Zero | Revision::One | Revision::Two => configured,
         }
@@ -315,7 +316,7 @@ impl<M: RegionMemory> Upper<M> {
             let ddp = ddp::Context { stags: cx.stags, buffers: cx.buffers };
             let (offset, bytes) = (begin.received, &begin.backlog);
             let taken = receiver.take_span(offset, bytes, None, &mut stream.sink(ddp), cx.hold);
-            // TCP has acknowledged these bytes, so bytes that DDP refuses now are lost.
+            // TCP has acknowledged these bytes, so bytes that DDP refuses now are lost, and the stream fails.
             if let SpanOutcome::Part(_) = taken {
                 stream.fail(ddp::Failure::LlpLost);
             }

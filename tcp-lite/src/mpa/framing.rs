@@ -111,7 +111,7 @@ impl Framing {
         padded - pad_len(ulpdu_len) as u64
     }
 
-    /// Returns the position that follows `n` > 0 bytes from `at` on, not counting markers. A marker at the returned
+    /// Returns the position after `n` > 0 bytes, counted from `at` on without markers. A marker at the returned
     /// position is not skipped.
     #[inline]
     pub fn skip(&self, at: u64, n: u64) -> u64 {

@@ -56,13 +56,13 @@ impl Sender {
         }
         let before = self.outstanding.state.phase();
         let flight = self.flight();
-        let (mut ack, news) = self.update_scoreboard(now, info, stats);
+        let (mut ack, newly_sacked) = self.update_scoreboard(now, info, stats);
         self.sample_rtt(&ack, config);
         let window_moved = self.update_window(now, info);
         // RFC 5681 §2: definition of a duplicate acknowledgement. With SACK, new SACK information defines it instead.
         let bare =
             !ack.advanced && info.ack == self.una && flight > 0 && info.bare && !window_moved;
-        let duplicate = if self.sack { news } else { bare };
+        let duplicate = if self.sack { newly_sacked } else { bare };
         if duplicate {
             self.on_duplicate_ack(flight, stats);
         }
@@ -128,14 +128,14 @@ impl Sender {
             self.recovery.on_progress();
             self.dup_acks = 0;
         }
-        let news = self.apply_sack_blocks(info, &mut delivery);
+        let newly_sacked = self.apply_sack_blocks(info, &mut delivery);
         delivery.highest = delivery.highest.max(self.una);
         self.recovery.on_delivery(now, &delivery);
-        let duplicated = d_sack.map(|range| self.on_d_sack(range, stats));
+        let origin = d_sack.map(|range| self.on_d_sack(range, stats));
         let echoed_ms = info.echoed_ms.filter(|_| advanced);
         // An acknowledgement with D-SACK gives no round-trip sample. A duplicate segment does not update the peer's
         // TS.Recent, so the echoed timestamp may be arbitrarily old (RFC 7323 §4.3).
-        let echoed_rtt = echoed_ms.filter(|_| duplicated.is_none());
+        let echoed_rtt = echoed_ms.filter(|_| origin.is_none());
         let acked = before - self.flight();
         let ack = Ack {
             now,
@@ -147,27 +147,27 @@ impl Sender {
             marked: if info.marked { acked } else { 0 },
             echoed_ms,
             echoed_rtt: echoed_rtt.map(|ms| Nanos::from_millis((now.as_millis() - ms).max(1))),
-            resent_twice: advanced && duplicated.is_some_and(|of| of.resent),
-            probe_twice: duplicated.is_some_and(|of| of.probe),
+            resent_twice: advanced && origin.is_some_and(|of| of.resent),
+            probe_twice: origin.is_some_and(|of| of.probe),
             bare_duplicate: false,
             duplicate: false,
             can_send_new: false,
             sack: self.sack,
         };
-        (ack, news)
+        (ack, newly_sacked)
     }
 
     /// Applies SACK blocks. Skips D-SACKs and invalid or old blocks (RFC 2018 §5). Returns true if the blocks report
     /// data for the first time.
     fn apply_sack_blocks(&mut self, info: AckInfo<'_>, delivery: &mut Delivery) -> bool {
-        let mut news = false;
+        let mut newly_sacked = false;
         for (left, right) in info.blocks {
             let (start, end) = (self.una.nearest(*left), self.una.nearest(*right));
             if self.una <= start && start < end && end <= self.nxt {
-                news |= self.outstanding.board.sack(start, end, delivery);
+                newly_sacked |= self.outstanding.board.sack(start, end, delivery);
             }
         }
-        news
+        newly_sacked
     }
 
     /// Returns the D-SACK block: the first block, if it is below the acknowledgement number or inside the second block
@@ -191,10 +191,10 @@ impl Sender {
     fn on_d_sack(&mut self, range: Range, stats: &mut Counters) -> DsackOrigin {
         stats.cold_stats().loss.d_sacks_in += 1;
         let arrived = range.end <= self.una || self.outstanding.board.has_sacked(range);
-        let duplicated =
+        let origin =
             self.recovery.on_d_sack(&self.outstanding.state, range, arrived, self.una, self.nxt);
-        stats.cold_stats().loss.d_sacks_ignored += u64::from(duplicated.is_unexplained());
-        duplicated
+        stats.cold_stats().loss.d_sacks_ignored += u64::from(origin.is_unexplained());
+        origin
     }
 
     /// Takes a round-trip sample, by Karn's algorithm (RFC 6298 §3) or by the echoed timestamp (RFC 7323 §4.1).

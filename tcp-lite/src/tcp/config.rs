@@ -183,7 +183,8 @@ pub struct Config {
     pub recorder: bool,
 }
 
-/// Minimum of [`Config::max_records`]. A small send window may be full of short segments.
+/// Minimum of [`Config::max_records`]. A small send window may consist of short segments, each of which needs a
+/// record.
 const MIN_RECORDS: u64 = 32 * 1024;
 
 /// Default of [`Config::min_mss`]: the maximum of 40 bytes of options (RFC 9293 §3.1) and eight bytes of data. Equals

@@ -107,7 +107,7 @@ impl Ecn {
     pub(crate) fn negotiate(&mut self, syn: &Segment<'_>, wanted: bool) {
         let (ece, cwr) = (syn.flags.has(Flags::ECE), syn.flags.has(Flags::CWR));
         if syn.flags.has(Flags::ACK) {
-            // RFC 3168 §6.1.1: the peer agrees with ECE without CWR. A peer that sets ECE and CWR only reflects our
+            // RFC 3168 §6.1.1: the peer accepts ECN by ECE without CWR. A peer that sets ECE and CWR only reflects our
             // flags. §6.1.1.1: after a SYN without ECN this end sends no ECT, but the peer may.
             self.echoes_marks = ece && !cwr && (self.offered || self.withdrawn);
             self.sends_ect = self.echoes_marks && !self.withdrawn;

@@ -37,7 +37,7 @@ impl Connection {
 
     /// Returns true if an acknowledgement of everything in flight, with this window, affects only the data in flight:
     /// one segment without FIN is in flight, and no ECN or path MTU state depends on its acknowledgement. Not inlined,
-    /// like `process_single_segment_ack`: a connection that only receives data never needs either.
+    /// like `process_single_segment_ack`: a connection that only receives data calls neither.
     #[inline(never)]
     fn is_single_segment_ack(&self, window: u64) -> bool {
         !self.ecn.expects_exact_echo()

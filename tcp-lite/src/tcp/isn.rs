@@ -130,7 +130,7 @@ mod tests {
         let first = isn.generate(&tuple(1000), Instant::from_millis(1));
         let later = isn.generate(&tuple(1000), Instant::from_millis(3));
         assert_eq!(later.iss, first.iss.add(500));
-        assert_eq!(later.ts_offset, first.ts_offset, "of every incarnation");
+        assert_eq!(later.ts_offset, first.ts_offset, "equal for every incarnation");
     }
 
     // RFC 9293 §3.4.1 SHLD-1: the ISN depends on a secret key. The debug output does not contain the key.

@@ -227,8 +227,8 @@ fn data_offset(byte: u8) -> usize {
 /// Header of data segments without options other than timestamps, as [`Segment::emit`] writes it. Contains all fields
 /// except the sequence number and PSH, which differ within a run of segments.
 ///
-/// The value stays in registers. A value in memory would be loaded in pieces whose size differs from that of
-/// the stores. Store-to-load forwarding fails for such loads: they wait for all earlier stores, including the
+/// The value stays in registers. A value in memory would be loaded in pieces whose size differs from the size
+/// of the stores. Store-to-load forwarding fails for such loads: they wait for all earlier stores, including the
 /// stores of the payload.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DataHeader {

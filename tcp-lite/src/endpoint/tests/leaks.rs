@@ -1,4 +1,5 @@
-//! Every end of a stream releases the worker's resources: bytes held beyond gaps, and buffers of incomplete messages.
+//! However a stream ends, it releases the worker's resources: bytes held beyond gaps, and buffers of incomplete
+//! messages.
 
 use super::net::{Fate, Net, Side, has_payload};
 use super::peers::*;

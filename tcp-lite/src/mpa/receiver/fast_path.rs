@@ -66,7 +66,8 @@ impl Receiver {
         sink: &mut impl UlpduSink,
         budget: &mut HoldBudget,
     ) -> Option<SpanOutcome> {
-        // `has_handed_up_in_order`: the sink has been notified that everything before `next` is complete.
+        // `has_handed_up_in_order`: the sink has then been notified that everything before `next` is complete, and need
+        // not be notified again.
         let plain = offset == self.next
             && self.has_handed_up_in_order()
             && self.pieces.is_blank()

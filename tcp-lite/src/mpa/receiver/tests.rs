@@ -150,7 +150,11 @@ fn incomplete_fpdu_waits_for_its_rest() {
     bench.arrive(b[1]..b[1] + 300);
     assert_eq!(bench.handed_up(&stream), [0, 1]);
     assert_eq!((bench.stats().held, bench.stats().unlocatable), (0, 0));
-    assert_eq!(bench.stats().alignment_lost, 2, "the second and the third began inside an FPDU");
+    assert_eq!(
+        bench.stats().alignment_lost,
+        2,
+        "the second and the third segment began inside an FPDU"
+    );
 }
 
 /// draft-culley-iwarp-mpa-03 §7.4.1, fifth case: the tail of an FPDU, a whole FPDU, and the head of another FPDU in one

@@ -125,7 +125,7 @@ fn lay_out<'a>(outgoing: &Outgoing, out: &'a mut [u8]) -> (&'a mut [u8], &'a mut
     let (header, rest) = rest.split_at_mut(outgoing.header.len());
     outgoing.header.write(header);
     let (payload, pad) = rest.split_at_mut(rest.len() - pad_len(len));
-    // An FPDU of MULPDU bytes has no pad. The check saves the call of memset.
+    // A ULPDU of MULPDU bytes normally needs no pad. The check saves the call of memset.
     if !pad.is_empty() {
         pad.fill(0);
     }

@@ -399,7 +399,7 @@ impl Sender {
         self.framing.fpdu_total_len(self.end, ulpdu_len) <= self.emss()
     }
 
-    /// Returns the largest ULPDU whose FPDU at this position takes at most `room` bytes; at least 128 bytes.
+    /// Returns the largest ULPDU whose FPDU, beginning at `end`, takes at most `room` bytes; at least 128 bytes.
     fn largest_in(&self, room: usize) -> usize {
         let mut len = mulpdu(room, self.framing.has_markers());
         // MULPDU assumes the maximum number of markers. An FPDU at this position may have fewer.

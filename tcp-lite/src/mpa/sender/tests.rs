@@ -318,8 +318,8 @@ fn crc_off_writes_zero_in_crc_field() {
     assert_eq!(out[n - 6..n], [0; 6], "pad and CRC field");
 }
 
-/// The copy computes the checksum if all payloads are long, CRCs are on and markers off. A returned sum is always
-/// correct.
+/// The copy of the payload also computes the segment's checksum if all payloads are long, CRCs are on and markers off.
+/// A returned sum is always correct.
 #[test]
 fn copy_computes_segment_checksum() {
     for len in (0..600).chain([1000, 1411, 1412, 1413, 1414, 1415, 5000]) {
@@ -437,8 +437,8 @@ fn probe_needs_enough_data_and_no_cut_fpdu() {
     );
 }
 
-/// The cut is after the last whole FPDU that fits. An FPDU that does not fit is cut, and its remainder is sent in a
-/// separate segment.
+/// A shorter retransmission ends after the last whole FPDU that fits. A first FPDU that does not fit is cut, and its
+/// remainder is sent in a separate segment.
 #[test]
 fn shorter_resend_is_cut_at_fpdu_boundary() {
     for markers in [false, true] {

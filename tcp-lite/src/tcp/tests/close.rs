@@ -64,7 +64,7 @@ fn simultaneous_close_enters_time_wait_via_closing() {
     );
 }
 
-// RFC 9293 §3.10.7.4, eighth check: the FIN also acknowledges our FIN.
+// RFC 9293 §3.10.7.4, eighth check: the peer's FIN also acknowledges our FIN, so FIN-WAIT-2 is skipped.
 #[test]
 fn fin_that_acknowledges_our_fin_skips_fin_wait_2() {
     established(

@@ -151,7 +151,8 @@ fn sack_blocks_are_never_sent_on_data() {
     );
 }
 
-// RFC 5681 §4.2: a peer without SACK counts duplicate acknowledgements.
+// RFC 5681 §4.2: a peer without SACK counts duplicate acknowledgements, so each segment beyond a gap is answered with
+// one.
 #[test]
 fn without_sack_each_segment_beyond_a_gap_gets_a_dup_ack() {
     established(
@@ -284,7 +285,7 @@ fn urgent_bytes_are_ordinary_bytes() {
     );
 }
 
-// RFC 9293 §3.10.7.4, fifth check: the data of the segment is not passed to the upper layer.
+// RFC 9293 §3.10.7.4, fifth check: the data of a segment without ACK is not passed to the upper layer.
 #[test]
 fn a_segment_without_ack_is_dropped() {
     established(

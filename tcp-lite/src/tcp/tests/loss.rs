@@ -321,7 +321,7 @@ fn the_initial_window_is_ten_segments() {
     script.run("1.0 write 1000");
 }
 
-// Only the unacknowledged part is retransmitted.
+// Only the unacknowledged part of the segment is retransmitted.
 #[test]
 fn a_partly_acknowledged_segment_is_cut() {
     established(

@@ -106,7 +106,7 @@ fn reset_in_syn_sent_refuses_only_with_valid_ack() {
     );
 }
 
-// RFC 9293 §3.10.7.3, fifth check: the segment is dropped without an answer.
+// RFC 9293 §3.10.7.3, fifth check: a segment with neither SYN nor RST is dropped without an answer.
 #[test]
 fn neither_syn_nor_reset_in_syn_sent_is_dropped() {
     active(

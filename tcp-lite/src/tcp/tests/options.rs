@@ -176,7 +176,7 @@ fn a_reset_needs_no_timestamp() {
     );
 }
 
-// RFC 7323 §3.2: the segment is dropped, and the connection continues.
+// RFC 7323 §3.2: a segment without the negotiated timestamp is dropped, and the connection continues.
 #[test]
 fn a_missing_timestamp_is_dropped_silently() {
     with_timestamps(

@@ -1,4 +1,4 @@
-//! Flight recorder of a connection.
+//! Tests of the flight recorder of a connection: which events it records, and the fields of their records.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ fn spurious_timeout_is_recorded_with_its_undo() {
     let records = script.conn.records().0;
     let millis: Vec<u64> = records.iter().map(|record| record.at().as_millis()).collect();
     assert_eq!(millis, [1300, 1300, 1350]);
-    // This time-out is the first of consecutive time-outs. The next RTO is 600 ms, twice the RTO that expired.
+    // `count`: the first time-out in a row. `answer`: the next RTO, 600 ms, twice the RTO that expired.
     assert_eq!((records[0].count, records[0].answer), (1, 600));
     assert_eq!(records[0].number, records[1].number, "the unacknowledged segment is sent again");
     let push = Flags::PSH.with(Flags::ACK).0;
@@ -62,6 +62,7 @@ fn fin_is_recorded_only_after_other_events() {
     ];
     assert_eq!(kinds(&script), expected);
     let records = script.conn.records().0;
+    // A `State` record has the old state in `number` and the new state in `answer`.
     let state = |at: usize| [records[at].number, records[at].answer].map(State::from_number);
     assert_eq!(state(3), [Some(State::Established), Some(State::CloseWait)]);
     assert_eq!(state(5), [Some(State::CloseWait), Some(State::LastAck)]);
@@ -123,7 +124,8 @@ fn gave_up_is_recorded_with_awaited_event() {
         })
     };
     let closed = "1.0 < . 1:1(0) ack 1 win 0";
-    for (config, begin, len, what) in [
+    // Configuration, steps before the peer becomes silent, bytes to be sent then, and the event awaited in vain.
+    for (config, steps, len, awaited) in [
         (changed(None, secs(5)), "", 100, AwaitedEvent::Acknowledgement),
         // The peer closed its window and then became silent.
         (changed(None, secs(5)), closed, 100, AwaitedEvent::Acknowledgement),
@@ -131,7 +133,7 @@ fn gave_up_is_recorded_with_awaited_event() {
         (changed(Some(secs(3)), secs(500)), closed, 100, AwaitedEvent::Window),
         (changed(None, secs(500)), "", 0, AwaitedEvent::ProbeAnswer),
     ] {
-        let mut script = established(config, begin);
+        let mut script = established(config, steps);
         script.up.len += len;
         let from = Instant::from_millis(1000);
         script.conn.poll_transmit(from, &mut script.up, &mut Batch::new(usize::MAX));
@@ -139,7 +141,7 @@ fn gave_up_is_recorded_with_awaited_event() {
         assert_eq!(script.conn.state(), State::Closed);
         let records = script.conn.records().0;
         let gave_up = records.iter().find(|record| record.kind() == Kind::GaveUp);
-        assert_eq!(gave_up.and_then(Record::awaited_event), Some(what), "{:?}", kinds(&script));
+        assert_eq!(gave_up.and_then(Record::awaited_event), Some(awaited), "{:?}", kinds(&script));
     }
     let mut script = established(
         config_with(changed(None, secs(500)), |c| c.keepalive = None),

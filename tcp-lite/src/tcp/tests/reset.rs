@@ -104,7 +104,7 @@ fn a_reset_in_the_window_is_challenged() {
     }
 }
 
-// RFC 9293 §3.10.7.4, second check, 1): the reset is not answered.
+// RFC 9293 §3.10.7.4, second check, 1): a reset outside the window is not answered.
 #[test]
 fn a_reset_outside_the_window_is_dropped() {
     established(

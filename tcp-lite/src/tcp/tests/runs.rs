@@ -54,8 +54,8 @@ fn full_cwnd_ends_run() {
     assert_eq!(limit(&script), Limit::CongestionWindow);
 }
 
-// RFC 9293 §3.8.6.2.1: a segment is not sent if only half of it fits the peer's window. The limit is then the
-// application, because the source declines to cut it.
+// RFC 9293 §3.8.6.2.1: a segment is not sent if only half of it fits the peer's window. The recorded limit is
+// then the application, because the source declines to cut the segment.
 #[test]
 fn full_peer_window_ends_run() {
     let script = run_with_and_without_runs(

@@ -316,7 +316,7 @@ fn our_window_closes_and_opens_in_steps() {
     );
 }
 
-// RFC 9293 §3.10.7.4, first check: the data of the probe is dropped.
+// RFC 9293 §3.10.7.4, first check: the data of a window probe is dropped; its acknowledgement is processed.
 #[test]
 fn probe_of_our_closed_window_has_its_ack_processed() {
     established(

@@ -28,7 +28,7 @@ fn private_data_is_limited_for_siw_and_cxgb4() {
     }
 }
 
-/// siw rejects a request for markers. Neither role sets bit M.
+/// siw rejects a request for markers, so neither role sets bit M for siw.
 #[test]
 fn siw_gets_no_marker_request() {
     let config = peer_config(Peer::Siw, Revision::Two);

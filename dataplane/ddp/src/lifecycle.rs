@@ -297,7 +297,7 @@ impl<L: LowerReason> Lifecycle<L> {
     /// Returns true if `stream` has data that its ULP does not confirm. This end's close and the acknowledgement of
     /// the peer's close would confirm this data (docs/protocol.md §6).
     pub fn is_unconfirmed<M: RegionMemory>(&self, stream: &Ulp<M>) -> bool {
-        let confirmed = self.transient.as_ref().and_then(|edge| edge.confirmed);
+        let confirmed = self.transient.as_ref().and_then(|transient| transient.confirmed);
         stream.holds_confirmations()
             && confirmed.is_some_and(|confirmed| stream.delivery_count() > confirmed)
     }
@@ -315,8 +315,8 @@ impl<L: LowerReason> Lifecycle<L> {
         self.clear_deadline();
     }
 
-    /// Fails the stream as [`fail`](Self::fail) does, for an error. The error replaces an earlier reason, such as that
-    /// of a graceful close in progress.
+    /// Fails the stream as [`fail`](Self::fail) does, for an error. The error replaces an earlier reason, such as the
+    /// reason of a graceful close in progress.
     pub fn fail_by_error(&mut self, reason: CloseReason<L>) {
         self.transient = None;
         self.fail(reason);
@@ -329,15 +329,15 @@ impl<L: LowerReason> Lifecycle<L> {
 
     /// Replaces the reason of the end, and sets the stored progress of the LLP to zero.
     pub fn replace_reason(&mut self, reason: CloseReason<L>) {
-        let edge = self.transient_mut();
-        (edge.reason, edge.progress) = (Some(reason), 0);
+        let transient = self.transient_mut();
+        (transient.reason, transient.progress) = (Some(reason), 0);
     }
 
     /// Sets the deadline of the teardown to `now + timeout`. The deadline is extended if the LLP advances
     /// beyond `progress`.
     pub fn set_teardown_deadline(&mut self, now: Instant, timeout: Duration, progress: u64) {
-        let edge = self.transient_mut();
-        (edge.deadline, edge.progress) = (Some(now + timeout), progress);
+        let transient = self.transient_mut();
+        (transient.deadline, transient.progress) = (Some(now + timeout), progress);
     }
 
     /// Sets the deadline by which the ULP of a half-closed stream must close: `now + timeout`; no deadline if `timeout`
@@ -350,7 +350,7 @@ impl<L: LowerReason> Lifecycle<L> {
 
     /// Returns the outcome of the expired deadline. `progress` is the LLP's current progress.
     pub fn on_deadline(&mut self, progress: u64) -> DeadlineOutcome {
-        let before = self.transient.as_ref().map_or(0, |edge| edge.progress);
+        let before = self.transient.as_ref().map_or(0, |transient| transient.progress);
         self.clear_deadline();
         match self.state {
             State::Startup | State::Deciding => DeadlineOutcome::Startup,
@@ -393,9 +393,9 @@ impl<L: LowerReason> Lifecycle<L> {
     }
 
     fn clear_deadline(&mut self) {
-        if let Some(edge) = &mut self.transient {
-            edge.deadline = None;
-            if edge.reason.is_none() && edge.confirmed.is_none() {
+        if let Some(transient) = &mut self.transient {
+            transient.deadline = None;
+            if transient.reason.is_none() && transient.confirmed.is_none() {
                 self.transient = None;
             }
         }

@@ -38,6 +38,7 @@ impl Rig {
     }
 
     pub(crate) fn with_config(config: StreamConfig) -> Rig {
+        // 32 bytes before the region and 32 bytes after it show writes outside it.
         let memory = VecMemory::new(LEN as usize + 64);
         let mut stags = StagTable::new();
         stags
@@ -77,6 +78,7 @@ impl Rig {
     /// Returns the `len` bytes of the region from TO `BASE + at` on.
     pub(crate) fn region(&self, at: u64, len: usize) -> Vec<u8> {
         let mut out = vec![0; len];
+        // The region begins 32 bytes into the memory.
         self.memory.read(32 + at, &mut out);
         out
     }

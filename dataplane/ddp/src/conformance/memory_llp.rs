@@ -17,11 +17,11 @@ const MAX_IDLE_ROUNDS: usize = 20;
 const QUEUE: QueueConfig = QueueConfig { qn: MESSAGE_QUEUE, buffers: 32, buffer_size: 4096 };
 const REGION: u64 = 256 * 1024;
 
-/// Values of `KIND`, the ULP of a pair. Bare DDP.
+/// Value of `KIND`, the ULP of a pair: bare DDP.
 const DDP: u8 = 0;
-/// RDMAP with pooled receive buffers.
+/// Value of `KIND`: RDMAP with pooled receive buffers.
 const RDMAP: u8 = 1;
-/// RDMAP with posted receives, each of two spans.
+/// Value of `KIND`: RDMAP with posted receives, each of two spans.
 const RECEIVES: u8 = 2;
 
 #[derive(Clone)]

@@ -151,6 +151,7 @@ impl<M: RegionMemory> Stream<M> {
 
     /// Posts an operation. Operations are sent in the order in which they are posted, and complete in that order (RFC
     /// 5040 §5.5 (13), (15)).
+    ///
     /// # Errors
     /// [`PostError::Closed`] after this end's close, and for Reads and atomics also after the peer's;
     /// [`PostError::Full`] at the limit of operations; [`PostError::OutOfBounds`] if the source is not in its region;

@@ -82,7 +82,7 @@ pub(super) fn check_tagged<'a, M: RegionMemory, C: UlpChecks>(
     }
     // RFC 5041 §7.1 (2), §8.3.1 (5): the buffer must allow placement.
     let needed = env.checks.access_needed(header);
-    // A Read Response needs no right of the peer: the memory itself must be writable.
+    // A Read Response needs no access right, but its sink memory must be writable.
     let is_writable = needed != Access::NONE || entry.memory.is_writable();
     if !entry.access.contains(needed) || !is_writable {
         let (seen, needed) = (entry.access.bits().into(), needed.bits().into());

@@ -11,6 +11,10 @@ use crate::llp::{Outgoing, UlpduSource};
 use crate::testing::*;
 use crate::*;
 
+// Literals of the DDP header (RFC 5041 §4): in the first byte of a segment, 0x80 is flag T (tagged), 0x40 is flag L
+// (last segment of its message), and the two lowest bits are the version. A tagged header has 14 bytes, an untagged
+// header 18 bytes.
+
 /// A message to be sent, and its expected effect in the models.
 #[derive(Clone, Debug)]
 enum Plan {
@@ -54,6 +58,7 @@ fn sender(version: VersionPolicy) -> Stream<VecMemory> {
     Stream::new(StreamId(1), PdId(0), StreamConfig { version, ..config() })
 }
 
+/// Returns a configuration with enough buffers and records for all messages of a test case.
 fn wide_config() -> StreamConfig {
     StreamConfig {
         queues: vec![QueueConfig { qn: QUEUE, buffers: 64, buffer_size: 1024 }],
@@ -98,6 +103,7 @@ fn model(plans: &[Plan]) -> Vec<Event> {
         .collect()
 }
 
+/// Removes the tagged messages that overlap an earlier tagged message.
 fn without_overlap(plans: Vec<Plan>) -> Vec<Plan> {
     let mut used = vec![false; LEN as usize];
     plans
@@ -114,6 +120,7 @@ fn without_overlap(plans: Vec<Plan>) -> Vec<Plan> {
         .collect()
 }
 
+/// Returns the region after all tagged messages are placed.
 fn region_model(plans: &[Plan]) -> Vec<u8> {
     let mut region = vec![0; LEN as usize];
     for plan in plans {
@@ -164,7 +171,7 @@ proptest! {
         }
         prop_assert_eq!(events, model(&plans));
         prop_assert_eq!(rig.region(0, LEN as usize), region_model(&plans));
-        // No byte outside the region is written.
+        // No byte outside the region is written: the memory has 32 bytes before it and 32 bytes after it.
         let all = rig.memory.to_vec();
         let end = all.len() - 32;
         prop_assert!(all[..32].iter().chain(&all[end..]).all(|b| *b == 0));
@@ -182,6 +189,7 @@ proptest! {
         let plans = without_overlap(plans);
         let mut sent = segments(&plans, &[300]);
         let wrong = wrong.index(sent.len());
+        // Version 3 is undefined.
         sent[wrong][0] |= 3;
         let mut arrival: Vec<usize> = (0..sent.len()).collect();
         arrival.sort_by_key(|i| priorities[*i % 64]);

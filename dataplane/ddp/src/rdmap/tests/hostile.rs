@@ -4,7 +4,7 @@
 use super::*;
 
 /// Kernel bug "FPDU length underflow": for a ULPDU shorter than the header of its opcode, the computed remaining length
-/// wrapped. Tests all lengths below the header's, for every opcode.
+/// wrapped. Tests all lengths below the header's length, for every opcode.
 #[test]
 fn a_ulpdu_shorter_than_the_header_of_its_opcode_is_refused() {
     for opcode in Opcode::ALL {

@@ -56,7 +56,7 @@ fn every_operation_arrives_and_completes() {
     ];
     let mut expected: Vec<Event> = outcomes.map(|(c, o)| completed(c, o)).into();
     let seen = pair.a.events();
-    // The Send of the other end may arrive between any two completions.
+    // The Send of the other end may arrive between any two completions, so its position is taken from `seen`.
     let answer = seen.iter().position(|event| matches!(event, Event::Received { .. })).unwrap();
     expected.insert(answer, received(b"answer"));
     assert_eq!(seen, expected);

@@ -1,4 +1,5 @@
-//! Properties of two RDMAP streams over a path that loses and reorders ULPDUs. `stream::tests` has those of bare DDP.
+//! Properties of two RDMAP streams over a path that loses and reorders ULPDUs. The properties of bare
+//! DDP are in `stream::tests`.
 
 use std::collections::VecDeque;
 

@@ -137,7 +137,8 @@ fn message_is_checked_with_the_length_of_its_receive() {
     }
 }
 
-// RFC 5041 §7.1 (2) and its note: without a receive, a segment in order is an error; one beyond a gap is refused.
+// RFC 5041 §7.1 (2) and its note: without a receive, a segment in order is an error; a segment beyond a gap is
+// refused.
 #[test]
 fn missing_receive_is_an_error_only_in_order() {
     let mut b = end_with(&[8]);
@@ -153,7 +154,8 @@ fn missing_receive_is_an_error_only_in_order() {
     assert_eq!(b.terminate_numbers(), (1, 2, 3));
 }
 
-// RFC 5041 §4.1, §5.2: the segments of a message neither overlap nor leave holes, and none follows the last.
+// RFC 5041 §4.1, §5.2: the segments of a message neither overlap nor leave holes, and no segment follows
+// the last.
 #[test]
 fn segments_of_a_receive_tile_the_message() {
     let overlap = [part(1, 0, false, b"abc"), part(1, 2, true, b"c")];
@@ -361,7 +363,7 @@ fn posts_of_receives_are_bounded_and_checked() {
     assert_eq!(b.events(), [into(0, 0), into(1, 0), into(2, 0)]);
 }
 
-// Every kind of end of a stream flushes each receive once, in order, and releases its memory.
+// However a stream ends, each receive is flushed once, in order, and its memory is released.
 #[test]
 fn end_of_the_stream_flushes_receives_in_order() {
     let wrong = tagged(Opcode::Write, Stag(1), 0, true, b"x");
@@ -410,7 +412,8 @@ fn end_of_the_stream_flushes_receives_in_order() {
     }
 }
 
-// Messages that DDP has delivered after a message in error are flushed, before the receives without a message.
+// The receives of messages that DDP delivered after a message in error are flushed before the receives without a
+// message.
 #[test]
 fn delivered_messages_behind_an_error_are_flushed_in_order() {
     let mut b = end_with(&[8, 8, 8, 8]);

@@ -18,9 +18,11 @@ pub struct Transmission {
 /// Totals of the segments that one acknowledgement delivered.
 #[derive(Clone, Copy, Debug)]
 pub struct Delivery {
+    /// Arrival time of the acknowledgement.
     now: Instant,
     /// Time at which this sender sent the timestamp that the acknowledgement echoes, in [`Instant::as_millis`].
     echoed_ms: Option<u64>,
+    /// RACK.min_RTT before this acknowledgement: the shortest round trip measured.
     min_rtt: Option<Nanos>,
     /// RACK.fack before this acknowledgement.
     fack: ExtSeq,
@@ -58,8 +60,9 @@ pub enum AckKind {
 }
 
 impl Delivery {
-    /// Starts an empty report. `echoed_ms` is the time at which this sender sent the timestamp that the acknowledgement
-    /// echoes, in [`Instant::as_millis`].
+    /// Starts an empty report. `now`: arrival time of the acknowledgement. `echoed_ms`: time at which this sender sent
+    /// the timestamp that the acknowledgement echoes, in [`Instant::as_millis`]. `min_rtt` and `fack`: RACK.min_RTT and
+    /// RACK.fack before this acknowledgement.
     pub fn new(now: Instant, echoed_ms: Option<u64>, min_rtt: Option<Nanos>, fack: ExtSeq) -> Self {
         Delivery {
             now,
@@ -138,13 +141,15 @@ impl Delivery {
         (!waited).then(|| self.now.nanos_since(sent_at))
     }
 
-    /// Returns true if the arrived copy of a retransmitted segment can be its last transmission (RFC 8985 §6.2 step 2).
+    /// Returns true if the arrived copy of a retransmitted segment can be its last transmission, sent at `sent_at`
+    /// (RFC 8985 §6.2 step 2): the echoed timestamp is not older, and at least the shortest round trip has passed.
     fn may_be_last_transmission(&self, sent_at: Instant) -> bool {
         let echoes_earlier = self.echoed_ms.is_some_and(|ms| ms < sent_at.as_millis());
         !echoes_earlier && !self.is_within_min_rtt(sent_at)
     }
 
-    /// Returns true if a segment sent at `sent_at` cannot have been acknowledged yet.
+    /// Returns true if a segment sent at `sent_at` cannot have been acknowledged yet, because less than the shortest
+    /// round trip has passed.
     fn is_within_min_rtt(&self, sent_at: Instant) -> bool {
         self.min_rtt.is_some_and(|rtt| self.now.nanos_since(sent_at) < rtt)
     }

@@ -119,8 +119,8 @@ pub(super) trait Controller: Clone + fmt::Debug + Default {
         0
     }
 
-    /// Returns the threshold after a congestion event with `flight` bytes outstanding. The caller applies the
-    /// floor.
+    /// Returns the threshold after a congestion event with `flight` bytes outstanding. The caller raises a
+    /// lower threshold to the configured minimum.
     fn reduce(&mut self, window: &Window, _cause: Cause, _flight: u64) -> u64 {
         window.cwnd
     }

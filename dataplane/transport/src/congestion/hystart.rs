@@ -38,7 +38,7 @@ pub(super) struct HyStart {
     /// cssBaselineMinRtt: the shortest round trip of the round in which conservative slow start
     /// began; zero outside conservative slow start.
     css_baseline_min_rtt: u32,
-    /// windowEnd: the acknowledgement that reaches it ends the round.
+    /// windowEnd: the sequence number whose acknowledgement ends the round.
     window_end: ExtSeq,
     /// rttSampleCount: samples in this round.
     samples: u8,

@@ -131,7 +131,7 @@ impl CongestionControl {
 }
 
 /// Congestion control of a connection. All its state is in one [`CongestionState`], so that a copy
-/// of that is a snapshot.
+/// of the state is a snapshot.
 #[derive(Debug)]
 pub struct Congestion {
     state: CongestionState,

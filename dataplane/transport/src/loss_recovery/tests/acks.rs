@@ -49,7 +49,11 @@ fn end_of_recovery_without_sack_allows_no_burst() {
     };
     let point = at(9);
     assert_eq!(left(Phase::Recovery { point }, true), (5, false));
-    assert_eq!(left(Phase::Recovery { point }, false), (2, false), "one in flight, and one");
+    assert_eq!(
+        left(Phase::Recovery { point }, false),
+        (2, false),
+        "the segment in flight, plus one"
+    );
     assert_eq!(left(Phase::Reducing { point }, true), (5, true));
     assert_eq!(left(Phase::Reducing { point }, false), (5, true));
     // After a time-out the window is in slow start; the end of recovery does not change it.

@@ -330,8 +330,9 @@ fn siw_terminate_layout_parses() {
     }
 }
 
-/// One flag is sufficient to identify the layout. An RFC flag takes precedence even if only the swapped numbers are a
-/// defined error.
+/// Flags M, D and R are at different bits in the two layouts, so one flag is sufficient to identify the layout. A flag
+/// of the RFC's layout takes precedence even if layer and type are a defined error only when swapped, as siw sends
+/// them.
 #[test]
 fn terminate_flag_distinguishes_rfc_and_siw_layout() {
     let (len, header, request) =

@@ -30,8 +30,8 @@ pub struct Framing(u32);
 
 /// Highest bit of [`Framing`]: the direction has markers.
 const MARKERS_BIT: u32 = 1 << 31;
-/// Second highest bit of [`Framing`]: FPDUPTR counts from the first byte of the FPDU. The bits below it are the start of
-/// Full Operation.
+/// Second highest bit of [`Framing`]: FPDUPTR counts from the first byte of the FPDU. The bits below it are the start
+/// of Full Operation.
 const DRAFT_POINTERS_BIT: u32 = 1 << 30;
 const START_BITS: u32 = DRAFT_POINTERS_BIT - 1;
 
@@ -77,9 +77,9 @@ impl Framing {
         if self.is_marker(fpdu) { fpdu + MARKER } else { fpdu }
     }
 
-    /// Returns the position from which FPDUPTR counts in the markers of the FPDU that begins at `fpdu`: the ULPDU_Length
-    /// field (RFC 5044 §4.3). In the first draft it is the first byte of the FPDU, even if that byte belongs to a marker
-    /// (draft-culley-iwarp-mpa-03 §7.1).
+    /// Returns the position from which FPDUPTR counts in the markers of the FPDU that begins at `fpdu`: the
+    /// ULPDU_Length field (RFC 5044 §4.3). In the first draft it is the first byte of the FPDU, even if that byte
+    /// belongs to a marker (draft-culley-iwarp-mpa-03 §7.1).
     #[inline]
     pub fn pointer_origin(&self, fpdu: u64) -> u64 {
         if self.0 & DRAFT_POINTERS_BIT != 0 { fpdu } else { self.header_offset(fpdu) }

@@ -9,8 +9,8 @@
 //! | smb-direct | 512 | yes | none | its own IRD and ORD in revision 1 |
 //!
 //! FPDUs directly after a start-up frame are handled alike for all kinds of peers. This end never sends them: an
-//! initiator waits for the reply, a responder for the initiator's first FPDU (RFC 5044 §7.1.2 (3), (4)). siw would reset
-//! the connection on such FPDUs. Such FPDUs of a peer are always accepted.
+//! initiator waits for the reply, a responder for the initiator's first FPDU (RFC 5044 §7.1.2 (3), (4)). siw would
+//! reset the connection on such FPDUs. Such FPDUs of a peer are always accepted.
 
 use ddp::Stag;
 use ddp::enhanced::Rtr;

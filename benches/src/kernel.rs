@@ -14,8 +14,13 @@ use crate::limits::pin_to_core;
 /// Bytes that each CRC covers: about as many as in an FPDU at MTU 9000.
 const BLOCK_LEN: usize = 8948;
 
-/// Returns the bytes per second that a receiver on core `cores[1]` checks and copies.
+/// Returns the bytes per second that a receiver on core `cores[1]` checks and copies. `region` is at least
+/// [`BLOCK_LEN`], in bytes.
 pub fn measure_bandwidth(cores: [usize; 2], region: u64, time: Duration) -> anyhow::Result<f64> {
+    anyhow::ensure!(
+        region >= BLOCK_LEN as u64,
+        "a region of {region} bytes is shorter than a block"
+    );
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
     let sender = std::thread::spawn(move || -> anyhow::Result<()> {
@@ -94,4 +99,15 @@ pub fn measure_latency(cores: [usize; 2], time: Duration) -> anyhow::Result<f64>
     drop(stream);
     echo.join().map_err(|_| anyhow::anyhow!("the echo panicked"))??;
     Ok(histogram.value_at_quantile(0.5) as f64 * 1e-3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn region_shorter_than_block_is_refused() {
+        let error = measure_bandwidth([0, 1], BLOCK_LEN as u64 - 1, Duration::ZERO).unwrap_err();
+        assert_eq!(error.to_string(), "a region of 8947 bytes is shorter than a block");
+    }
 }

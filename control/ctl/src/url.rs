@@ -75,6 +75,9 @@ pub enum UrlError {
          tcp://HOST:PORT/REGION, for RDMAP rdmap://HOST:PORT/REGION"
     )]
     Scheme(String),
+    /// The text has two schemes.
+    #[error("`{0}` has two schemes: write one, such as rdmap://HOST:PORT/REGION")]
+    TwoSchemes(String),
     /// The port is missing.
     #[error(
         "`{0}` has no port, and none is the default: write HOST:PORT, an IPv6 address in brackets such as [fd00::1]:7471"
@@ -129,7 +132,7 @@ impl FromStr for Peer {
     type Err = UrlError;
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
-        let (scheme, rest) = match split_scheme(text) {
+        let (scheme, rest) = match split_scheme(text)? {
             Some(found) => found,
             None if text.contains("://") => return Err(UrlError::Scheme(text.to_owned())),
             None => (&SCHEMES[0], text),
@@ -141,12 +144,19 @@ impl FromStr for Peer {
     }
 }
 
-/// Splits a text into its scheme and the rest. `None` if the text begins with none of [`SCHEMES`].
-fn split_scheme(text: &str) -> Option<(&'static Scheme, &str)> {
-    SCHEMES.iter().find_map(|scheme| {
-        let (begin, rest) = text.split_at_checked(scheme.prefix.len())?;
-        begin.eq_ignore_ascii_case(scheme.prefix).then_some((scheme, rest))
-    })
+/// Splits a text into its scheme and the rest. `None` if the text begins with none of [`SCHEMES`]. Refuses a text with
+/// two schemes.
+fn split_scheme(text: &str) -> Result<Option<(&'static Scheme, &str)>, UrlError> {
+    let split = |text| {
+        SCHEMES.iter().find_map(|scheme| {
+            let (begin, rest) = str::split_at_checked(text, scheme.prefix.len())?;
+            begin.eq_ignore_ascii_case(scheme.prefix).then_some((scheme, rest))
+        })
+    };
+    match split(text) {
+        Some((_, rest)) if split(rest).is_some() => Err(UrlError::TwoSchemes(text.to_owned())),
+        found => Ok(found),
+    }
 }
 
 /// Splits a text at the first `/` into `HOST:PORT` and the path after the slash. An empty path is `None`.
@@ -190,11 +200,8 @@ impl FromStr for Url {
     type Err = UrlError;
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
-        let (scheme, rest) = split_scheme(text).ok_or_else(|| UrlError::Scheme(text.to_owned()))?;
-        // A text with two schemes, such as `tcp://rdmap://`, is refused.
-        if split_scheme(rest).is_some() {
-            return Err(UrlError::Scheme(rest.to_owned()));
-        }
+        let (scheme, rest) =
+            split_scheme(text)?.ok_or_else(|| UrlError::Scheme(text.to_owned()))?;
         let (authority, path) = split_region(rest)?;
         let region = path.map(parse_region).transpose()?;
         Ok(Self { peer: parse_peer(authority, scheme)?, region })

@@ -183,7 +183,9 @@ impl Script {
             }
             "framing" => {
                 let mut words = rest.split_whitespace();
-                let direction = words.next().ok_or("framing in|out markers=on|off crc=on|off")?;
+                let direction = words
+                    .next()
+                    .ok_or("framing in|out markers=on|off crc=on|off draft-pointers=on|off")?;
                 for word in words {
                     let (key, value) = word.split_once('=').ok_or("framing takes key=value")?;
                     self.setting(line, &format!("{direction}.{key}"), value);

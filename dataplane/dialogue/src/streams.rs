@@ -51,7 +51,10 @@ impl Streams {
             match key {
                 "markers" => stream.markers = on,
                 "crc" => stream.crc = on,
-                other => return Err(wrong(format!("`{other}` is neither markers nor crc"))),
+                "draft-pointers" => stream.draft_pointers = on,
+                other => {
+                    return Err(wrong(format!("`{other}` is not markers, crc or draft-pointers")));
+                }
             }
         }
         for piece in &script.pieces {

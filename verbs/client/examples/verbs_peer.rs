@@ -9,17 +9,19 @@
 //! The server advertises its memory as region `box` in the layout of docs/protocol.md, sends each message back, and
 //! exits after CONNECTIONS connections. `reject` rejects one request with TEXT as private data. KIND is `standard` or
 //! `siw`, with `+p2p` for the peer-to-peer model. Operations of the client use the first region that the peer
-//! advertises:
+//! advertises. A FILE has at most 4 MiB.
 //!
 //! ```text
-//! write:FILE      Writes of unequal lengths       echo:N     a Send of N bytes; the peer sends it back
-//! read:FILE       Reads, compared with the file   echose:N   the same with Solicited Event
+//! write:FILE      Writes of unequal lengths; who reads the peer's memory compares it with the file
+//! read:FILE       Reads of unequal lengths; what they place is compared with the file
+//! echo:N          a Send of N bytes; the peer sends it back
+//! echose:N        the same with Solicited Event
 //! stay:MS         keeps the connection open for MS milliseconds
 //! rejected:TEXT   instead of a connection: the peer rejects with this private data
 //! ```
 
 use std::error::Error;
-use std::io::Write;
+use std::ops::Range;
 use std::time::Duration;
 
 use verbs_client::{
@@ -42,33 +44,28 @@ const LENGTHS: [usize; 12] =
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
-#[allow(dead_code, reason = "a test includes this file and calls `run`")]
 fn main() -> Outcome {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    run(&arguments, &mut std::io::stdout())
-}
-
-/// Runs one side, and writes its results to `output`.
-pub fn run(arguments: &[String], output: &mut impl Write) -> Outcome {
     let usage = "usage: verbs_peer SOCKET connect|serve|reject ADDRESS:PORT ARGUMENT...";
-    let [socket, role, address, argument, operations @ ..] = arguments else {
+    let [socket, role, address, argument, operations @ ..] = arguments.as_slice() else {
         return Err(usage.into());
     };
     let (session, address) = (Session::connect(socket)?, address.parse()?);
     match role.as_str() {
-        "connect" => connect(&session, address, argument, operations, output),
+        "connect" => connect(&session, address, argument, operations),
         "serve" | "reject" => {
             let listener = session.listen(address, Transport::Tcp, 4)?;
-            writeln!(output, "listening at {}", listener.local())?;
+            println!("listening at {}", listener.local());
             let next = || -> Outcome<ConnectionRequest> {
                 Ok(listener.next_request(None)?.ok_or("no request")?)
             };
             if role == "reject" {
                 next()?.reject(argument.as_bytes())?;
-                return Ok(writeln!(output, "rejected")?);
+                println!("rejected");
+                return Ok(());
             }
             for _ in 0..argument.parse::<u32>()? {
-                serve(&session, next()?, output)?;
+                serve(&session, next()?)?;
             }
             Ok(())
         }
@@ -150,7 +147,7 @@ impl Side {
     }
 }
 
-fn serve(session: &Session, request: ConnectionRequest, output: &mut impl Write) -> Outcome {
+fn serve(session: &Session, request: ConnectionRequest) -> Outcome {
     let mut side = Side::open(session)?;
     let private_data = advertisement(&side.memory);
     request.accept(&side.pair, &AcceptOptions { private_data, ..AcceptOptions::default() })?;
@@ -165,7 +162,8 @@ fn serve(session: &Session, request: ConnectionRequest, output: &mut impl Write)
         }
         count += 1;
     }
-    Ok(writeln!(output, "served, {count} messages")?)
+    println!("served, {count} messages");
+    Ok(())
 }
 
 fn connect(
@@ -173,7 +171,6 @@ fn connect(
     address: std::net::SocketAddr,
     kind: &str,
     operations: &[String],
-    output: &mut impl Write,
 ) -> Outcome {
     let mut side = Side::open(session)?;
     let (kind, peer_to_peer) = match kind.strip_suffix("+p2p") {
@@ -190,7 +187,8 @@ fn connect(
     {
         return match connected {
             Err(VerbsError::Rejected { private_data }) if private_data == text.as_bytes() => {
-                Ok(writeln!(output, "rejected with {text}")?)
+                println!("rejected with {text}");
+                Ok(())
             }
             other => Err(format!("not rejected with {text}: {other:?}").into()),
         };
@@ -201,7 +199,8 @@ fn connect(
         match name {
             "write" | "read" => {
                 let remote = remote.ok_or("the peer advertises no region")?;
-                move_file(&mut side, remote, argument, name == "write")?;
+                let transfer = if name == "write" { write_file } else { read_file };
+                transfer(&mut side, remote, argument)?;
             }
             "echo" | "echose" => echo(&mut side, argument.parse()?, name == "echose")?,
             "stay" => {
@@ -212,35 +211,59 @@ fn connect(
             }
             _ => return Err(format!("{operation}: no such operation").into()),
         }
-        writeln!(output, "{operation}: done")?;
+        println!("{operation}: done");
     }
     side.pair.disconnect(Duration::from_secs(20))?;
-    Ok(writeln!(output, "disconnected")?)
+    println!("disconnected");
+    Ok(())
 }
 
-fn move_file(side: &mut Side, remote: Remote, path: &str, is_write: bool) -> Outcome {
+fn write_file(side: &mut Side, remote: Remote, path: &str) -> Outcome {
+    let bytes = read_file_that_fits(path)?;
+    side.memory.write(0, &bytes);
+    for range in pieces(bytes.len()) {
+        let payload = post::gather(&[side.memory.sge(range.clone())?])?;
+        side.perform(post::write(remote_at(remote, range.start), payload))?;
+    }
+    Ok(())
+}
+
+fn read_file(side: &mut Side, remote: Remote, path: &str) -> Outcome {
+    let bytes = read_file_that_fits(path)?;
+    // No byte of the memory may equal that of the file before it is placed.
+    let other_bytes: Vec<u8> = bytes.iter().map(|byte| !byte).collect();
+    side.memory.write(0, &other_bytes);
+    for range in pieces(bytes.len()) {
+        let sink = side.memory.sge(range.clone())?;
+        side.perform(post::read(remote_at(remote, range.start), &[sink])?)?;
+    }
+    let mut placed = vec![0; bytes.len()];
+    side.memory.read(0, &mut placed);
+    if placed == bytes { Ok(()) } else { Err("the peer's memory differs from the file".into()) }
+}
+
+/// Returns `remote` with an offset in bytes.
+fn remote_at(remote: Remote, offset: usize) -> Remote {
+    Remote { to: remote.to + offset as u64, ..remote }
+}
+
+/// Returns the bytes of a file, which must fit into the memory of a [`Side`].
+fn read_file_that_fits(path: &str) -> Outcome<Vec<u8>> {
     let bytes = std::fs::read(path)?;
-    let all = bytes.get(..ROOM).unwrap_or(&bytes);
-    if is_write {
-        side.memory.write(0, all);
+    if bytes.len() > ROOM {
+        return Err(format!("{path} has {} bytes; {ROOM} are allowed", bytes.len()).into());
     }
-    let mut at = 0;
-    for len in LENGTHS.iter().cycle() {
-        let end = all.len().min(at + len);
-        if at == end {
-            break;
-        }
-        let sge = side.memory.sge(at..end)?;
-        let remote = Remote { to: remote.to + at as u64, ..remote };
-        side.perform(match is_write {
-            true => post::write(remote, post::gather(&[sge])?),
-            false => post::read(remote, &[sge])?,
-        })?;
-        at = end;
-    }
-    let mut seen = vec![0; all.len()];
-    side.memory.read(0, &mut seen);
-    if seen == all { Ok(()) } else { Err("the peer's memory differs from the file".into()) }
+    Ok(bytes)
+}
+
+/// Returns consecutive ranges from 0 to `len` with the lengths [`LENGTHS`], repeated. The last range may be shorter.
+fn pieces(len: usize) -> impl Iterator<Item = Range<usize>> {
+    let mut begin = 0;
+    LENGTHS.iter().cycle().map_while(move |piece| {
+        let range = begin..len.min(begin + piece);
+        begin = range.end;
+        (!range.is_empty()).then_some(range)
+    })
 }
 
 fn echo(side: &mut Side, len: usize, is_solicited: bool) -> Outcome {

@@ -281,9 +281,9 @@ fn send_malformed_terminates(context: &mut AttackContext<'_>) -> Result<()> {
     ];
     for body in bodies {
         let mut association = open_association(context, 118, VICTIM_VERBS_SCTP_PORT)?;
-        association.send_control(context, 0, 0, Function::Initiate)?;
-        let _ = association
-            .wait_message(context, Duration::from_secs(1), |message| control_function(message, 0));
+        if !association.open_session(context, 0)? {
+            context.report_violation("no session");
+        }
         context.attempts += 1;
         let message = segments::rdmap_message(wire::rdmap::Opcode::Terminate, None, 1, body);
         association.send_segment(context, 0, 1, &message)?;

@@ -67,8 +67,12 @@ fn schemes_are_case_insensitive() {
             assert_eq!(url.to_string(), format!("{}a:5/in@7", peer.scheme()));
         }
     }
-    assert!(refusal("tcp://rdmap://a:5/in").contains("does not begin"));
-    assert!(refusal("sctp://TCP://a:5/in").contains("does not begin"));
+    assert!(refusal("tcp://rdmap://a:5/in").contains("`tcp://rdmap://a:5/in` has two schemes"));
+    assert!(refusal("sctp://TCP://a:5/in").contains("has two schemes"));
+    assert_eq!(
+        "tcp://tcp://a:5".parse::<Peer>(),
+        Err(UrlError::TwoSchemes("tcp://tcp://a:5".into()))
+    );
     assert_eq!("http://a:5".parse::<Peer>(), Err(UrlError::Scheme("http://a:5".into())));
     assert_eq!("ä://a:5".parse::<Url>(), Err(UrlError::Scheme("ä://a:5".into())));
 }

@@ -15,7 +15,7 @@ use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketT
 use verbs_layout::doorbell::{self, Scanner};
 use verbs_layout::session::HEADER_WORDS;
 use verbs_layout::version::VERSION;
-use verbs_layout::work::{ReceiveWork, SendWork};
+use verbs_layout::work::{Opcode, ReceiveWork, SendWork};
 use verbs_layout::{completion, ring};
 use verbs_session::message::{
     Answer, Call, ConnectCall, Depths, Device, Event, Limits, MemoryAccess, Message, Refusal,
@@ -75,6 +75,8 @@ pub(crate) struct World {
     next: u32,
     /// Number of times the workers' thread went to sleep.
     pub(crate) sleeps: u64,
+    /// Operations that place nothing, although they succeed: Writes or Reads.
+    pub(crate) lost: Option<Opcode>,
     /// Events to be sent, each with its program.
     outbox: Vec<(u32, Event)>,
     stopped: bool,
@@ -152,6 +154,7 @@ impl Appliance {
             requests: HashMap::new(),
             next: 1,
             sleeps: 0,
+            lost: None,
             outbox: Vec::new(),
             stopped: false,
         };

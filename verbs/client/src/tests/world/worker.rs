@@ -82,6 +82,7 @@ impl World {
     ) -> Result<(), Box<SendWork>> {
         let mut status = Status::Success;
         let mut byte_len = 0;
+        let is_lost = self.lost == Some(work.operation.opcode());
         match &work.operation {
             Operation::Send { payload, solicited }
             | Operation::SendInvalidate { payload, solicited, .. } => {
@@ -105,6 +106,7 @@ impl World {
             Operation::Write { remote, payload } => {
                 let bytes = self.programs[&from.0].gather(payload);
                 match self.programs[&to.0].place(*remote, bytes.len(), |a| a.remote_write) {
+                    Some(_) if is_lost => {}
                     Some(place) => self.programs[&to.0].store(place, &bytes),
                     None => status = Status::RemoteAccess,
                 }
@@ -113,6 +115,7 @@ impl World {
                 let mut bytes = vec![0; sinks.total_len() as usize];
                 byte_len = sinks.total_len();
                 match self.programs[&to.0].place(*remote, bytes.len(), |a| a.remote_read) {
+                    Some(_) if is_lost => {}
                     Some(place) => {
                         self.programs[&to.0].load(place, &mut bytes);
                         self.programs[&from.0].scatter(sinks.sges(), &bytes);

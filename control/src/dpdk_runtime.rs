@@ -24,8 +24,8 @@ fn runtime_directory(is_root: bool, variable: impl Fn(&str) -> Option<OsString>)
 
 /// Creates the directory with mode 0700, unless it exists.
 ///
-/// # Errors
-/// The directory cannot be created or read, or [`distrust_reason`] has a reason. The error is one sentence.
+/// # Errors The directory cannot be created or read, or it must not be trusted ([`distrust_reason`]). The error is one
+/// sentence.
 pub(crate) fn create(directory: &Path) -> Result<(), String> {
     let shown = directory.display();
     let failed = |error| format!("management.dpdk_telemetry: {shown}: {error}");

@@ -121,10 +121,10 @@ pub fn usage_hint(error: &clap::Error) -> Option<String> {
 /// Function that returns the requirements of a configuration that this machine does not meet.
 pub type FindOnMachine<'a> = &'a dyn Fn(&Document) -> Vec<MachineFinding>;
 
-/// Checks the files, and prints the result to `out`, one line each:
+/// Checks the files. Prints to `out`, in this order, one line per item:
 ///
 /// 1. all errors of the files; if there are any, nothing else is printed;
-/// 2. notes about links with one end;
+/// 2. notes about ring links that only one port uses;
 /// 3. with `machine`, errors and notes about the machine;
 /// 4. without errors, a summary of each file.
 ///

@@ -33,6 +33,7 @@ impl Daemon {
         daemon
     }
 
+    /// Runs `ddpctl`. Returns its exit code, standard output and standard error.
     fn ctl(&self, socket: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
         let output = ctl::ddpctl()
             .current_dir(self.dir.path())
@@ -50,6 +51,7 @@ impl Daemon {
         serde_json::from_str(&out).unwrap()
     }
 
+    /// Ends the daemon with SIGTERM. Returns its exit status and directory.
     fn terminate(mut self) -> (ExitStatus, tempfile::TempDir) {
         let child = self.child.take().unwrap();
         let pid = rustix::process::Pid::from_child(&child);

@@ -296,7 +296,7 @@ fn run_on_thread(name: &str, try_it: impl FnOnce() -> Attempts + Send + 'static)
 /// Performs the attempts on the file writer's thread.
 fn run_in_writer(own: &Path, try_it: impl Fn() -> Attempts + Send + 'static) -> Attempts {
     let (sender, tried) = channel();
-    // The thread calls `wake` after each report.
+    // The file writer calls `wake` after each report, on its own thread.
     let wake = move || sender.send(try_it()).unwrap_or_default();
     let mut writer = Writer::<Memory>::start("files", wake).unwrap();
     let file = File::options().append(true).open(own).unwrap();

@@ -302,7 +302,7 @@ fn scaled(limits: &Limits, workers: usize, max_bytes: u64) -> Buffers {
     }
     let part = |bytes: u64| {
         let part = u128::from(bytes) * u128::from(max_bytes) / u128::from(total);
-        // Whole pages, like all charges.
+        // The bounds are rounded down to whole pages, because memory is charged in whole pages.
         u64::try_from(part).unwrap_or(u64::MAX) / PAGE * PAGE
     };
     Buffers {
@@ -343,12 +343,12 @@ impl Drop for Charge {
 
 impl fmt::Display for OverBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let OverBudget { purpose: what, requested: asked, used } = self;
+        let OverBudget { purpose: what, requested, used } = self;
         write!(
             f,
             "{what}: {} asked for, {} of {} in use (regions {}, jobs {}, buffers and streams {}); the ceiling is {}: make it \
              smaller, free some, or raise limits.memory",
-            show_size(*asked),
+            show_size(*requested),
             show_size(used.in_use),
             show_size(used.ceiling),
             show_size(used.regions),

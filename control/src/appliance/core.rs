@@ -648,6 +648,7 @@ impl Core {
         }
     }
 
+    /// Adds a part of a worker's list to its query. `last`: true for the last part of this worker.
     fn on_streams(&mut self, ticket: Ticket, part: StreamList, last: bool, now: Instant) {
         match self.env.continuation_mut(ticket) {
             Some(Continuation::Streams { query: StreamsQuery::Stats, .. }) => {

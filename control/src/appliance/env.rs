@@ -1,5 +1,5 @@
 //! State that all parts of the control thread share: the set-up, outputs (commands to workers, memory requests, log
-//! events, files, local programs), and tickets that the workers have not answered.
+//! events, files, local programs), and tickets: outstanding requests to the workers.
 //!
 //! Each part receives [`Env`] with its calls. `Env` depends on no part: the continuation of a ticket or memory request
 //! is a value ([`Continuation`], [`Loading`]) that [`super::core::Core`] passes to the responsible part.

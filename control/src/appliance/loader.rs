@@ -222,19 +222,20 @@ impl Drop for Loader {
 
 /// Serves a request on a new thread; on the loader thread if no thread can be created.
 fn spawn(name: &str, load: Load, answer: impl Fn(Load) + Clone + Send + 'static) {
-    // The request is moved to one of two owners, not cloned: a request to free memory must hold the last handle.
-    let (taken, again) = (Arc::new(Mutex::new(Some(load))), answer.clone());
+    // The request is moved to the new thread or, if none can be created, used here. It is not cloned, because a request
+    // to free memory must have the last handle.
+    let (request, answer_here) = (Arc::new(Mutex::new(Some(load))), answer.clone());
     let take = |load: &Mutex<Option<Load>>| load.lock().ok().and_then(|mut load| load.take());
-    let given = Arc::clone(&taken);
+    let moved_request = Arc::clone(&request);
     let run = move || {
-        if let Some(load) = take(&given) {
+        if let Some(load) = take(&moved_request) {
             answer(load);
         }
     };
     if let Err(error) = std::thread::Builder::new().name(name.into()).spawn(run) {
         tracing::warn!("no thread `{name}`: {error}");
-        if let Some(load) = take(&taken) {
-            again(load);
+        if let Some(load) = take(&request) {
+            answer_here(load);
         }
     }
 }
@@ -299,6 +300,7 @@ fn empty_result() -> LoadedMemory {
 }
 
 fn anonymous(
+    /// Creates memory of a job without a file. `remote_write`: true if peers may write to it.
     len: u64,
     remote_write: bool,
     budget: &Budget,
@@ -409,6 +411,7 @@ fn region(
 }
 
 fn staging_config(path: &Path, len: u64, remote_write: bool) -> (u64, MemoryConfig) {
+    /// Returns the length and the configuration of memory into which a file is read.
     let backing = Backing::Staged { path: path.to_owned() };
     (len, MemoryConfig { backing, len: len.max(1), remote_write, lock: true })
 }

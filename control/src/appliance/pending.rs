@@ -279,7 +279,7 @@ pub(super) enum Task {
     Bench(u64, Instant),
 }
 
-/// Owner of a posted message.
+/// Origin of a posted message, which decides what the completion of the message continues.
 pub(super) enum Post {
     /// The echo of a message of this queue. The message's receive buffer is reposted afterwards.
     Echo { qn: u32 },

@@ -172,7 +172,7 @@ impl PendingConfirmations {
         Some(stream)
     }
 
-    /// Returns the streams whose confirmations have waited too long. `progress`: the file writer's counter.
+    /// Returns the streams whose confirmations have waited too long. `progress`: the file writer's progress counter.
     pub(super) fn expired(&mut self, now: Instant, progress: u64) -> HashSet<StreamId> {
         self.checked_at = Some(now);
         if progress != self.progress {

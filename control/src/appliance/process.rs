@@ -257,6 +257,7 @@ impl Sockets {
     }
 }
 
+/// Starts one appliance: its threads, then its workers, then its control thread and servers.
 fn start_one(
     config: Config,
     OpenResources { mut ports, shared_interfaces: shared, sockets }: OpenResources,

@@ -209,7 +209,7 @@ mod tests {
         };
         let (numbers, again) = (draw(), draw());
         for bit in 0..32 {
-            // Within ten standard deviations of one half.
+            // The number of ones is within ten standard deviations of 500.
             let ones = numbers.iter().filter(|number| *number >> bit & 1 == 1).count();
             assert!((340..=660).contains(&ones), "bit {bit} is 1 in {ones} of 1000 numbers");
         }

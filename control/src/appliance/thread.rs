@@ -55,7 +55,7 @@ pub struct ManagerHandle {
     pub service: Service,
     /// Index of the appliance in the process.
     pub appliance: usize,
-    /// Counter of the control thread's turns, read by the watchdog.
+    /// Counter of the iterations of the control thread's loop, read by the watchdog.
     pub pulse: Arc<Pulse>,
 }
 
@@ -78,8 +78,8 @@ pub struct Driver {
 
 impl Driver {
     /// Creates the loop, and a handle that sends it signals. The loader and the file writer must use the same `waker`.
-    /// `set_up` receives a message when every worker has the configured regions and listeners. From then on the service
-    /// manager is notified.
+    /// `set_up` receives a message when every worker has the configured regions and listeners. From then on, state
+    /// changes are reported to the service manager.
     pub fn new(
         core: Core,
         dataplane: Dataplane,
@@ -136,10 +136,10 @@ impl Driver {
             while let Some(load) = self.core.poll_load() {
                 self.loader.request(load);
             }
-            // Local programs are served in the turn after a sleep, if a descriptor or a deadline of their server is
-            // due. During a backlog of events and requests, the thread does not sleep, and messages of programs wait in
-            // their sockets; `finish_turn` still wakes programs in every turn. The thread does not sleep either once
-            // the workers have stopped, because stopped workers send no wake-up.
+            // Local programs are served in the iteration after a sleep, if a descriptor or a deadline of their server
+            // is due. During a backlog of events and requests, the thread does not sleep, and messages of programs wait
+            // in their sockets; `finish_turn` still wakes programs in every iteration. The thread does not sleep either
+            // once the workers have stopped, because stopped workers send no wake-up.
             programs_due = !busy && !self.core.is_stopped() && self.sleep_and_check_programs(full);
         }
         self.report_to_manager(Instant::now());

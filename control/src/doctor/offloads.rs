@@ -1,5 +1,5 @@
-//! Offloads of Linux interfaces that give a packet socket or an XDP socket altered frames: longer than the MTU, or
-//! without checksums.
+//! Offloads of Linux interfaces that let packet and XDP sockets receive frames longer than the MTU or without
+//! checksums.
 
 use std::collections::BTreeSet;
 
@@ -209,7 +209,7 @@ mod tests {
     fn offloads_without_ethtool_are_unknown() {
         let mut tree = Tree::new(&[]);
         let subject = subject("count = 1", PACKET, "");
-        assert_eq!(tree.run(&subject, check), [], "told with the MTU");
+        assert_eq!(tree.run(&subject, check), [], "the MTU check reports the missing interface");
         interface(&tree, "v0", "4\n", "4\n");
         assert_eq!(only_finding(&tree.run(&subject, check)).0, Severity::Unknown);
         tree.ethtool("v0", OFF);

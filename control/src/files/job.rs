@@ -150,6 +150,7 @@ impl<M: RegionMemory> Job<M> {
         Ok(())
     }
 
+    /// Writes a range of the region to the file in chunks of at most [`CHUNK`] bytes.
     fn write_range(
         &self,
         memory: &M,
@@ -184,6 +185,7 @@ impl<M: RegionMemory> Job<M> {
         Ok(())
     }
 
+    /// Ends the job with a sync, if it requires one.
     fn make_durable(&self, done: &mut JobOutcome, step: &dyn Fn()) -> io::Result<()> {
         if self.sync {
             self.open_file.sync(self.new || done.reopened.is_some())?;

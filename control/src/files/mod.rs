@@ -184,7 +184,8 @@ impl<M: RegionMemory + Send + 'static> Writer<M> {
         taken
     }
 
-    /// Reports the end of a stream that wrote to the file: with [`Fsync::Close`] its bytes are synced now.
+    /// Tells the file thread that a stream that wrote to the file has ended. With [`Fsync::Close`] the thread then
+    /// syncs the file.
     pub fn on_stream_closed(&self, file: FileId) {
         self.update_slot(file, |slot| {
             let pending = !slot.dirty.is_empty() || !slot.appends.is_empty();

@@ -63,7 +63,8 @@ struct KernelSettings {
 /// process drops capabilities and restricts its system calls.
 ///
 /// # Errors
-/// The kernel refuses a request, or an address is misplaced. The error is one sentence.
+/// The kernel refuses a request, or an address of an interface is already assigned to another device of the host. The
+/// error is one sentence.
 pub(crate) fn create_taps(
     config: &Config,
     macs: &[[u8; 6]],

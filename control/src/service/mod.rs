@@ -98,8 +98,8 @@ pub enum Action {
         /// Source in the peer's memory.
         source: RemoteBuffer,
     },
-    /// Allows Sends and Writes on a stream on which nothing was received yet. Otherwise the peer's first message shows
-    /// that the peer is ready; here the client's control stream shows it.
+    /// Allows Sends and Writes on a stream on which nothing was received yet. On other streams, the peer's first
+    /// message shows that the peer is ready. On perftest's data stream, the client's control stream has shown it.
     AllowSend,
     /// Ends the stream, because its peer violates the service's protocol or misses its time-out. Contains the reason,
     /// one sentence.

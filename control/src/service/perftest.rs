@@ -346,7 +346,8 @@ impl Perftest {
                 return;
             }
             (Some(data), None) => data,
-            // All candidates but one are control streams of other clients, which have not sent their version yet.
+            // All candidates but one are control streams of other clients, which have not sent their version yet. The
+            // pairing is tried again when one of them has sent it.
             (Some(_), Some(_)) => return,
         };
         if let Some(conn) = self.conns.get_mut(&data) {

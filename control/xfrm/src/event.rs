@@ -165,8 +165,8 @@ pub struct SaInfo {
     pub refused: Option<String>,
 }
 
-/// Waiting events. At most [`WARNINGS`] of them are warnings. Every other event results from a kernel message or a
-/// call.
+/// Waiting events. At most [`WARNINGS`] of them are warnings. Other events are not limited here, because each results
+/// from a message of the kernel or a call.
 #[derive(Debug, Default)]
 pub(crate) struct EventQueue {
     queue: VecDeque<Event>,

@@ -6,7 +6,7 @@
 //!
 //! The kernel allows one dump at a time on a socket, so the steps of a dump are separate requests, one after another. A
 //! dump that the kernel marks as interrupted, or that is requested again while it runs, is repeated. *Invariant:* the
-//! data plane gets no policies and SAs before the first dump is complete.
+//! data plane receives no policies and SAs before the first dump is complete.
 
 use std::collections::VecDeque;
 

@@ -192,7 +192,7 @@ impl KernelPolicy {
 
     /// Returns a description of the policy's templates, for operators.
     pub(crate) fn template_summary(&self) -> String {
-        let of = |template: &UserTemplate| {
+        let describe = |template: &UserTemplate| {
             let protocol = match template.id.proto {
                 IPPROTO_ESP => "esp".to_owned(),
                 IPPROTO_AH => "ah".to_owned(),
@@ -212,7 +212,7 @@ impl KernelPolicy {
             let (from, to) = (address(&template.saddr), address(&template.id.daddr));
             format!("{protocol} {mode} {from} - {to} reqid {}", template.reqid)
         };
-        self.templates.iter().map(of).collect::<Vec<_>>().join(", ")
+        self.templates.iter().map(describe).collect::<Vec<_>>().join(", ")
     }
 }
 

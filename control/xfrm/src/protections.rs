@@ -28,9 +28,9 @@ impl Protections {
     /// lowest free number, preferably a number that no protection had before this call.
     pub(crate) fn assign_numbers(&mut self, wanted: &[SaEndpoints]) {
         let before = std::mem::take(&mut self.required);
-        let keep = |ends: &SaEndpoints| before.get(ends).map(|asked| asked.protection.0);
+        let keep = |ends: &SaEndpoints| before.get(ends).map(|entry| entry.protection.0);
         let mut taken: HashSet<u16> = wanted.iter().filter_map(keep).collect();
-        let recent: HashSet<u16> = before.values().map(|asked| asked.protection.0).collect();
+        let recent: HashSet<u16> = before.values().map(|entry| entry.protection.0).collect();
         for ends in wanted {
             if self.required.contains_key(ends) {
                 continue;
@@ -72,12 +72,12 @@ impl Protections {
 
     /// Returns the protection of SAs with these endpoints, for any SPI. `None` if no policy requires such SAs.
     pub(crate) fn for_endpoints(&self, ends: &SaEndpoints) -> Option<Protection> {
-        self.required.get(ends).map(|asked| asked.protection)
+        self.required.get(ends).map(|entry| entry.protection)
     }
 
     /// Returns true if the policies of this direction require this SPI and no other.
     pub(crate) fn requires_spi(&self, ends: &SaEndpoints, direction: Direction, spi: u32) -> bool {
-        self.required.get(ends).is_some_and(|asked| asked.spis[direction as usize] == [spi])
+        self.required.get(ends).is_some_and(|entry| entry.spis[direction as usize] == [spi])
     }
 
     /// Returns the protection that an SA with these endpoints and this SPI serves. `None` if no policy requires SAs
@@ -90,15 +90,15 @@ impl Protections {
     ) -> Option<Protection> {
         let required = self.required.get(ends)?;
         let spis = &required.spis[direction as usize];
-        let fits = spis.is_empty() || spis.iter().any(|&asked| asked == 0 || asked == spi);
+        let fits = spis.is_empty() || spis.iter().any(|&required| required == 0 || required == spi);
         fits.then_some(required.protection)
     }
 
     /// Returns the protections, ordered by number.
     pub(crate) fn list(&self) -> Vec<ProtectionInfo> {
-        let info = |(ends, asked): (&SaEndpoints, &RequiredProtection)| {
+        let info = |(ends, entry): (&SaEndpoints, &RequiredProtection)| {
             let &SaEndpoints { reqid, tunnel, local, remote } = ends;
-            ProtectionInfo { protection: asked.protection, reqid, tunnel, local, remote }
+            ProtectionInfo { protection: entry.protection, reqid, tunnel, local, remote }
         };
         let mut list: Vec<_> = self.required.iter().map(info).collect();
         list.sort_by_key(|info| info.protection);

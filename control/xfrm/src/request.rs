@@ -1,4 +1,5 @@
-//! XFRM messages to the kernel: dumps, acquires, expired lifetimes, sequence numbers and use.
+//! Requests to the kernel as XFRM messages: default policies, dumps of policies and SAs, acquires, expiries, and the
+//! sequence numbers and use of SAs.
 
 use ipsec::policy::Flow;
 use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REPLACE, NLM_F_REQUEST};
@@ -28,6 +29,7 @@ pub(crate) fn get_defaults() -> Request {
     Request { message, flags: 0 }
 }
 
+/// Requests all policies.
 pub(crate) fn dump_policies() -> Request {
     let message = XfrmMessage::GetPolicy(DelGetMessage::default());
     Request { message, flags: NLM_F_DUMP }
@@ -107,8 +109,8 @@ pub(crate) fn update_state(sa: &Sa, numbers: SequenceNumbers, used: Option<Usage
     let id = AsyncEventId { sa_id, saddr: info.saddr, flags: 0, reqid: info.reqid };
     let mut nlas = vec![replay_attribute(&sa.replay, numbers)];
     nlas.extend(used.map(|Usage { bytes, packets }| {
-        let of = &info.lifetime_cur;
-        let (add_time, use_time) = (of.add_time, of.use_time);
+        let lifetime = &info.lifetime_cur;
+        let (add_time, use_time) = (lifetime.add_time, lifetime.use_time);
         XfrmAttrs::LifetimeBytes(Lifetime { bytes, packets, add_time, use_time })
     }));
     let message = XfrmMessage::NewAsyncEvent(NewAsyncEventMessage { id, nlas });
@@ -118,25 +120,25 @@ pub(crate) fn update_state(sa: &Sa, numbers: SequenceNumbers, used: Option<Usage
 /// Returns the replay state to report. Its bitmap marks all numbers up to the highest as received; the actual window
 /// remains in the data plane.
 fn replay_attribute(
-    kernels: &ReplayState,
+    kernel_state: &ReplayState,
     SequenceNumbers { sent, received }: SequenceNumbers,
 ) -> XfrmAttrs {
     let window = if received > 0 { u32::MAX } else { 0 };
-    match kernels {
+    match kernel_state {
         ReplayState::Legacy(_) => XfrmAttrs::ReplayState(Replay {
             oseq: sent as u32,
             seq: received as u32,
             bitmap: window,
         }),
         // The kernel refuses a bitmap whose length differs from the length of its own bitmap.
-        ReplayState::Esn(of) => XfrmAttrs::ReplayStateEsn(ReplayEsn {
-            bmp_len: of.bmp_len,
+        ReplayState::Esn(state) => XfrmAttrs::ReplayStateEsn(ReplayEsn {
+            bmp_len: state.bmp_len,
             oseq: sent as u32,
             seq: received as u32,
             oseq_hi: (sent >> 32) as u32,
             seq_hi: (received >> 32) as u32,
-            replay_window: of.replay_window,
-            bmp: vec![window; of.bmp.len()],
+            replay_window: state.replay_window,
+            bmp: vec![window; state.bmp.len()],
         }),
     }
 }

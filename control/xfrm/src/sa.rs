@@ -181,6 +181,7 @@ impl Display for Sa {
     }
 }
 
+/// Joins the halves of a sequence number. Without ESN the high half is not part of the number.
 fn join_sequence(esn: bool, high: u32, low: u32) -> u64 {
     if esn { u64::from(high) << 32 | u64::from(low) } else { u64::from(low) }
 }

@@ -415,6 +415,7 @@ impl Sas {
         }
     }
 
+    /// Returns the entry of the SA with this identifier.
     fn find(&mut self, id: SaId) -> Option<(SaKey, &mut SaEntry)> {
         let key = *self.ids.get(&id)?;
         self.entries.get_mut(&key).map(|entry| (key, entry))
@@ -484,8 +485,8 @@ impl SaEntry {
     /// Creates the entry of an SA. `trusted`: true if the message contains the kernel's last sent number, which updates
     /// do not.
     fn new(sa: Sa, age: Age, trusted: bool) -> SaEntry {
-        let of = &sa.info.lifetime_cur;
-        let used = Usage { bytes: of.bytes, packets: of.packets };
+        let lifetime = &sa.info.lifetime_cur;
+        let used = Usage { bytes: lifetime.bytes, packets: lifetime.packets };
         SaEntry {
             age,
             sent_number_known: trusted,
@@ -541,8 +542,8 @@ impl SaEntry {
         }
     }
 
-    /// Returns the service of the SA, or the reason why the SA is refused. `spis`: SPIs of the preceding inbound SAs.
-    /// An inbound SA with one of these SPIs is refused.
+    /// Returns the service of the SA, or the reason why the SA is refused. `spis`: SPIs of the inbound SAs that already
+    /// have a service; the SPI of this SA is added. An inbound SA with one of these SPIs is refused.
     fn find_service(
         &self,
         protections: &Protections,

@@ -22,6 +22,7 @@ use xfrm::{Event, Mirror, MirrorConfig, ProtectionInfo, SaId, SequenceState};
 const NAMESPACE_VARIABLE: &str = "XFRM_TEST_NAMESPACE";
 const RECEIVE_TIMEOUT: Option<Duration> = Some(Duration::from_millis(500));
 
+/// Policies, treatment of unmatched packets, and protections of an [`Event::Policies`].
 type List = (Vec<Policy<Protection>>, Unmatched, Vec<ProtectionInfo>);
 
 fn ip(arguments: &str) -> Output {
@@ -279,7 +280,7 @@ fn check_sas(mirrored: &mut MirrorWithSocket) {
     );
     let shown = String::from_utf8(ip("xfrm state").stdout).unwrap();
     assert!(shown.contains("dport 61001"), "{shown}");
-    // The kernel deletes an SA when told that the SA has reached its hard limit.
+    // The kernel deletes an SA when it receives the report of the SA's hard expiry.
     mirrored.mirror.expire(third, false);
     assert!(mirrored.run().is_empty());
     mirrored.mirror.expire(third, true);

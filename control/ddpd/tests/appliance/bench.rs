@@ -213,8 +213,8 @@ fn cancelled_bench_allows_the_next_bench() {
     assert_eq!((jobs.len(), jobs[0].kind.as_str()), (1, "bench"));
     let sentence = refusal(&ddpd, &spec("echo", "tcp", ECHO));
     assert_eq!(sentence, format!("job {} is a bench that goes on: one runs at a time", job.id));
-    let given_up: JobInfo = ddpd.source.delete(&format!("/v1/jobs/{}", job.id)).unwrap();
-    assert!(matches!(given_up.state, JobState::Stopping | JobState::Cancelled));
+    let cancelled: JobInfo = ddpd.source.delete(&format!("/v1/jobs/{}", job.id)).unwrap();
+    assert!(matches!(cancelled.state, JobState::Stopping | JobState::Cancelled));
     let job = wait_until(&ddpd, &job, |job| job.state.is_finished());
     let bench = job.bench.unwrap();
     assert_eq!((job.state, job.error, bench.open), (JobState::Cancelled, None, 0));

@@ -66,6 +66,7 @@ impl Capture {
         self.wait()
     }
 
+    /// Waits for the end of the capture. Returns the file and the client's standard error.
     fn wait(mut self) -> (Vec<u8>, String) {
         let Output { status, stdout, stderr } = self.child.wait_with_output().unwrap();
         let stderr_text = String::from_utf8(stderr).unwrap();

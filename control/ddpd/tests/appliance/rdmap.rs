@@ -219,7 +219,7 @@ fn atomics_return_old_value_and_update_one_word() {
     assert!(ddpd.end().0.success());
 }
 
-/// Returns the code of the `n`th Terminate. The sink must have sent and the source must have received the same code.
+/// Checks that the sink has sent and the source has received the same `n`th Terminate. Returns its code.
 fn terminates(ddpd: &Ddpd, n: usize) -> String {
     let codes = [(&ddpd.sink, false), (&ddpd.source, true)].map(|(client, of_peer)| {
         let found = wait_for_nth(

@@ -1,4 +1,4 @@
-//! A capture as a pcapng file: section header, one interface, its frames, its statistics.
+//! A capture as a pcapng file: section header, description of the port as an interface, frames, statistics.
 //!
 //! The file is always big-endian: `pcap-file` writes the times of statistics as one 64-bit number, but the format
 //! requires the upper 32 bits first. In a big-endian file the two layouts are identical.
@@ -70,7 +70,7 @@ impl Write for OutputBuffer {
 }
 
 impl CaptureFile {
-    pub(super) fn new(about: CaptureParams) -> CaptureFile {
+    pub(super) fn new(params: CaptureParams) -> CaptureFile {
         let application = concat!("ddpd ", env!("CARGO_PKG_VERSION"));
         let section = SectionHeaderBlock {
             endianness: Endianness::Big,
@@ -80,28 +80,29 @@ impl CaptureFile {
         let writer = PcapNgWriter::with_section_header(OutputBuffer::default(), section);
         let mut writer = writer.expect("writing to memory cannot fail");
         let mut options = vec![
-            InterfaceDescriptionOption::IfName(about.name.into()),
-            InterfaceDescriptionOption::IfDescription(about.description.into()),
+            InterfaceDescriptionOption::IfName(params.name.into()),
+            InterfaceDescriptionOption::IfDescription(params.description.into()),
             InterfaceDescriptionOption::IfTsResol(NANOSECONDS),
         ];
-        if !about.filter.is_empty() {
+        if !params.filter.is_empty() {
             // A filter option that starts with 0 contains the filter as text.
-            let filter = [&[0], about.filter.as_bytes()].concat();
+            let filter = [&[0], params.filter.as_bytes()].concat();
             options.push(InterfaceDescriptionOption::IfFilter(Cow::Owned(filter)));
         }
         let interface = InterfaceDescriptionBlock {
             linktype: DataLink::ETHERNET,
-            snaplen: about.snap,
+            snaplen: params.snap,
             options,
         };
         write(&mut writer, interface);
         let drops = Counters::default();
         let reasons = drops.drops.iter();
         let reasons = reasons.map(|DropCount { layer, reason, .. }| format!("{layer}_{reason}"));
-        let left = about.limit.saturating_sub(writer.get_ref().0.len() as u64 + STATISTICS_RESERVE);
+        let left =
+            params.limit.saturating_sub(writer.get_ref().0.len() as u64 + STATISTICS_RESERVE);
         CaptureFile {
             reasons: reasons.collect(),
-            started_at: about.started_at,
+            started_at: params.started_at,
             remaining: left,
             writer,
         }

@@ -90,6 +90,8 @@ impl Captures {
         }
     }
 
+    /// Checks the request and starts the capture's thread. Returns the port, and the taps that its workers must
+    /// install.
     fn start_capture(
         &mut self,
         env: &Env,
@@ -110,7 +112,7 @@ impl Captures {
         let description = description.map(|section| {
             format!("ddpd port, {} {}", section.kind.name(), section.kind.location())
         });
-        let about = file::CaptureParams {
+        let params = file::CaptureParams {
             name: name.to_owned(),
             description: description.unwrap_or_default(),
             filter: spec.filter.clone(),
@@ -119,7 +121,7 @@ impl Captures {
             started_at: nanos_since_1970(),
         };
         let enough = Arc::new(AtomicBool::new(false));
-        let thread = thread::start(about, readers, sink, enough.clone())
+        let thread = thread::start(params, readers, sink, enough.clone())
             .map_err(|error| ApiError::internal(format!("no thread for the capture: {error}")))?;
         let running = RunningCapture {
             port,

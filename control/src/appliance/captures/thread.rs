@@ -20,13 +20,13 @@ const CHUNK: usize = 64 << 10;
 
 /// Starts the thread. The thread ends when all readers have ended, and sets `finished` when it needs no further frames.
 pub(super) fn start(
-    about: CaptureParams,
+    params: CaptureParams,
     readers: Vec<Reader>,
     sink: CaptureSink,
     finished: Arc<AtomicBool>,
 ) -> std::io::Result<JoinHandle<()>> {
     let run = move || {
-        let file = CaptureFile::new(about);
+        let file = CaptureFile::new(params);
         let capture = Capture { readers, sink: Some(sink), file, delivered: 0, finished };
         capture.run();
     };
@@ -47,7 +47,8 @@ impl Capture {
     fn run(mut self) {
         self.send_chunk(0);
         loop {
-            // The readers are checked before `take`, so that frames written before the readers' end are taken.
+            // `over` is determined before `take`, because a worker may write its last frames and end between the two
+            // calls.
             let over = self.readers.iter().all(Reader::is_finished);
             let taken = self.take();
             self.send_chunk(0);

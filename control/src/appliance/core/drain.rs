@@ -76,14 +76,15 @@ impl Core {
         }
     }
 
-    /// Begins to close the streams when all jobs have ended, or at the deadline.
+    /// Commands the workers to close their streams when all jobs have ended, or at the deadline. The command is sent
+    /// once.
     pub(super) fn drain_step(&mut self, now: Instant) {
         let jobs = self.jobs.running();
-        if let Phase::Draining { deadline, drain_sent: asked, .. } = &mut self.env.phase
-            && !*asked
+        if let Phase::Draining { deadline, drain_sent, .. } = &mut self.env.phase
+            && !*drain_sent
             && (jobs == 0 || now >= *deadline)
         {
-            *asked = true;
+            *drain_sent = true;
             self.env.send_to_all(|| Command::Drain);
             // The workers do not close streams whose data must still be written to a file, so the control thread closes
             // these streams.

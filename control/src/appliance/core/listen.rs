@@ -45,6 +45,7 @@ impl Core {
         Ok((listener, moved))
     }
 
+    /// Returns the protection domain of the section's regions, and the regions that must move to it.
     fn domain_for(&mut self, section: &ListenerSection) -> Result<(PdId, Vec<String>), ApiError> {
         self.regions.domain_for(section, |region| self.listeners.is_listed(region))
     }
@@ -90,6 +91,8 @@ impl Core {
         }
     }
 
+    /// Checks a change and opens its files. Returns the prepared parts, and the regions that must move to the
+    /// listener's protection domain.
     fn prepare_change(
         &mut self,
         section: &ListenerSection,

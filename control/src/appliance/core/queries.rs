@@ -68,6 +68,7 @@ impl Core {
         }
     }
 
+    /// Returns the current notes with their kinds: the operator's drain, faults, stalled streams.
     fn notes(&self, now: Instant) -> Vec<(NoteKind, String)> {
         let draining = self.drain_note().map(|note| (NoteKind::Draining, note));
         let stalled = self.streams.notes(now).into_iter().map(|note| (NoteKind::Stalled, note));

@@ -15,8 +15,8 @@ impl Core {
         }
     }
 
-    /// Returns the stage and the state of reloads. The numbers of listeners and streams are 0. Must be
-    /// cheap: every turn of the control thread calls this function.
+    /// Returns the stage and the state of reloads. The numbers of listeners and streams are 0. Must be cheap, because
+    /// it is called in every iteration of the control thread's loop.
     pub fn outline(&self) -> State {
         State {
             stage: self.stage(),

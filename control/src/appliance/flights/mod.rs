@@ -1,15 +1,17 @@
-//! The flight recorder: events of each stream, and an archive of streams that did not close gracefully.
+//! The flight recorder: a record of each stream's events, and an archive of the records of streams that did not close
+//! gracefully.
 //!
-//! The recorder is on unless `management.recorder` is false. A live stream has a few entries: its beginning, errors,
-//! and the close of each direction. Consecutive deliveries share one entry, so idle and busy streams need about the
-//! same memory. If a stream has more than [`ENTRIES`], entries in the middle are dropped and counted. The record of a
-//! stream that ends by an error, a Terminate, a reset or a time-out is archived. The archive is bounded in number and
-//! bytes. To make room, the oldest record is dropped. If there are too many records, and the peer of the newest one has
-//! more than half of the permitted number, that peer's oldest record is dropped instead.
+//! The control thread creates the entries of a record from the workers' events: the beginning of the stream,
+//! deliveries, errors, and the close of each direction. In addition, each worker records events of TCP and SCTP in a
+//! small ring per connection ([`dataplane::Record`]), and sends the ring when a stream does not end gracefully, or on
+//! request. The headers of segments that DDP or RDMAP refused are recorded, payload is not. The recorder is on unless
+//! `management.recorder` is false.
 //!
-//! Headers of segments that DDP or RDMAP refused are recorded, payload is not. Entries are created from the workers'
-//! events. The workers record events of TCP and SCTP in a small ring per connection ([`dataplane::Record`]). They send
-//! the ring when a stream does not end gracefully, or on request.
+//! Consecutive deliveries share one entry, so a busy stream needs about as much memory as an idle one. If a stream has
+//! more than [`ENTRIES`] entries, entries in the middle are dropped and counted. The record of a stream that ends by an
+//! error, a Terminate, a reset or a time-out is archived. The archive is bounded in number and bytes. To make room, the
+//! oldest record is dropped. If there are too many records, and the peer of the newest one has more than half of the
+//! permitted number, that peer's oldest record is dropped instead.
 
 mod advice;
 mod flight;

@@ -10,7 +10,7 @@ use tcp_lite::tcp::State;
 
 use super::names::{layer_name, seconds};
 
-/// Events that the control thread also receives from the worker directly.
+/// Errors and Terminates, which the control thread also receives as events of the worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ErrorEvent {
     /// An error in the peer's data.
@@ -71,7 +71,8 @@ impl WorkerRecording {
             == Some(Kind::WindowClosed)
     }
 
-    /// Returns the event that was awaited when the worker aborted the connection after time-outs. `None` if it did not.
+    /// Returns the event that was awaited when the worker aborted the connection after time-outs. `None` if the worker
+    /// did not abort the connection.
     pub(super) fn awaited(&self) -> Option<AwaitedEvent> {
         self.last(Kind::GaveUp)?.1.awaited_event()
     }

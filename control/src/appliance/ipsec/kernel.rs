@@ -42,7 +42,7 @@ pub(in crate::appliance) struct Kernel {
     usage_report_at: Option<Instant>,
     /// True while the workers' answers about the use of SAs are outstanding.
     usage_requested: bool,
-    /// True after a failure of the socket, so that it is logged once.
+    /// True after a failure of the socket was logged. Further failures are not logged.
     broken: bool,
 }
 
@@ -272,7 +272,8 @@ impl Kernel {
     }
 }
 
-/// Returns the number of protections that the policies refer to: the highest number plus 1.
+/// Returns the required length of a table of protections that is indexed by the numbers in the policies: the highest
+/// number plus 1.
 pub(in crate::appliance) fn protections(list: &[ipsec::policy::Policy<Protection>]) -> usize {
     let numbers = list.iter().filter_map(|policy| match policy.action {
         Action::Protect(protection) => Some(usize::from(protection.0) + 1),

@@ -1,4 +1,4 @@
-//! Locations in the peer's memory: destinations and sources of data.
+//! Resolves locations in the peer's memory, destinations and sources of data, to STags and tagged offsets (TOs).
 
 use ddp::Stag;
 
@@ -13,8 +13,9 @@ pub(super) enum Need {
     Atomic,
 }
 
-/// Returns STag and TO of the location for `total` bytes. A region given by name must be advertised, not in use by
-/// another stream, contain all bytes, and allow the access.
+/// Returns STag and TO of the first byte of a location of `total` bytes. A region given by name must be advertised, not
+/// in use by another stream, contain all bytes, and allow the access `need`. Of a location given by STag and TO, only
+/// the TO is checked: it must not wrap.
 pub(super) fn resolve_target(
     target: &RemotePlace,
     total: u64,
@@ -40,13 +41,13 @@ pub(super) fn resolve_target(
                 );
                 return Err(ApiError::peer_refused(sentence));
             }
-            let (open, to) = match need {
+            let (is_open, operations) = match need {
                 Need::Write => (region.remote_write, "writes"),
                 Need::Read => (region.remote_read, "reads"),
                 Need::Atomic => (region.remote_atomic, "atomics"),
             };
-            if !open {
-                let sentence = format!("the peer's region `{name}` is not open to {to}");
+            if !is_open {
+                let sentence = format!("the peer's region `{name}` is not open to {operations}");
                 return Err(ApiError::peer_refused(sentence));
             }
             match offset.checked_add(total) {

@@ -1,6 +1,6 @@
 //! Look-up of listeners by name, region and endpoint.
 //!
-//! No two listeners have the same endpoint. No other listener lists a region that a listener divides into slots.
+//! No two listeners have the same endpoint. A region that a listener divides into slots is listed by no other listener.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;

@@ -124,6 +124,7 @@ impl Listeners {
         self.check_stored(self.of_region(&region.name), region)
     }
 
+    /// Refuses a file-backed region if Writes of the peers of one of these listeners would not be saved to the file.
     fn check_stored<'a>(
         &self,
         mut among: impl Iterator<Item = &'a Listener>,

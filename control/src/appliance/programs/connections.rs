@@ -297,6 +297,7 @@ impl Programs {
         }
     }
 
+    /// Changes the state of a QP whose stream has ended, and reports the end to the program.
     fn on_pair_closed(
         &mut self,
         env: &mut Env,

@@ -13,7 +13,7 @@ use crate::appliance::budget::Budget;
 use crate::waker::Waker;
 
 /// Maximum number of inputs that wait for the control thread. A session's thread blocks while the queue is full.
-const MAX_CALLS: usize = 256;
+const MAX_WAITING_INPUTS: usize = 256;
 
 /// An input from a session to the control thread.
 #[derive(Debug)]
@@ -55,11 +55,11 @@ pub(in crate::appliance) fn queues(
     workers: u16,
     waker: Waker,
 ) -> (SessionQueues, Inbox) {
-    let (inputs, calls) = sync_channel(MAX_CALLS);
-    let (freed, keys) = channel();
-    let shared = Shared { settings: settings.clone(), budget, workers, freed, waker };
-    let queues = SessionQueues { shared: Arc::new(shared), inputs };
-    (queues, Inbox { inputs: calls, freed: keys, settings })
+    let (input_sender, input_receiver) = sync_channel(MAX_WAITING_INPUTS);
+    let (freed_sender, freed_receiver) = channel();
+    let shared = Shared { settings: settings.clone(), budget, workers, freed: freed_sender, waker };
+    let queues = SessionQueues { shared: Arc::new(shared), inputs: input_sender };
+    (queues, Inbox { inputs: input_receiver, freed: freed_receiver, settings })
 }
 
 impl SessionQueues {

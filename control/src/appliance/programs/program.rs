@@ -354,6 +354,7 @@ impl Pair {
     }
 }
 
+/// Counts one more user (`begins`), or one less.
 fn count_user(users: &mut u32, begins: bool) {
     *users = if begins { *users + 1 } else { users.saturating_sub(1) };
 }

@@ -123,6 +123,7 @@ pub(in crate::appliance) struct Server {
 struct Threads(Mutex<Vec<(Weak<Outbox>, JoinHandle<()>)>>);
 
 impl Threads {
+    /// Calls `call` with the entries, while the lock is held.
     fn with<T>(&self, call: impl FnOnce(&mut Vec<(Weak<Outbox>, JoinHandle<()>)>) -> T) -> T {
         call(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -230,6 +231,7 @@ impl Acceptor {
         }
     }
 
+    /// Starts the thread of a session. Returns the entry for [`Threads`].
     fn spawn(
         &mut self,
         socket: OwnedFd,

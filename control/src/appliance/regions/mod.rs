@@ -222,8 +222,8 @@ impl Regions {
         Ok(())
     }
 
-    /// Registers a region, whose memory exists, with the workers. `listener`: the protection domain of a listener that
-    /// lists it. `answer`, if given, is always sent, also after an error.
+    /// Registers a region, whose memory exists, with the workers. `listener`: protection domain of the listener that
+    /// lists the region, if any. `answer`, if given, is always sent, also after an error.
     pub(super) fn register(
         &mut self,
         env: &mut Env,

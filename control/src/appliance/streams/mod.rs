@@ -125,7 +125,7 @@ pub(super) struct EndedStream {
     pub remote: SocketAddr,
     /// True if this end rejected the peer's request.
     pub rejected: bool,
-    /// True if the stream was accepted but ended before messages could flow.
+    /// True if the stream was accepted but ended before it was established.
     pub never_established: bool,
     pub local: SocketAddr,
     pub regions: Vec<String>,

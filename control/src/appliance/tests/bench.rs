@@ -92,15 +92,15 @@ fn answer_progress_check(bench: &mut Bench, moved: u64) {
 
 /// Answers progress checks: `moved` bytes on stream 5, and `others` on stream 99, which is not part of the run.
 fn report_progress(bench: &mut Bench, commands: &[Command], moved: u64, others: u64) {
-    let mut asked = 0;
+    let mut lists = 0;
     for command in commands {
         let Command::ListStreams { ticket, .. } = command else { continue };
         let streams =
-            if asked == 0 { vec![stream_info(5, moved), stream_info(99, others)] } else { vec![] };
-        asked += 1;
+            if lists == 0 { vec![stream_info(5, moved), stream_info(99, others)] } else { vec![] };
+        lists += 1;
         bench.report_list(*ticket, streams, true);
     }
-    assert!(asked > 0, "no progress check was sent: {commands:?}");
+    assert!(lists > 0, "no progress check was sent: {commands:?}");
 }
 
 /// Returns a worker's data of a stream whose peer has acknowledged this many bytes.
@@ -248,10 +248,10 @@ fn bench_writes_start_at_the_region_base() {
     assert_eq!((result.messages, result.messages_per_s, result.open), (30, 30.0, 0));
     let times = result.latency.unwrap();
     assert_eq!((times.count, times.min_ns, times.p50_ns, times.max_ns), (30, 1000, 1000, 1000));
-    let mut gone = removed_stags(&bench.all_commands());
-    gone.sort_unstable();
-    gone.dedup();
-    assert_eq!(gone.len(), 2);
+    let mut removed = removed_stags(&bench.all_commands());
+    removed.sort_unstable();
+    removed.dedup();
+    assert_eq!(removed.len(), 2);
     assert!(bench.is_logged(|k| matches!(k, EventKind::JobFinished { error: None, .. })));
     assert!(request_bench(&mut bench, spec(BenchLoad::Echo)).is_ok(), "another may run");
 }

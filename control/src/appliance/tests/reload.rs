@@ -259,13 +259,13 @@ fn reload_changes_ceiling_but_not_below_bytes_in_use() {
 
 /// Returns the listeners whose peers are updated, each with true if 10.0.0.9 is admitted.
 fn peers_set(commands: &[Command]) -> Vec<(ListenerId, bool)> {
-    let of = |command: &Command| match command {
+    let update = |command: &Command| match command {
         Command::SetPeers { listener, peers, .. } => {
             Some((*listener, peers.check("10.0.0.9".parse().unwrap()).is_ok()))
         }
         _ => None,
     };
-    commands.iter().filter_map(of).collect()
+    commands.iter().filter_map(update).collect()
 }
 
 // No listener is restarted, so streams and handshakes of admitted peers continue.

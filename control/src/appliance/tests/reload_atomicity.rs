@@ -37,14 +37,15 @@ impl Bench {
             }
             for command in commands {
                 let Some(ticket) = ticket(&command) else { continue };
-                let no = !refused && refuses(&command);
-                refused |= no;
-                let result = if no { Err(CommandError::ListenerInUse) } else { Ok(()) };
+                let refuse_this = !refused && refuses(&command);
+                refused |= refuse_this;
+                let result = if refuse_this { Err(CommandError::ListenerInUse) } else { Ok(()) };
                 self.event(Event::Done { ticket, result });
             }
         }
     }
 
+    /// Returns whether the region exists, and whether the listener exists.
     fn has_region_and_listener(&self, region: &str, listener: &str) -> (bool, bool) {
         let regions = self.core.regions();
         (regions.contains_key(region), self.core.listeners().contains_key(listener))
@@ -141,14 +142,14 @@ fn restart_note_stays_until_key_is_in_force() {
 fn dry_run_report_matches_the_reload() {
     let mut bench = bench();
     let text = format!("{BASIC}{EXTRA_SECTIONS}\n[tcp]\nsack = false\n[limits]\nregions = 9\n");
-    let would = bench.dry_run(&text);
-    assert!(would.dry_run && would.refused.is_empty());
-    assert_eq!(would.applied.len(), 3);
+    let predicted = bench.dry_run(&text);
+    assert!(predicted.dry_run && predicted.refused.is_empty());
+    assert_eq!(predicted.applied.len(), 3);
     assert_eq!(bench.has_region_and_listener("extra", "second"), (false, false));
-    let did = bench.reload(&text).unwrap();
-    assert_eq!(ReloadReport { dry_run: false, ..would }, did);
-    let wrong = bench.dry_run("name = 3\n").refused;
-    assert!(wrong[0].contains("ddpd.toml:1: name: "), "{wrong:?}");
+    let reported = bench.reload(&text).unwrap();
+    assert_eq!(ReloadReport { dry_run: false, ..predicted }, reported);
+    let refused = bench.dry_run("name = 3\n").refused;
+    assert!(refused[0].contains("ddpd.toml:1: name: "), "{refused:?}");
 }
 
 #[test]
@@ -163,6 +164,7 @@ fn foreseeable_failures_refuse_the_reload_before_any_step() {
     bench.accept_stream(1, "10.0.0.2");
     bench.acknowledge();
     let base = format!("{BASIC}{EXTRA_SECTIONS}");
+    // Changed files, each with a part of the expected refusal.
     let cases = [
         (
             base.replace("name = \"extra\"\nsize", "name = \"api\"\nsize").replace("[\"extra\"]", "[\"api\"]"),
@@ -196,13 +198,16 @@ fn foreseeable_failures_refuse_the_reload_before_any_step() {
         );
     }
     // A limit that the same file raises is taken into account.
-    let more = format!(
+    let raised = format!(
         "{base}[limits]\nregions = 6\n[[region]]\nname = \"n\"\nsize = 4096\naccess = \"r\"\n\
          [[region]]\nname = \"m\"\nsize = 4096\naccess = \"r\"\n"
     );
-    assert_eq!(bench.dry_run(&more).refused, [""; 0]);
-    let few = bench.dry_run_refusals(&more.replace("regions = 6", "regions = 5"));
-    assert!(few[0].contains("there would be 6 regions, and limits.regions is 5"), "{few:?}");
+    assert_eq!(bench.dry_run(&raised).refused, [""; 0]);
+    let refused = bench.dry_run_refusals(&raised.replace("regions = 6", "regions = 5"));
+    assert!(
+        refused[0].contains("there would be 6 regions, and limits.regions is 5"),
+        "{refused:?}"
+    );
     assert_eq!(bench.has_region_and_listener("n", "second"), (false, true));
 }
 

@@ -17,11 +17,13 @@ impl Bench {
         Bench { perftest: Perftest::new(4096), out: Actions::new(), now: Instant::now() }
     }
 
+    /// Opens stream `id`. `reads`: true if the peer announced that it will issue Reads.
     fn open(&mut self, id: u64, peer: IpAddr, reads: bool) {
         let slot = Slot { stag: Stag(id as u32), to: id << 32, len: 1 << 20 };
         self.perftest.on_opened(StreamId(id), AcceptedStream { peer, slot: Some(slot), reads });
     }
 
+    /// Passes an input to the service. Returns the resulting actions, each with its stream.
     fn input(&mut self, id: u64, input: Input) -> Vec<(u64, Action)> {
         self.perftest.input(StreamId(id), input, self.now, &mut self.out);
         self.take()
@@ -31,6 +33,7 @@ impl Bench {
         self.input(id, Input::Received(bytes.to_vec()))
     }
 
+    /// Removes and returns the pending actions, each with its stream.
     fn take(&mut self) -> Vec<(u64, Action)> {
         self.out.drain(..).map(|(id, action)| (id.0, action)).collect()
     }
@@ -177,13 +180,13 @@ fn clients_of_one_host_open_data_streams_sequentially() {
     // A third client begins before the first one reports its data stream open.
     bench.open(4, HOST, false);
     assert_eq!(bench.send(1, &[0; MEMORY_MESSAGE_LEN]), [], "two streams could be its data stream");
-    let goes_on = bench.send(4, &version());
+    let answers = bench.send(4, &version());
     let expected = [
         reply(4, &version()),
         reply(1, &[0; MEMORY_MESSAGE_LEN]),
         reply(2, &[0; MEMORY_MESSAGE_LEN]),
     ];
-    assert_eq!(goes_on, expected);
+    assert_eq!(answers, expected);
     bench.open(12, HOST, false);
     assert_eq!(bench.send(2, &[0; MEMORY_MESSAGE_LEN]), [reply(2, &[0; MEMORY_MESSAGE_LEN])]);
     let slot = |id: u64| Slot { stag: Stag(id as u32), to: id << 32, len: 1 << 20 };
@@ -217,7 +220,7 @@ fn idle_client_delays_others_of_its_host_at_most_ten_seconds() {
     assert_eq!(bench.perftest.poll_timeout(), Some(bench.now + Duration::from_micros(1)));
     let late = bench.advance(Duration::from_micros(1));
     assert!(
-        matches!(&late[..], [(1, Action::End(_)), goes_on] if *goes_on == reply(2, &[0; MEMORY_MESSAGE_LEN]))
+        matches!(&late[..], [(1, Action::End(_)), answer] if *answer == reply(2, &[0; MEMORY_MESSAGE_LEN]))
     );
     bench.open(12, HOST, false);
     assert_eq!(bench.send(2, &[0; MEMORY_MESSAGE_LEN]), [reply(2, &[0; MEMORY_MESSAGE_LEN])]);

@@ -23,7 +23,7 @@ fn flow(local: &str, remote: &str) -> Flow {
 }
 
 fn acquires(kernel: &mut ModelKernel) -> Vec<AcquireMessage> {
-    let acquire = |asked| match asked {
+    let acquire = |request| match request {
         ModelRequest::Other(message) => match *message {
             XfrmMessage::Acquire(message) => Some(message),
             _ => None,
@@ -35,7 +35,7 @@ fn acquires(kernel: &mut ModelKernel) -> Vec<AcquireMessage> {
 
 /// Returns the last XFRM_MSG_NEWAE.
 fn last_state(kernel: &ModelKernel) -> NewAsyncEventMessage {
-    let state = |asked: &ModelRequest| match asked {
+    let state = |request: &ModelRequest| match request {
         ModelRequest::Other(message) => match &**message {
             XfrmMessage::NewAsyncEvent(message) => Some(message.clone()),
             _ => None,

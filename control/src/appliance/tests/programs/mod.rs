@@ -164,6 +164,7 @@ impl Client {
         self.reply_with_descriptors(id).map(|(result, _)| result)
     }
 
+    /// Takes the reply to a request with its descriptors, if it has arrived.
     fn reply_with_descriptors(
         &mut self,
         id: u32,

@@ -113,6 +113,7 @@ impl Rig {
         }
     }
 
+    /// Applies a command to the tables of the worker `at`. Returns the worker's answer.
     fn apply(&mut self, at: usize, command: Command) -> Result<(), CommandError> {
         let worker = &mut self.workers[at];
         match command {

@@ -107,8 +107,8 @@ pub fn version(dpdk: Option<&str>) -> String {
     build_info::text(dpdk)
 }
 
-/// Returns a hint if the command is unknown, because the user has usually passed the path of a configuration file
-/// without `--config`. `None` for any other error.
+/// If the command is unknown, returns a hint to use `--config`: usually the user has passed the path of a configuration
+/// file as the command. `None` for any other error.
 pub fn usage_hint(error: &clap::Error) -> Option<String> {
     let ContextValue::String(word) = error.get(ContextKind::InvalidSubcommand)? else {
         return None;
@@ -118,7 +118,7 @@ pub fn usage_hint(error: &clap::Error) -> Option<String> {
     Some(format!("to run an appliance write: ddpd --config {file}"))
 }
 
-/// Function that returns the requirements of a configuration that this machine does not meet.
+/// Function that compares a configuration with this machine. Returns errors and notes.
 pub type FindOnMachine<'a> = &'a dyn Fn(&Document) -> Vec<MachineFinding>;
 
 /// Checks the files. Prints to `out`, in this order, one line per item:

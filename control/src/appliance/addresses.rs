@@ -62,8 +62,8 @@ impl Addresses {
         self.failures.push(error.message.clone());
     }
 
-    /// Returns the error with which the open fails: `last`. If several addresses failed, the message of the returned
-    /// error lists the failure of each.
+    /// Returns the error with which the open fails: `last`, the error of the last attempt. If several addresses failed,
+    /// its message is replaced by a list of the failures of all addresses.
     pub(super) fn conclude(&self, last: ApiError) -> ApiError {
         if self.failures.len() < 2 {
             return last;

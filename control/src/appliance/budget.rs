@@ -76,7 +76,7 @@ struct Inner {
     /// Memory reserved for streams, all workers together, bytes.
     streams: AtomicU64,
     ceiling: AtomicU64,
-    /// True if `limits.memory` sets the ceiling, false if it is a share of the machine's memory.
+    /// False if the ceiling is a share of the machine's memory, true if `limits.memory` sets it or it is unlimited.
     configured: AtomicBool,
     /// Bytes charged for regions and jobs.
     charged: AtomicU64,
@@ -221,7 +221,7 @@ impl Budget {
         Ok(Charge { budget: self.clone(), kind, bytes })
     }
 
-    /// Returns the budget as the API shows it.
+    /// Describes the budget for the API.
     pub fn info(&self) -> MemoryInfo {
         let inner = &self.inner;
         let charged = inner.charged.load(Ordering::Relaxed);

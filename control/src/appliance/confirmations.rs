@@ -65,8 +65,8 @@ impl Env {
 
     fn send_confirmations(&mut self, stream: StreamId) {
         while let Some((confirmation, since)) = self.confirmations.first_done(stream) {
-            // More data arrived while the files were written. The worker must report this data before the close: a
-            // close with unreported data is an error.
+            // More data arrived while the files were written. The close is announced again, so that the worker reports
+            // all data before it: a close with unreported data is an error.
             if confirmation == Confirmation::Close
                 && self.confirmations.written_files.contains_key(&stream)
                 && self.now < since + STALL_TIMEOUT

@@ -226,7 +226,7 @@ pub(super) enum SinkOwner {
     Bench(u64, StreamId),
 }
 
-/// Requester of a list of streams or associations.
+/// A request for a list of streams or associations: the listed ones, and the requester.
 pub(super) enum StreamsQuery {
     /// These streams, in order.
     List(Arc<[StreamId]>, Responder),

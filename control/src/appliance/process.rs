@@ -434,7 +434,7 @@ fn serve_programs(
     sessions.map(Some).map_err(|error| format!("cannot serve programs: {error}"))
 }
 
-/// Logs ports, workers, regions and listeners, one line or a few each.
+/// Logs the ports, workers, regions and listeners.
 fn report(config: &Config, ports: &[Port], regions: &[(RegionSection, LoadedMemory)]) {
     let name = &config.name;
     for (section, port) in config.ports.iter().zip(ports) {
@@ -467,7 +467,7 @@ fn report(config: &Config, ports: &[Port], regions: &[(RegionSection, LoadedMemo
         tracing::info!("{name}: IPsec: AES-GCM by {}", ::ipsec::crypto::gcm_library());
     }
     for listener in &config.listeners {
-        let on = |asked| if asked { "on" } else { "off" };
+        let on = |enabled| if enabled { "on" } else { "off" };
         tracing::info!(
             "{name}: listener {} on port {}: markers {}, CRC {}",
             listener.name,

@@ -66,7 +66,7 @@ pub(super) struct JobOutcome {
     pub(super) synced: bool,
     /// Bytes written since the last sync.
     pub(super) unsynced_bytes: u64,
-    /// True if a due sync did not happen.
+    /// True if the job should have ended with a sync, but no sync succeeded.
     pub(super) sync_failed: bool,
     /// Path of the file and first error, one sentence.
     pub(super) failure: Option<String>,

@@ -85,7 +85,7 @@ pub(crate) enum Translation {
     Listed { selector: Selector, action: Action<SaRequirements>, refused: Option<String> },
 }
 
-/// A policy in the kernel's form.
+/// A policy as the kernel has it, for the packets to or from this host.
 pub(crate) struct KernelPolicy {
     pub(crate) info: UserPolicyInfo,
     pub(crate) templates: Vec<UserTemplate>,
@@ -96,8 +96,8 @@ pub(crate) struct KernelPolicy {
 }
 
 impl KernelPolicy {
-    /// Returns the policy in the mirror's form. `None` for policies that do not apply to all packets to or from this
-    /// host: policies of another type or direction, and policies of a single socket.
+    /// Creates the policy from the content of a message. `None` for policies that do not apply to all packets to or
+    /// from this host: policies of another type or direction, and policies of a single socket.
     pub(crate) fn new(info: UserPolicyInfo, attributes: Attributes) -> Option<KernelPolicy> {
         let direction = match info.direction {
             XFRM_POLICY_IN => Direction::In,

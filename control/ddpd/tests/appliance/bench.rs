@@ -309,7 +309,7 @@ fn open_loop_counts_every_due_message() {
 #[test]
 fn open_loop_latency_includes_stall_of_peer() {
     let ddpd = start();
-    // A sink does not echo, so only the first four messages on each of three streams are posted.
+    // A sink does not echo, so each of the three streams posts only its first four messages (the depth).
     let job = run(&ddpd, &paced_spec(SINK));
     assert_eq!(job.state, JobState::Failed);
     let sentence = job.error.unwrap();
@@ -319,6 +319,6 @@ fn open_loop_latency_includes_stall_of_peer() {
     assert!(bench.unfinished > 12, "due every millisecond on each: {bench:?}");
     let latency = bench.latency.unwrap();
     assert_eq!(latency.count, bench.unfinished);
-    // Posted messages wait until the streams are reset, 5 s after the end.
+    // Posted messages wait until the streams are reset, 5 s after the end of the run.
     assert!(latency.max_ns >= 5_000_000_000, "{latency:?}");
 }

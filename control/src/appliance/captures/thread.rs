@@ -18,7 +18,8 @@ const BATCH: usize = 1024;
 /// Number of encoded bytes above which a chunk is sent to the client before the rest of the batch is encoded.
 const CHUNK: usize = 64 << 10;
 
-/// Starts the thread. The thread ends when all readers have ended, and sets `finished` when it needs no further frames.
+/// Starts the thread. The thread ends when the workers have removed all taps and the rings are empty. It sets
+/// `finished` when it needs no further frames.
 pub(super) fn start(
     params: CaptureParams,
     readers: Vec<Reader>,
@@ -47,8 +48,8 @@ impl Capture {
     fn run(mut self) {
         self.send_chunk(0);
         loop {
-            // `over` is determined before `take`, because a worker may write its last frames and end between the two
-            // calls.
+            // `over` is determined before `take`, because a worker may write its last frames and remove its tap between
+            // the two calls.
             let over = self.readers.iter().all(Reader::is_finished);
             let taken = self.take();
             self.send_chunk(0);

@@ -119,7 +119,7 @@ fn find_route(
         }));
     };
     check_peer(section, ip)?;
-    // Packets to an address of this interface leave no port, so the link need not be up.
+    // Packets to an address of this interface are not sent through its port, so the link need not be up.
     match links.refusal(facts, interface).filter(|_| !has_address(section, ip)) {
         Some(refusal) => Err(refusal),
         None => Ok((reach.on_link, Candidate { remote, interface })),

@@ -5,7 +5,8 @@ use crate::appliance::env::Phase;
 use crate::notify::{Stage, State};
 
 impl Core {
-    /// Returns the stage: `Draining` by the operator's drain; `Ending`, then `Stopping`, when the appliance ends.
+    /// Returns the stage. `Draining` means the operator's drain. When the appliance ends, the stage is `Ending`, then
+    /// `Stopping`.
     pub fn stage(&self) -> Stage {
         match self.env.phase {
             Phase::Running if self.env.drained_by_operator => Stage::Draining,

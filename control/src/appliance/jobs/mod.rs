@@ -44,7 +44,7 @@ use super::env::Env;
 use super::loader::LoadedMemory;
 use super::pending::{SinkOwner, Task};
 
-/// A message of a task that has completed or failed.
+/// A completed or failed message of a task.
 pub(super) struct CompletedMessage {
     pub task: Task,
     pub stream: StreamId,

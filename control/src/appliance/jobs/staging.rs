@@ -1,4 +1,4 @@
-//! Read progress of a put's source, which [`puts`](super::puts) updates.
+//! Progress of reading the source of a put. The module [`puts`](super::puts) updates it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ impl Staging {
     }
 }
 
-/// Returns the bytes from the destination to the end of the peer's region; for a bare STag, to the last TO.
+/// Returns the number of bytes from the destination to the end of the peer's region; for a bare STag, to the last TO.
 pub(super) fn target_capacity(target: &RemotePlace, regions: &[Advertised]) -> u64 {
     match target {
         RemotePlace::Tagged { to, .. } => u64::MAX - to,

@@ -23,7 +23,7 @@ use super::{MAX_DEPTHS, Programs, StreamAction, StreamUse, invalid, refusal};
 use crate::appliance::env::Env;
 use crate::appliance::pending::{Continuation, PairConnect, ProgramStep};
 
-/// Failure cause of a connect, and of a call to connect or accept, if the program ended the QP meanwhile.
+/// Cause reported to the program for a connect or accept that fails because the program has ended the QP.
 const ENDED: &str = "the program has ended the QP";
 
 /// Attributes of a QP that has not been connected.

@@ -74,7 +74,7 @@ use super::ports::PortView;
 /// Maximum IRD and ORD of a connection.
 pub(super) const MAX_DEPTHS: Depths = Depths { ird: 128, ord: 128 };
 
-/// Boundary of protection domain numbers: the numbers of regions are below this value, those of programs above it.
+/// Lowest protection domain number of programs. The numbers of regions are lower.
 const DOMAIN_BASE: u32 = 1 << 31;
 
 /// Table of the programs, with indexes of their memory regions, streams and listeners.

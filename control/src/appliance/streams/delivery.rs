@@ -253,7 +253,7 @@ pub(in crate::appliance) struct UntaggedHeader {
     pub rsvd_ulp: [u8; 5],
 }
 
-/// Destination of a stream's messages, as configured for its listener.
+/// Listener of a stream, and file to which a queue of the listener delivers.
 #[derive(Clone, Copy)]
 pub(in crate::appliance) struct Destination<'a> {
     /// Name of the listener, if the stream has one.

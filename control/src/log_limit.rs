@@ -50,7 +50,8 @@ pub fn report(now: Instant) -> Option<Instant> {
     LIMIT.due()
 }
 
-/// Lines per call site. The map is bounded by the call sites in the source code.
+/// Rate limit of each call site, and the counts of lines per call site. The map is bounded by the call sites in the
+/// source code.
 #[derive(Debug)]
 struct Limit {
     /// Maximum lines of one call site per second.

@@ -40,7 +40,7 @@ const _: () = assert!(
 );
 const MIB: u64 = 1 << 20;
 
-/// Memory available to the appliances of this process.
+/// Memory that the appliances of this process share.
 #[derive(Clone, Debug)]
 pub struct HostMemory {
     /// Memory that the process may use, bytes, and the source of the number.

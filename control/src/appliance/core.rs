@@ -70,7 +70,7 @@ use crate::shm;
 pub struct Setup {
     /// The checked configuration.
     pub config: Config,
-    /// Counters of the workers, one per worker.
+    /// One set of counters per worker.
     pub counters: Vec<Arc<Counters>>,
     /// Workers that can open streams, per interface, in the order of the configuration.
     pub interface_workers: Vec<Vec<WorkerId>>,

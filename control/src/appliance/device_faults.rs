@@ -4,7 +4,7 @@ use dataplane::port::DeviceFault;
 
 use config::{PortKind, PortSection};
 
-/// Conditions for binding a port again after its Linux interface was recreated.
+/// Properties of a port that decide whether it can be bound again after its Linux interface was recreated.
 #[derive(Clone, Copy)]
 pub(super) struct Rebinding {
     /// True if the port's driver can bind the interface again.

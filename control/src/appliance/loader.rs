@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use super::budget::{Budget, Charge, ChargeKind};
 use super::source::{Fill, SourceFile, window_len};
 
-/// A task that would block the control thread: creation of memory, or work on a file.
+/// A task that would block the control thread: work on memory or files.
 #[derive(Clone, Debug)]
 pub enum LoadTask {
     /// Creates a region's memory.
@@ -108,7 +108,7 @@ impl Watch {
     }
 }
 
-/// A request, numbered by the control thread.
+/// A request to the loader.
 #[derive(Clone, Debug)]
 pub struct Load {
     /// Number of the request, returned with the result.

@@ -16,7 +16,7 @@ use crate::files::FileId;
 pub(super) enum Cause {
     /// A fault found at the start. The note is never removed.
     Start,
-    /// The memory of a region. Removed with the region.
+    /// A deficiency of a region's memory, such as ordinary pages instead of hugepages. Removed with the region.
     Region(String),
     /// A port whose link is down.
     Link(String),

@@ -141,7 +141,8 @@ pub(super) enum ProgramStep {
         window: WindowId,
         request: Option<u32>,
     },
-    /// Every worker has bound the memory window at the request of the QP `pair`.
+    /// Every worker has bound the memory window at the request of the QP `pair`. `sequence`: number that the QP's
+    /// worker gave the request.
     WindowBound {
         pair: u32,
         sequence: u32,
@@ -226,7 +227,7 @@ pub(super) enum SinkOwner {
     Bench(u64, StreamId),
 }
 
-/// A request for a list of streams or associations: the listed ones, and the requester.
+/// Purpose of a list of streams or associations that the workers are requested to send.
 pub(super) enum StreamsQuery {
     /// These streams, in order.
     List(Arc<[StreamId]>, Responder),
@@ -354,7 +355,8 @@ pub(super) struct TakenSlot {
     pub number: u32,
     pub slot: Slot,
     pub listener: ListenerId,
-    /// A separate handle: the listener and the region may have been removed before the slot is cleared.
+    /// Memory of the slot's region. The handle keeps the memory until the slot is cleared, even if the listener and the
+    /// region have been removed.
     pub memory: Memory,
     pub region: String,
     pub stream: StreamId,

@@ -48,7 +48,7 @@ impl Control {
     }
 }
 
-/// Identity of the appliance for the service manager and the watchdog.
+/// Connection of the appliance to the service manager and the watchdog.
 #[derive(Debug)]
 pub struct ManagerHandle {
     /// The process's connection to the service manager.

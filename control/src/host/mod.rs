@@ -40,7 +40,7 @@ pub(crate) fn has_peer_in_other_netns(device: &str) -> Result<bool, String> {
     })
 }
 
-/// A shared interface before its workers run: its TAP, and the filter that keeps received frames from the kernel.
+/// A shared interface before its workers run: its TAP, and the kernel settings that are in force while it exists.
 #[derive(Debug)]
 pub(crate) struct SharedInterface {
     /// Index of the interface in the configuration.

@@ -95,9 +95,10 @@ struct Connection {
 
 #[derive(Debug)]
 enum Phase {
-    /// The received part of the request, and its deadline.
+    /// The request is incomplete. Contains its received part, and its deadline.
     Requesting { request: Vec<u8>, deadline: Instant },
-    /// Name of the object, the program's wake-ups, and the received part of a report of lost completions (8 bytes).
+    /// The program is attached. Contains the name of the object, the program's wake-ups, and the received part of a
+    /// report of lost completions (8 bytes).
     Attached { object: String, wake_up: WakeUp, report: Vec<u8> },
 }
 

@@ -126,7 +126,7 @@ pub(crate) struct Sas {
     in_flight: HashMap<u32, SaKey>,
 }
 
-/// Origin of a message that reports an SA.
+/// Kind of a message that reports an SA.
 #[derive(Clone, Copy)]
 pub(crate) struct SaMessage {
     /// True if the message changes an existing SA.

@@ -142,7 +142,8 @@ pub(super) fn source_for(interface: &InterfaceSection, remote: IpAddr) -> Option
     source_address(nets, hop, remote)
 }
 
-/// Route of an interface to an address: prefix length (bits), and true if the address is on the interface's link.
+/// Route of an interface to an address. `prefix_len`: bits. `on_link`: true if the address is on the interface's link,
+/// not behind a router.
 #[derive(Clone, Copy)]
 struct Route {
     prefix_len: u8,

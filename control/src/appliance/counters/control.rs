@@ -118,7 +118,7 @@ pub(in crate::appliance) struct ProgramCounts {
     pub tally: ProgramTally,
 }
 
-/// Current objects of the appliance.
+/// Values for the gauges: numbers of objects, memory, sandbox and drain.
 pub(in crate::appliance) struct ObjectCounts {
     pub sandbox: crate::sandbox::SandboxState,
     pub streams: usize,

@@ -33,7 +33,8 @@ use self::ulp::error_name;
 /// MPA's error numbers for a TCP connection that was lost, reset or closed too early (RFC 5044 §8, code 1).
 const CONNECTION_LOST: ErrorNumbers = ErrorNumbers::new(MpaError::LAYER, MpaError::ETYPE, 1);
 
-/// Totals over streams: the sum of each counter, and the largest value of each maximum.
+/// Totals over streams: the sum of each counter, the largest value of each maximum, and the numbers of ended streams by
+/// error and by reason.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Totals {
     sums: Sums,

@@ -24,6 +24,7 @@ const MAX_HEADER: usize = 40;
 /// Names of the layers by layer number (RFC 5040 §4.8).
 const LAYERS: [&str; 3] = ["rdmap", "ddp", "mpa"];
 
+/// The record of one stream.
 #[derive(Debug)]
 pub(super) struct Flight {
     stream: StreamId,
@@ -65,7 +66,7 @@ pub(super) enum EntryKind {
     PeerClosed { incomplete: bool },
     /// The peer left `timeouts` consecutive retransmissions or window probes unanswered.
     Stalled { timeouts: u32 },
-    /// The peer acknowledged again.
+    /// The peer acknowledged data again after a stall.
     Resumed,
     /// A message of this end could not be sent.
     PostFailed { reason: Box<str> },

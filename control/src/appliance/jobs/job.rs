@@ -76,9 +76,9 @@ pub(super) struct Fetch {
     pub(super) sink: GetSink,
     /// Requested length, bytes; `None` for all bytes from the source to the end of its region.
     pub(super) length: Option<u64>,
-    /// STag of the memory into which the Reads write.
+    /// STag of the local memory into which the Reads write.
     pub(super) stag: Option<Stag>,
-    /// Offset of the first byte in that memory.
+    /// Offset of the first transferred byte in the local memory.
     pub(super) offset: u64,
     /// Times at which the outstanding Reads were posted, oldest first.
     pub(super) posted: VecDeque<Instant>,

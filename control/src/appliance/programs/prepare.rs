@@ -68,7 +68,8 @@ pub(in crate::appliance) struct Attachment {
     pub(super) arena: u64,
     /// Doorbells and wake-up signal of each worker.
     pub(super) workers: Vec<(DoorbellScanner, Signal)>,
-    /// Descriptors of the welcome: the arena, then doorbells and wake-up signal of each worker.
+    /// Descriptors sent with the welcome, the reply to the hello: the arena, then doorbells and wake-up signal of each
+    /// worker.
     pub(super) descriptors: Vec<OwnedFd>,
 }
 

@@ -170,7 +170,7 @@ pub(super) struct Pair {
 pub(super) enum PairState {
     /// No connection yet.
     New,
-    /// A worker adds the QP. The call is answered after that.
+    /// A worker adds the QP. The call `request` is answered afterwards.
     Starting {
         start: Start,
         request: u32,

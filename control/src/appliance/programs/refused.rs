@@ -3,7 +3,7 @@
 use api::AttachedProcess;
 use verbs_session::message::{Refusal, RefusalKind};
 
-/// A call that was refused without the control thread.
+/// A refusal by a session's thread, of which the control thread is notified.
 #[derive(Debug)]
 pub(in crate::appliance) struct Refused {
     pub(super) process: AttachedProcess,

@@ -12,8 +12,8 @@ use super::refusal;
 use crate::appliance::budget::{Budget, Charge, ChargeKind};
 use crate::waker::Waker;
 
-/// Memory that counts against a program's limits. The session's thread adds the memory that it allocates. The drop of
-/// the last handle to the memory subtracts the memory.
+/// Use of memory by a program, bounded by its limits. The session's thread adds the memory that it allocates. The drop
+/// of the last handle to the memory subtracts the memory.
 #[derive(Debug)]
 pub(super) struct Share {
     /// Maximum of `bytes`: `programs.memory`.

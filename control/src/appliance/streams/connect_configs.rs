@@ -103,7 +103,7 @@ struct TcpKind {
     peer: mpa::Peer,
     /// True for the peer-to-peer model of RFC 6581.
     peer_to_peer: bool,
-    /// True if a second attempt uses revision 1.
+    /// True if an attempt with revision 2 that fails is repeated with revision 1.
     retry_revision_1: bool,
     /// True if a silent peer is probed, because it may hold an exclusive region.
     is_exclusive: bool,

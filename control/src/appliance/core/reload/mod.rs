@@ -72,7 +72,7 @@ enum Stage {
     },
 }
 
-/// An addition or change that the workers answer.
+/// An addition or change that the workers must confirm.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Addition {
     Region(String),
@@ -85,7 +85,9 @@ pub(super) enum Addition {
 enum Undo {
     /// Restores the running configuration.
     Config(Box<Config>),
+    /// Removes a region that was added.
     AddRegion(String),
+    /// Removes a listener that was added.
     AddListener(String),
     /// Restores a changed or removed listener.
     OldListener(Box<ListenerSection>),

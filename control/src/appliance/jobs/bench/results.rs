@@ -16,7 +16,7 @@ pub(super) struct Results {
     /// Number of messages that did not complete, or were due but not posted. For `connect`: of streams that were due but
     /// not opened.
     pub(super) unfinished: u64,
-    /// Duration of the longest load, nanoseconds.
+    /// Duration of the longest load of a stream, nanoseconds.
     pub(super) nanoseconds: u64,
     latency: Histogram<u64>,
 }

@@ -28,7 +28,7 @@ pub(super) struct Run {
     pub(super) streams: Vec<RunStream>,
     /// Local memory from which all streams write, or into which they read.
     pub(super) memory: Option<Memory>,
-    /// Bytes used of local memory and of the peer's region.
+    /// Number of bytes used in local memory and in the peer's region.
     pub(super) window: u64,
     /// Time of a client's last request about the job: start of the lease.
     pub(super) lease_renewed_at: Instant,

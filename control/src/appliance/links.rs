@@ -196,7 +196,7 @@ impl Links {
     }
 }
 
-/// Returns the sentence about streams of a port whose link is down.
+/// Returns the sentence that the link of a port is down.
 pub(super) fn link_down_sentence(port: &str) -> String {
     format!("the link of port `{port}` is down")
 }

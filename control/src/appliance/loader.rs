@@ -57,8 +57,8 @@ pub enum LoadTask {
 pub const LARGE_REQUEST: u64 = 64 << 20;
 
 impl LoadTask {
-    /// Returns the bytes to create, copy or free. Returns 0 for `File`, `Input` and `Fill`, which create or fill at
-    /// most the bounded memory of one put.
+    /// Returns the number of bytes to create, copy or free. Returns 0 for `File`, `Input` and `Fill`, which create or
+    /// fill at most the bounded memory of one put.
     fn bytes(&self) -> u64 {
         match self {
             LoadTask::Region(section) => match (&section.backing, section.size) {

@@ -288,7 +288,7 @@ impl Core {
         }
     }
 
-    /// Registers an established active stream and its regions. Returns the purpose of the stream.
+    /// Registers an established, actively opened stream and its regions. Returns the purpose of the stream.
     fn adopt(
         &mut self,
         id: StreamId,

@@ -85,14 +85,14 @@ impl Core {
         more
     }
 
-    /// Asks each worker for the use of its SAs: sequence numbers, bytes and packets. [`Core::on_sa_usage`] receives the
-    /// answers.
+    /// Requests from each worker the use of its SAs: sequence numbers, bytes and packets. [`Core::on_sa_usage`] receives
+    /// the answers.
     fn request_sa_usage(&mut self) {
         self.env.broadcast(Continuation::SaUsage(Vec::new()), |ticket| Command::ListSas { ticket });
     }
 
-    /// Asks the workers, before they stop, for the highest sequence number of each SA that came from the kernel. The
-    /// numbers are reported to the kernel, so that no packet is accepted a second time after a restart.
+    /// Requests from the workers, before they stop, the highest sequence number of each SA that came from the kernel.
+    /// The numbers are reported to the kernel, so that no packet is accepted a second time after a restart.
     pub(super) fn request_final_sa_usage(&mut self) {
         if self.env.ipsec.kernel().is_some() {
             self.request_sa_usage();

@@ -61,7 +61,8 @@ pub(in crate::appliance) enum ConnectFailure {
 }
 
 impl Programs {
-    /// Checks that the QP exists and has never been connected, and the bounds of depths and private data.
+    /// Checks that the QP exists and has never been connected, and the bounds of the depths (IRD and ORD) and of the
+    /// private data.
     pub(in crate::appliance) fn check_unconnected(
         &mut self,
         id: ProgramId,

@@ -313,8 +313,8 @@ fn scaled(limits: &Limits, workers: usize, max_bytes: u64) -> Buffers {
 }
 
 /// Returns the ceiling in bytes, and true if `limits.memory` sets it or the machine's memory is unknown. Otherwise the
-/// ceiling is a share of the machine's memory. A share of 1 MiB or more is rounded down to whole MiB. `key` is the value
-/// of `limits.memory`, if set.
+/// ceiling is a share of the machine's memory. A share of 1 MiB or more is rounded down to whole MiB. `key` is the
+/// value of `limits.memory`, if set.
 fn ceiling(host_memory: Option<&HostMemory>, key: Option<u64>) -> (u64, bool) {
     let Some(host_memory) = host_memory else { return (key.unwrap_or(u64::MAX), true) };
     let rest =

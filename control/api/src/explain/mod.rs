@@ -61,13 +61,14 @@ impl Group {
     fn place(self) -> &'static str {
         match self {
             Group::Drop | Group::TcpDrop | Group::SctpDrop => {
-                "Drops are counted per worker, in frames or segments: `dropped` of `ddpctl stats`, `drops` of \
-                 `/v1/stats`, metric `ddpd_drops_total{reason}`. A capture has the reason in the frame's comment."
+                "Each worker counts its drops, in frames or segments. The counts are in `dropped` of `ddpctl stats`, in \
+                 `drops` of `/v1/stats`, and in the metric `ddpd_drops_total{reason}`. A capture has the reason in the \
+                 frame's comment."
             }
             Group::Refusal => {
-                "Refusals are counted in the metric `ddpd_handshake_failures_total` with the labels \
+                "The counts of refusals are in the metric `ddpd_handshake_failures_total`, with the labels \
                  `stage=\"admission\"` and `reason`, and in `failed handshakes` of `ddpctl stats`. The event \
-                 `handshake_failed` and the reject to the peer also have the reason, with a sentence."
+                 `handshake_failed` and the reject to the peer have the reason and a sentence about it."
             }
             Group::Note => {
                 "`ddpctl status` shows the notes. `ddpctl top` shows their number and the first note; the key `n` shows \

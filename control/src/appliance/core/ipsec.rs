@@ -85,8 +85,8 @@ impl Core {
         more
     }
 
-    /// Requests from each worker the use of its SAs: sequence numbers, bytes and packets. [`Core::on_sa_usage`] receives
-    /// the answers.
+    /// Requests from each worker the use of its SAs: sequence numbers, bytes and packets. [`Core::on_sa_usage`]
+    /// receives the answers.
     fn request_sa_usage(&mut self) {
         self.env.broadcast(Continuation::SaUsage(Vec::new()), |ticket| Command::ListSas { ticket });
     }

@@ -13,8 +13,8 @@ pub(super) struct Results {
     pub(super) messages: u64,
     /// Bytes of the completed messages.
     pub(super) bytes: u64,
-    /// Number of messages that did not complete, or were due but not posted. For `connect`: of streams that were due but
-    /// not opened.
+    /// Number of messages that did not complete, or were due but not posted. For `connect`: of streams that were due
+    /// but not opened.
     pub(super) unfinished: u64,
     /// Duration of the longest load of a stream, nanoseconds.
     pub(super) nanoseconds: u64,

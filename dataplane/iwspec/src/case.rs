@@ -161,7 +161,7 @@ pub enum Action {
     /// Drops the next segments of the device that have payload.
     Lose(usize),
     /// Limits the MTU of the path from the device to the tester, bytes.
-    Path(usize),
+    Path(u16),
     /// Flushes, and waits.
     Wait(Duration),
     /// Receives the next message, which must match an alternative.
@@ -485,7 +485,10 @@ fn action(word: &str, rest: &str) -> Result<Action, String> {
         "release" => alone(Action::Release),
         "repeat" => sizes(rest).map(Action::Repeat),
         "lose" => size(rest).map(Action::Lose),
-        "path" => size(rest).map(Action::Path),
+        "path" => match size(rest).map(u16::try_from) {
+            Ok(Ok(mtu)) => Ok(Action::Path(mtu)),
+            _ => Err(format!("`{rest}` is not an MTU of 1 to 65535")),
+        },
         "wait" => match rest.parse::<f64>() {
             Ok(seconds) if (0.0..=10.0).contains(&seconds) => {
                 Ok(Action::Wait(Duration::from_secs_f64(seconds)))

@@ -195,7 +195,7 @@ pub enum Received {
 pub struct Link {
     stream: Option<Stream>,
     /// TCP maximum segment size to announce, bytes. `None`: default of the kernel.
-    pub mss: Option<u32>,
+    pub mss: Option<u16>,
     /// True to offer timestamps (RFC 7323) on the raw port.
     pub timestamps: bool,
     association: Option<Box<Association>>,
@@ -258,7 +258,7 @@ impl Link {
     }
 
     fn settings(&self, raw: &Raw) -> Settings {
-        let mss = self.mss.map_or(mss_of(raw.mtu, raw.address), |mss| mss as u16);
+        let mss = self.mss.unwrap_or_else(|| mss_of(raw.mtu, raw.address));
         Settings { mss, timestamps: self.timestamps, ..Settings::default() }
     }
 
@@ -284,7 +284,7 @@ impl Link {
     }
 
     /// Limits the MTU of the device's path, on the raw port.
-    pub fn limit_path(&mut self, mtu: usize) {
+    pub fn limit_path(&mut self, mtu: u16) {
         if let Some(stream) = self.raw() {
             stream.limit_path(mtu);
         }
@@ -494,7 +494,7 @@ fn kernel(stream: TcpStream) -> Result<Stream, String> {
     Ok(Stream::Kernel(stream))
 }
 
-fn connect(address: SocketAddr, mss: Option<u32>, deadline: Instant) -> Result<TcpStream, String> {
+fn connect(address: SocketAddr, mss: Option<u16>, deadline: Instant) -> Result<TcpStream, String> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         match connect_once(address, mss, left) {
@@ -523,12 +523,12 @@ fn connect_raw(
 
 fn connect_once(
     address: SocketAddr,
-    mss: Option<u32>,
+    mss: Option<u16>,
     time: Duration,
 ) -> std::io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if let Some(mss) = mss {
-        socket.set_tcp_mss(mss)?;
+        socket.set_tcp_mss(mss.into())?;
     }
     socket.connect_timeout(&address.into(), time)?;
     Ok(socket.into())

@@ -92,7 +92,9 @@ fn connect(session: &mut Session<'_>, arguments: &Arguments) -> Result<(), Stop>
                 "the MSS is only set for connections to the device".into(),
             ));
         }
-        session.link.mss = Some(session.number(arguments, "mss", 0)? as u32);
+        let mss = session.number(arguments, "mss", 0)?;
+        let wrong = |_| Stop::Inconclusive(format!("mss={mss} is above 65535"));
+        session.link.mss = Some(u16::try_from(mss).map_err(wrong)?);
     }
     session.link.timestamps = session.number(arguments, "timestamps", 0)? != 0;
     if session.setup().revision == 0 && arguments.get("draft").is_none() {

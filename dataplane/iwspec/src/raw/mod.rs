@@ -151,8 +151,7 @@ impl Host {
     /// # Errors
     /// The packet was not sent.
     pub fn send(&mut self, packet: &TransportPacket) -> Result<Vec<u8>, SendError> {
-        let unresolved = || SendError::Failed("the next hop is not resolved".into());
-        let frame = self.station.wrap(packet).ok_or_else(unresolved)?;
+        let frame = self.station.wrap(packet)?;
         let length = frame.len() - station::ETHERNET;
         if length > self.mtu {
             return Err(SendError::TooLong(length));

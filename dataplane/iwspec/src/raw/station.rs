@@ -6,6 +6,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use super::SendError;
 use dialogue::segment::{Ecn, Segment};
 use smoltcp::wire::{
     ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol,
@@ -60,8 +61,8 @@ pub enum ReceivedFrame {
     /// An ICMP report that a packet was too big. Contains the MTU, bytes. The report's checksum and the packet that it
     /// quotes are not checked; over IPv6, neither is its sender.
     TooBig(u16),
-    /// A packet of the tested host with a wrong IPv4 header checksum, a wrong TCP checksum or an incomplete TCP header.
-    /// Contains the reason. Packets with an incomplete IP header are [`Other`](ReceivedFrame::Other).
+    /// A packet of the tested host with a wrong IPv4 header checksum, a wrong TCP checksum or an incomplete TCP header, or
+    /// an ICMPv6 report with an MTU above 65,535. Contains the reason. Packets with an incomplete IP header are [`Other`](ReceivedFrame::Other).
     Damaged(&'static str),
     /// Any other frame.
     Other,
@@ -98,9 +99,14 @@ impl Station {
         }
     }
 
-    /// Encapsulates `carried` in a frame to the host; `None` before the next hop's hardware address is resolved.
-    /// Computes the TCP checksum, and copies the segment's ECN field to the IP header.
-    pub fn wrap(&self, carried: &TransportPacket) -> Option<Vec<u8>> {
+    /// Encapsulates `carried` in a frame to the host. Computes the TCP checksum, and copies the segment's ECN field to
+    /// the IP header.
+    ///
+    /// # Errors
+    /// The next hop's hardware address is not resolved, or no IP packet is that long.
+    pub fn wrap(&self, carried: &TransportPacket) -> Result<Vec<u8>, SendError> {
+        let unresolved = || SendError::Failed("the next hop is not resolved".into());
+        let next_mac = self.next_mac.ok_or_else(unresolved)?;
         let (protocol, ecn, bytes) = match carried {
             TransportPacket::Tcp(segment) => {
                 let mut bytes = segment.emit();
@@ -115,8 +121,9 @@ impl Station {
             }
             TransportPacket::Sctp(bytes) => (SCTP, 0, bytes.clone()),
         };
-        let packet = ip_packet(self.address, self.host, protocol, ecn, &bytes)?;
-        Some(self.ethernet(self.next_mac?, ether_type(self.host), &packet))
+        let packet = ip_packet(self.address, self.host, protocol, ecn, &bytes)
+            .ok_or(SendError::TooLong(ip_header(self.host) + bytes.len()))?;
+        Ok(self.ethernet(next_mac, ether_type(self.host), &packet))
     }
 
     /// Processes a frame received on the port and returns its classification. Records the next hop's hardware address
@@ -212,7 +219,8 @@ impl Station {
         }
         match protocol {
             SCTP => ReceivedFrame::Transport(TransportPacket::Sctp(packet.payload().to_vec())),
-            IpProtocol::Icmp => too_big([3, 4], packet.payload()),
+            // RFC 1191 §4: 16 bits after two unused bytes.
+            IpProtocol::Icmp => too_big([3, 4], 6, packet.payload()),
             _ => self.segment(packet.payload(), packet.ecn()),
         }
     }
@@ -230,7 +238,8 @@ impl Station {
                 ReceivedFrame::Transport(TransportPacket::Sctp(packet.payload().to_vec()))
             }
             IpProtocol::Icmpv6 if packet.payload().first() == Some(&2) => {
-                too_big([2, 0], packet.payload())
+                // RFC 4443 §3.2: 32 bits.
+                too_big([2, 0], 4, packet.payload())
             }
             IpProtocol::Icmpv6 if packet.hop_limit() == HOP_LIMIT => {
                 self.nd_input(source, packet.payload())
@@ -337,17 +346,20 @@ impl Station {
 }
 
 /// Returns the MTU of an ICMP report that a packet was too big, or [`ReceivedFrame::Other`] for another message.
-/// `kind`: type and code of such a report.
-fn too_big(kind: [u8; 2], message: &[u8]) -> ReceivedFrame {
-    match message.get(..8) {
-        Some(&[a, b, _, _, _, _, high, low]) if [a, b] == kind => {
-            ReceivedFrame::TooBig(u16::from_be_bytes([high, low]))
-        }
-        _ => ReceivedFrame::Other,
+/// `kind`: type and code of such a report. `at`: position of the MTU, which ends at byte 8.
+fn too_big(kind: [u8; 2], at: usize, message: &[u8]) -> ReceivedFrame {
+    let Some(report) = message.get(..8).filter(|report| report[..2] == kind) else {
+        return ReceivedFrame::Other;
+    };
+    let mtu = report[at..].iter().fold(0, |mtu, &byte| mtu << 8 | u32::from(byte));
+    match u16::try_from(mtu) {
+        Ok(mtu) => ReceivedFrame::TooBig(mtu),
+        Err(_) => ReceivedFrame::Damaged("an ICMPv6 report has an MTU above 65535"),
     }
 }
 
-/// Returns an IP packet; `None` if the two addresses have different families. `ecn` is the ECN field.
+/// Returns an IP packet; `None` if the two addresses have different families, or if no IP packet has a `payload` of that
+/// length. `ecn` is the ECN field.
 pub fn ip_packet(
     from: IpAddr,
     to: IpAddr,
@@ -358,9 +370,9 @@ pub fn ip_packet(
     let mut bytes;
     match (from, to) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let len = u16::try_from(IPV4 + payload.len()).ok()?;
             bytes = vec![0; IPV4 + payload.len()];
             bytes[IPV4..].copy_from_slice(payload);
-            let len = bytes.len() as u16;
             let mut packet = Ipv4Packet::new_unchecked(&mut bytes);
             packet.set_version(4);
             packet.set_header_len(IPV4 as u8);
@@ -374,12 +386,13 @@ pub fn ip_packet(
             packet.fill_checksum();
         }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
+            let len = u16::try_from(payload.len()).ok()?;
             bytes = vec![0; IPV6 + payload.len()];
             bytes[IPV6..].copy_from_slice(payload);
             let mut packet = Ipv6Packet::new_unchecked(&mut bytes);
             packet.set_version(6);
             packet.set_traffic_class(ecn);
-            packet.set_payload_len(payload.len() as u16);
+            packet.set_payload_len(len);
             packet.set_next_header(protocol);
             packet.set_hop_limit(HOP_LIMIT);
             packet.set_src_addr(from);
@@ -393,8 +406,12 @@ pub fn ip_packet(
 /// Returns the MSS in bytes for a path with this MTU: the MTU minus the IP header of the family of `address` and the
 /// TCP header, both without options.
 pub fn mss_of(mtu: u16, address: IpAddr) -> u16 {
-    let ip = if address.is_ipv4() { IPV4 } else { IPV6 };
-    mtu.saturating_sub((ip + TCP) as u16)
+    usize::from(mtu).saturating_sub(ip_header(address) + TCP) as u16
+}
+
+/// Returns the length of an IP header without options, bytes.
+fn ip_header(address: IpAddr) -> usize {
+    if address.is_ipv4() { IPV4 } else { IPV6 }
 }
 
 fn ether_type(address: IpAddr) -> EthernetProtocol {
@@ -432,7 +449,7 @@ mod tests {
                 ..Segment::default()
             };
             let segment = TransportPacket::Tcp(segment);
-            assert_eq!(one.wrap(&segment), None, "the next hop is not resolved");
+            assert!(matches!(one.wrap(&segment), Err(SendError::Failed(_))), "no next hop");
             let ReceivedFrame::AddressRequest(answer) = other.input(&one.next_hop_request()) else {
                 panic!("{a}")
             };
@@ -477,6 +494,36 @@ mod tests {
                     assert_eq!(icmp[..2], [3, 4]);
                     assert!(Icmpv4Packet::new_checked(icmp).expect("whole").verify_checksum());
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn lengths_and_mtus_above_16_bits_are_errors() {
+        for (a, b, longest) in
+            [("192.0.2.1", "192.0.2.2", 65_515), ("2001:db8::1", "2001:db8::2", 65_535)]
+        {
+            let (mut one, mut other) = stations(a, b);
+            let ReceivedFrame::AddressRequest(answer) = other.input(&one.next_hop_request()) else {
+                panic!("{a}")
+            };
+            one.input(&answer);
+            let packet = TransportPacket::Sctp(vec![1; longest]);
+            let frame = one.wrap(&packet).expect("fits");
+            assert_eq!(other.input(&frame), ReceivedFrame::Transport(packet));
+            let longer = TransportPacket::Sctp(vec![1; longest + 1]);
+            assert!(matches!(one.wrap(&longer), Err(SendError::TooLong(65_536 | 65_576))));
+            let segment = Segment { payload: vec![1; 1 << 16], ..Segment::default() };
+            assert!(matches!(one.wrap(&TransportPacket::Tcp(segment)), Err(SendError::TooLong(_))));
+
+            // The MTU has 32 bits over IPv6, and 16 bits over IPv4.
+            let mut report = one.packet_too_big(&[7; 600], 1280).expect("resolved");
+            let mtu = ETHERNET + ip_header(one.address) + 4;
+            report[mtu + 1] = 1;
+            let received = other.input(&report);
+            match one.address {
+                IpAddr::V4(_) => assert_eq!(received, ReceivedFrame::TooBig(1280)),
+                IpAddr::V6(_) => assert!(matches!(received, ReceivedFrame::Damaged(_))),
             }
         }
     }

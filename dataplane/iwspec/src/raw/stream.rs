@@ -34,7 +34,7 @@ pub struct RawStream {
     /// Position after the bytes that [`reserve`](Self::reserve) has appended to the stream.
     end: u64,
     /// MTU of a simulated router between device and tester, bytes; `None` without a router.
-    path: Option<usize>,
+    path: Option<u16>,
     /// IP packets since the last [`take_packets`](Self::take_packets), up to a maximum number.
     packets: Vec<(Direction, Vec<u8>)>,
     /// Address and port of the tester and of the device.
@@ -169,7 +169,7 @@ impl RawStream {
 
     /// From now on, drops segments with payload whose IP packet is longer than `mtu` bytes. Reports this MTU to the
     /// device by ICMP, as a router does.
-    pub fn limit_path(&mut self, mtu: usize) {
+    pub fn limit_path(&mut self, mtu: u16) {
         self.path = Some(mtu);
     }
 
@@ -262,10 +262,10 @@ impl RawStream {
 
     /// Reports a segment with payload whose IP packet is longer than `mtu` bytes, as a router does. Returns false for
     /// any other segment.
-    fn refuse(&mut self, segment: &Segment, frame: &[u8], mtu: usize) -> bool {
+    fn refuse(&mut self, segment: &Segment, frame: &[u8], mtu: u16) -> bool {
         let packet = &frame[ETHERNET..];
-        let too_long = packet.len() > mtu && !segment.payload.is_empty();
-        if too_long && let Some(report) = self.host.station.packet_too_big(packet, mtu as u16) {
+        let too_long = packet.len() > usize::from(mtu) && !segment.payload.is_empty();
+        if too_long && let Some(report) = self.host.station.packet_too_big(packet, mtu) {
             self.record(Direction::Out, &report);
             if let Err(failure) = self.host.send_frame(&report) {
                 self.failure = Some(failure);

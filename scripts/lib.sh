@@ -99,10 +99,12 @@ stop_pid() {
 # to $dev_b in B.
 # The appliance owns the addresses of A; the kernel of B has 10.77.0.2 and, for attackers, 10.77.0.4. With "cut" the cable
 # ends in B twice: $end_a is the peer of $dev_a, $end_b that of $dev_b, and a program forwards frames between them.
+# $campaign_tag, at most two letters, distinguishes several such pairs of namespaces.
 campaign_net() {
     local dev
     [ "$(id -u)" -eq 0 ] || die "needs root, to make network namespaces and for packet sockets"
-    net_a=ddp$$a net_b=ddp$$b dev_a=dd$$a dev_b=dd$$b end_a=de$$a end_b=de$$b
+    local tag=$$${campaign_tag:-}
+    net_a=ddp${tag}a net_b=ddp${tag}b dev_a=dd${tag}a dev_b=dd${tag}b end_a=de${tag}a end_b=de${tag}b
     ip netns add "$net_a"
     ip netns add "$net_b"
     if [ "$1" = cut ]; then

@@ -1,25 +1,42 @@
-# Part of scripts/interop: the conformance test iwspec against ddpd on an af_packet port, as responder and as initiator. The
+# Part of scripts/interop: the conformance test iwspec against ddpd, as responder and as initiator. On the af_packet port, the
 # first service is tested twice. Sourced.
 # shellcheck shell=bash
-# shellcheck disable=SC2154 # repo, ddpd, program and launched come from scripts/lib.sh
+# shellcheck disable=SC2154 # repo, ddpd, program and launched come from scripts/lib.sh, long from scripts/interop
 #
 #   namespace A                            namespace B
-#   ddpd on af_packet, 10.77.0.1           iwspec over kernel sockets, 10.77.0.2, and on raw ports, 10.77.0.10 and above
+#   ddpd, 10.77.0.1                        iwspec over kernel sockets, 10.77.0.2, and on raw ports, 10.77.0.10 and above
 #
-# At most $lanes runs are concurrent, because a run mostly waits. Each run has its own regions, listener and raw address.
+# Kinds of port (IWSPEC_PORTS selects some of them):
+#   af_packet, af_xdp   on a veth of A
+#   shared              likewise af_packet, and the kernel of A has the same address (host = "tap")
+#   tap                 ddpd runs in B, and creates the interface of B's kernel
+#   vhost-user, memif   dpdk-testpmd forwards frames between this port and a TAP of B
+#
+# Without --long, all kinds but the last two are tested at the same time: af_packet with all runs, the others with three. With
+# --long, each kind is tested alone with all runs.
+#
+# At most $lanes runs of a kind are concurrent, because a run mostly waits. Each run has its own regions, listener and raw address.
 
 [ "$(id -u)" -eq 0 ] || die "iwspec: needs root, to make network namespaces"
 
-work=$(mktemp -d "${TMPDIR:-/tmp}/ddpd-iwspec.XXXXXX")
-ddpd_pid=''
+root=$(mktemp -d "${TMPDIR:-/tmp}/ddpd-iwspec.XXXXXX")
+suites=()
+cleanup_all() {
+    local pid
+    for pid in "${suites[@]}"; do kill "$pid" 2>/dev/null || true; done
+    wait
+    rm -rf "$root"
+}
+trap cleanup_all EXIT
+
+# cleanup: ends the processes of one kind of port, and removes its namespaces.
 cleanup() {
     local pid
     for pid in $(jobs -p); do [ "$pid" = "$ddpd_pid" ] || kill "$pid" 2>/dev/null || true; done
-    [ -z "$ddpd_pid" ] || stop_pid "$ddpd_pid"
+    [ -z "$program_pid" ] || kill -- "-$program_pid" 2>/dev/null || true
+    for pid in $ddpd_pid $bridge_pid; do stop_pid "$pid"; done
     campaign_net_gone
-    rm -rf "$work"
 }
-trap cleanup EXIT
 
 # sctp_listener NAME PORT SERVICE KEYS...: prints the section of a listener of SCTP.
 sctp_listener() { listener "$@" 'transport = "sctp"'; }
@@ -45,6 +62,45 @@ region() {
     printf '%s\n' "$@"
 }
 
+# port_keys: prints the keys of the port.
+port_keys() {
+    case $kind in
+    af_packet | shared) printf 'kind = "af_packet"\ndevice = "%s"\n' "$dev_a" ;;
+    af_xdp) printf 'kind = "af_xdp"\ndevice = "%s"\n' "$dev_a" ;;
+    tap) printf 'kind = "tap"\ndevice = "%s"\n' "$dev_b" ;;
+    vhost-user) printf 'kind = "vhost-user"\nsocket = "%s"\n' "$work/port.sock" ;;
+    memif) printf 'kind = "memif"\nsocket = "%s"\nrole = "server"\nid = 0\n' "$work/port.sock" ;;
+    *) die "iwspec: unknown kind of port $kind" ;;
+    esac
+}
+
+# bridge: starts dpdk-testpmd between ddpd's port and a TAP of B.
+bridge() {
+    local vdev
+    case $kind in
+    vhost-user) vdev="net_virtio_user0,path=$work/port.sock" ;;
+    memif) vdev="net_memif0,socket=$work/port.sock,role=client,id=0,socket-abstract=no" ;;
+    *) return 0 ;;
+    esac
+    # testpmd ends with its standard input.
+    mkfifo "$work/stdin"
+    sleep 1000000 >"$work/stdin" &
+    # shellcheck disable=SC2016 # the inner shell expands its arguments
+    launch "$work/bridge" ip netns exec "$net_b" sh -c 'input=$1; shift; exec "$@" <"$input"' sh "$work/stdin" \
+        stdbuf -oL dpdk-testpmd --in-memory --no-pci -m 256 --single-file-segments --no-telemetry --vdev "$vdev" \
+        --vdev "net_tap0,iface=$dev_b" -- --forward-mode=io --auto-start --total-num-mbufs=8192
+    bridge_pid=$launched
+    started 60 "$work/bridge" 'packet forwarding - ports' || die "dpdk-testpmd did not start"
+}
+
+# link_tap: gives the TAP in B its addresses.
+link_tap() {
+    wait_until 30 ip -n "$net_b" link show "$dev_b" || die "there is no TAP"
+    ip netns exec "$net_b" ethtool -K "$dev_b" gro off >/dev/null
+    ip -n "$net_b" address add 10.77.0.2/24 dev "$dev_b"
+    ip -n "$net_b" link set "$dev_b" up
+}
+
 config() {
     cat <<END
 name = "iwspec"
@@ -55,16 +111,19 @@ idle = "adaptive"
 
 [[port]]
 name = "wire"
-kind = "af_packet"
-device = "$dev_a"
+$(port_keys)
 
 [[interface]]
 name = "front"
 port = "wire"
 addresses = ["10.77.0.1/24"]
+$([ "$kind" != shared ] || printf 'host = "tap"\nlocal_ports = "20000-29999"')
 
 [sctp]
 udp_encapsulation = 9899
+
+[programs]
+socket = "$work/programs.sock"
 
 [management]
 socket = "$work/ddpd.sock"
@@ -100,7 +159,6 @@ END
         '[[listener.queue]]' 'qn = 0' 'buffers = 512' 'buffer_size = "4 KiB"'
 }
 
-lanes=3
 # Ports of the runs that use memory: listeners of ddpd, and listeners of iwspec (76xx).
 region_ports=(7471 7472 7473 7474 7477 7487 7491 7492 7481 7482 7600 7601 7602 7604 7605 7606)
 
@@ -158,7 +216,7 @@ test_run() {
             children+=($!)
         done
     fi
-    ip netns exec "$net_b" "$program" "${more[@]}" --service "$service" --json >"$out.json" 2>"$out.err" &
+    ip netns exec "$net_b" "$program" "${more[@]}" --service "$service" --json --pcapng "$out.packets" >"$out.json" 2>"$out.err" &
     children+=($!)
     trap 'kill "${children[@]}"; exit 1' TERM
     wait "$!" || code=$?
@@ -168,40 +226,114 @@ test_run() {
     echo "$code" >"$out.code"
 }
 
+# Runs of kinds that are tested at the same time as af_packet.
+short_responders=("7471 region tcp" "7491 region raw" "7481 region sctp")
+
+# Programs of local users, on the af_packet port with --long: port, service, words for iwspec, | and the shell command. An rping
+# server ends if a connection fails before it is established.
+verbs_programs=("7480 peer --jobs 1 --profile $repo/dataplane/iwspec/profiles/ddpd-verbs.toml|$root/iwspec-peer serve 7480"
+    "7175 rping|while :; do rping -s -P -p 7175; sleep 0.05; done")
+
+# verbs_suite INDEX: tests programs that ddpctl run starts on ddpd. Their runs have the numbers from INDEX on.
+verbs_suite() {
+    local index=$1 failed=0 words library=${DDPD_VERBS_LIBRARY:-$target/verbs-library} port service more code
+    if [ ! -e "$library/librdmacm.so.1" ] || ! command -v rping >/dev/null ||
+        ! cc -O2 -o "$root/iwspec-peer" "$repo/dataplane/iwspec/peer/iwspec-peer.c" -lrdmacm -libverbs -lpthread; then
+        echo "LEFT OUT: verbs programs need scripts/verbs-library, rping, libibverbs-dev and librdmacm-dev"
+        return 0
+    fi
+    for words in "${verbs_programs[@]}"; do
+        read -r port service more <<<"${words%%|*}"
+        read -ra more <<<"$more"
+        launch "$work/$service" ip netns exec "$net_a" env DDPD_VERBS_LIBRARY="$library" DDPD_PROGRAMS_SOCKET="$work/programs.sock" \
+            setsid "$ddpctl" run -- sh -c "${words#*|}"
+        program_pid=$launched
+        wait_until 30 eval "'$ddpctl' --socket '$work/ddpd.sock' programs | grep -w $service" || die "no program for $service"
+        sleep 1
+        code=0
+        echo "$SECONDS" >"$work/run$index.seconds"
+        ip netns exec "$net_b" "$program" "10.77.0.1:$port" --service "$service" "${more[@]}" --json >"$work/run$index.json" \
+            2>"$work/run$index.err" || code=$?
+        echo $((SECONDS - $(cat "$work/run$index.seconds"))) >"$work/run$index.seconds"
+        echo "$code" >"$work/run$index.code"
+        kill -- "-$program_pid" 2>/dev/null || true
+        judge "$index" "$port $service verbs" || failed=$((failed + 1))
+        index=$((index + 1))
+    done
+    return "$failed"
+}
+
+# suite KIND TAG: tests one kind of port. Prints a table. Runs in a subshell.
+suite() {
+    local run index failed=0 fixed home=''
+    kind=$1 campaign_tag=$2 work=$root/$1 ddpd_pid='' bridge_pid='' program_pid=''
+    mkdir "$work"
+    trap cleanup EXIT
+    local runs=("${responders[@]}" "${initiators[@]}")
+    [ -n "$long" ] || [ "$kind" = af_packet ] || runs=("${short_responders[@]}")
+    campaign_net whole
+    case $kind in
+    tap | vhost-user | memif) ip -n "$net_b" link del "$dev_b" ;;
+    *) home=$net_a ;;
+    esac
+    config >"$work/ddpd.toml"
+    launch "$work/ddpd" ip netns exec "${home:-$net_b}" "$ddpd" --config "$work/ddpd.toml"
+    ddpd_pid=$launched
+    started 60 "$work/ddpd" '^ready' || die "ddpd did not start on $kind"
+    bridge
+    [ -n "$home" ] || link_tap
+
+    fixed=$(jobs -pr | wc -l)
+    for index in "${!runs[@]}"; do
+        while [ "$(jobs -pr | wc -l)" -ge $((fixed + lanes)) ]; do sleep 0.1; done
+        # The second run of a listener follows the first.
+        [ "$index" -ne 1 ] || [ "${runs[0]}" != "${runs[1]}" ] || wait_until 300 test -e "$work/run0.code"
+        test_run "$index" "${runs[index]}" &
+    done
+    for index in "${!runs[@]}"; do judge "$index" "${runs[index]}" || failed=$((failed + 1)); done
+    [ -z "$long" ] || [ "$kind" != af_packet ] || verbs_suite "${#runs[@]}" || failed=$((failed + 1))
+    [ "$failed" -eq 0 ]
+}
+
+# judge INDEX RUN: waits for the end of a run and prints its row. Fails if a case fails, or if two equal runs differ.
+judge() {
+    local port service way device=responder out=$work/run$1 code result
+    read -r port service way _ <<<"${2%%|*}"
+    [[ $2 != *"|"* ]] || device=initiator
+    wait_until 300 test -e "$out.code" || die "iwspec at port $port of $kind does not end"
+    code=$(cat "$out.code")
+    [ "$code" -le 1 ] || { cat "$out.err" >&2; die "iwspec ended with code $code at port $port of $kind"; }
+    jq -r '.cases[] | select(.verdict == "fail" or .verdict == "inconclusive") | "    \(.id) \(.verdict): \(.reason)"' "$out.json"
+    result=$(jq -r '.summary | "\(.pass) passed, \(.known) known, \(.fail) failed, \(.inconclusive) inconclusive, \(.not_applicable) not applicable"' "$out.json")
+    # On a busy machine a verdict may be inconclusive, but a pass never becomes a fail.
+    if [ "$1" -eq 1 ] && [ "$2" = "${responders[0]}" ] && ! jq -e -s '[.[0].cases, .[1].cases] | transpose
+            | all(.[0].verdict == .[1].verdict or any(.[]; .verdict == "inconclusive"))' "$work/run0.json" "$work/run1.json" >/dev/null; then
+        result="$result; TWO RUNS DIFFER"
+        code=1
+    fi
+    printf '%-10s %-6s %-9s %-9s %-10s %-75s %s\n' "$kind" "$port" "$service" "$way" "$device" "$result" "$(cat "$out.seconds")"
+    return "$code"
+}
+
 build_programs
 campaign_program iwspec
-campaign_net whole
-config >"$work/ddpd.toml"
-launch "$work/ddpd" ip netns exec "$net_a" "$ddpd" --config "$work/ddpd.toml"
-ddpd_pid=$launched
-started 60 "$work/ddpd" '^ready' || die "ddpd did not start"
+kinds=(af_packet af_xdp shared tap)
+[ -z "$long" ] || kinds+=(vhost-user memif)
+[ -z "${IWSPEC_PORTS:-}" ] || read -ra kinds <<<"$IWSPEC_PORTS"
 
-failed=0 index=0 runs=("${responders[@]}" "${initiators[@]}")
-printf '%-6s %-9s %-9s %-10s %-66s %s\n' PORT SERVICE WAY DEVICE RESULT SECONDS
-for run in "${runs[@]}"; do
-    while [ "$(jobs -pr | wc -l)" -gt "$lanes" ]; do sleep 0.1; done
-    # The second run of a listener follows the first.
-    [ "$index" -ne 1 ] || wait_until 300 test -e "$work/run0.code"
-    test_run "$index" "$run" &
-    index=$((index + 1))
+bad=''
+printf '%-10s %-6s %-9s %-9s %-10s %-75s %s\n' KIND PORT SERVICE WAY DEVICE RESULT SECONDS
+for n in "${!kinds[@]}"; do
+    lanes=1
+    [ -z "$long" ] && [ "${kinds[n]}" != af_packet ] || lanes=4
+    (suite "${kinds[n]}" "p$n") >"$root/${kinds[n]}.table" 2>&1 &
+    suites+=($!)
+    [ -z "$long" ] || wait "${suites[n]}" || true
 done
-for index in "${!runs[@]}"; do
-    read -r port service way _ <<<"${runs[index]%%|*}"
-    device=responder out=$work/run$index
-    [[ ${runs[index]} != *"|"* ]] || device=initiator
-    wait_until 300 test -e "$out.code" || die "iwspec at port $port does not end"
-    code=$(cat "$out.code")
-    [ "$code" -le 1 ] || { cat "$out.err" >&2; die "iwspec ended with code $code at port $port"; }
-    jq -r '.cases[] | select(.verdict == "fail" or .verdict == "inconclusive") | "    \(.id) \(.verdict): \(.reason)"' "$out.json"
-    [ "$code" -eq 0 ] || failed=$((failed + 1))
-    result=$(jq -r '.summary | "\(.pass) passed, \(.fail) failed, \(.inconclusive) inconclusive, \(.not_applicable) not applicable"' "$out.json")
-    # On a busy machine a verdict may be inconclusive, but a pass never becomes a fail.
-    if [ "$index" -eq 1 ] && ! jq -e -s '[.[0].cases, .[1].cases] | transpose | all(.[0].verdict == .[1].verdict or any(.[]; .verdict == "inconclusive"))' \
-        "$work/run0.json" "$work/run1.json" >/dev/null; then
-        result="$result; TWO RUNS DIFFER"
-        failed=$((failed + 1))
-    fi
-    printf '%-6s %-9s %-9s %-10s %-66s %s\n' "$port" "$service" "$way" "$device" "$result" "$(cat "$out.seconds")"
+for n in "${!kinds[@]}"; do
+    wait "${suites[n]}" || bad="$bad ${kinds[n]}"
+    cat "$root/${kinds[n]}.table"
 done
-[ "$failed" -eq 0 ] || die "iwspec: $failed runs have failures"
+suites=()
+[ -z "$bad" ] || die "iwspec: not good on$bad"
 say "no failure after $SECONDS s"

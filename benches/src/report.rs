@@ -11,7 +11,7 @@ use crate::row::Row;
 use crate::run::{
     Results, format_bound, format_number, format_value, format_verdict, typical_ping_pong,
 };
-use crate::targets::{Kind, Target};
+use crate::targets::{Kind, Target, Verdict};
 
 const PAGE_TEMPLATE: &str = include_str!("../templates/report.html");
 /// Paths of the documents with a generated section, and the template of that section.
@@ -22,6 +22,8 @@ const PUBLISHED_DOCUMENTS: [(&str, &str); 2] = [
 /// Line before a generated section. [`END`] is the line after the section.
 const BEGIN: &str = "<!-- made by scripts/bench --publish -->";
 const END: &str = "<!-- end of what is made -->";
+/// Maximum number of unresolved targets of a published run.
+const MAX_UNRESOLVED: usize = 2;
 /// Targets and figures shown in the README. `docs/performance.md` shows all.
 const HEADLINES: [&str; 8] = [
     "goodput of 1 MiB writes, MTU 9000",
@@ -47,7 +49,7 @@ pub fn write(results: &Results, out: &Path) -> anyhow::Result<()> {
         noisy_ns => crate::noise::NOISY_NS,
         minutes => format_number(results.seconds / 60.0),
         targets => TargetLines::from_results(results),
-        met => results.targets.iter().filter(|target| target.met == Some(true)).count(),
+        met => results.targets.iter().filter(|target| target.verdict == Some(Verdict::Met)).count(),
         judged => results.targets.iter().filter(|target| target.target.is_some()).count(),
     })?;
     std::fs::create_dir_all(out)?;
@@ -58,11 +60,12 @@ pub fn write(results: &Results, out: &Path) -> anyhow::Result<()> {
 /// Publishes a whole run in the repository at `root`. Writes the plots into `docs/plots`, the headlines into README.md,
 /// and all targets, figures and plots into `docs/performance.md`.
 ///
-/// Quick and partial runs are refused. Rows that did not run are published with the reason. If a document lacks the
-/// marks of the generated section, no file is written.
+/// Quick and partial runs are refused, and runs with more than [`MAX_UNRESOLVED`] unresolved targets. Rows that did not
+/// run are published with the reason. If a document lacks the marks of the generated section, no file is written.
 pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
     anyhow::ensure!(!results.quick, "a quick run is not published");
     anyhow::ensure!(results.whole, "a run of some groups is not published");
+    check_resolved(results)?;
     let plots = draw_plots(results);
     let mut documents = Vec::new();
     for (name, template) in PUBLISHED_DOCUMENTS {
@@ -84,6 +87,22 @@ pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
     for (path, text) in documents {
         std::fs::write(path, text)?;
     }
+    Ok(())
+}
+
+/// Fails if more than [`MAX_UNRESOLVED`] targets are unresolved. The error lists them with bound and value.
+fn check_resolved(results: &Results) -> anyhow::Result<()> {
+    let unresolved = results.unresolved();
+    let line = |target: &&Target| {
+        format!("\n  {} ({}): {}", target.name, format_bound(target), format_value(target))
+    };
+    anyhow::ensure!(
+        unresolved.len() <= MAX_UNRESOLVED,
+        "{} targets are unresolved, and a published run may have {MAX_UNRESOLVED}. Repeat the run on a quieter \
+         machine:{}",
+        unresolved.len(),
+        unresolved.iter().map(line).collect::<String>()
+    );
     Ok(())
 }
 
@@ -115,7 +134,8 @@ struct TargetLine<'a> {
     shown: String,
     n: usize,
     verdict: String,
-    met: Option<bool>,
+    /// Word of the verdict, without a reason; empty without a verdict.
+    class: &'static str,
 }
 
 /// Targets with a bound to meet, and figures, which are shown without a verdict.
@@ -138,7 +158,7 @@ fn line(target: &Target) -> TargetLine<'_> {
         shown: format_value(target),
         n: target.samples.len(),
         verdict: format_verdict(target),
-        met: target.met,
+        class: target.verdict.map_or("", Verdict::name),
     }
 }
 
@@ -412,7 +432,10 @@ mod tests {
             value,
             low: value.map(|value| value - 0.02),
             high: value.map(|value| value + 0.02),
-            met: value.map(|value| value - 0.02 >= 0.45),
+            verdict: value.map(|value| match value - 0.02 >= 0.45 {
+                true => Verdict::Met,
+                false => Verdict::Missed,
+            }),
             why: value.is_none().then(|| "a tool is missing".to_owned()),
             noisy: false,
         }
@@ -424,7 +447,7 @@ mod tests {
             kind: Kind::Figure,
             target: None,
             unit: "Gbit/s".to_owned(),
-            met: None,
+            verdict: None,
             ..ratio(Some(40.0))
         };
         let machine = BTreeMap::from([("CPU".to_owned(), "of this test".to_owned())]);
@@ -440,6 +463,33 @@ mod tests {
             targets,
             rows,
         }
+    }
+
+    #[test]
+    fn run_with_more_than_two_unresolved_targets_is_refused_and_lists_them() {
+        let root = repository(&format!("{BEGIN}\n{END}"));
+        let run = |unresolved: usize| {
+            let target = |n| Target {
+                name: format!("row {n}"),
+                verdict: Some(Verdict::Unresolved),
+                ..ratio(Some(0.45))
+            };
+            let mut run = results(false, Some(0.3));
+            run.targets.extend((0..unresolved).map(target));
+            run
+        };
+        let refusal = publish(&run(3), root.path()).unwrap_err().to_string();
+        assert!(refusal.starts_with("3 targets are unresolved"), "{refusal}");
+        for n in 0..3 {
+            let line = format!("\n  row {n} (≥ 0.45): 0.45 [0.43, 0.47]");
+            assert!(refusal.contains(&line), "{refusal}");
+        }
+        assert!(!refusal.contains("SCTP / TCP"), "{refusal}");
+        assert_eq!(documents(&root), [format!("{BEGIN}\n{END}"), format!("{BEGIN}\n{END}")]);
+        publish(&run(2), root.path()).unwrap();
+        let [readme, performance] = documents(&root);
+        assert!(readme.contains("*unresolved*"), "{readme}");
+        assert!(performance.contains("n = 7 | unresolved |"), "{performance}");
     }
 
     /// Returns a repository whose documents contain `text`.

@@ -21,7 +21,7 @@ use crate::peers::{PeerKind, missing_namespaces_message};
 use crate::plan::{Group, RunOptions, Task, groups};
 use crate::rig_config::Link;
 use crate::row::{Repetition, Row, median};
-use crate::targets::{Kind, Target, ratios, targets};
+use crate::targets::{Kind, Target, Verdict, ratios, targets};
 
 /// Results of a run, stored as `results.json`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -51,6 +51,12 @@ impl Results {
     /// absolute numbers of noisy rows are meaningless.
     pub fn is_noisy(&self) -> bool {
         self.rows.iter().any(|row| row.noisy)
+    }
+
+    /// Returns the measured targets without a verdict.
+    pub fn unresolved(&self) -> Vec<&Target> {
+        let unresolved = |target: &&Target| target.verdict == Some(Verdict::Unresolved);
+        self.targets.iter().filter(unresolved).collect()
     }
 }
 
@@ -332,26 +338,17 @@ pub fn format_value(target: &Target) -> String {
     }
 }
 
-/// Formats the verdict of a target: met, missed, unknown, not run, or the reason for no verdict. Unknown means that the
-/// interval contains the bound.
+/// Formats the verdict of a target, the reason why the target was not measured, or "noisy" for a noisy figure.
 pub fn format_verdict(target: &Target) -> String {
-    let noisy = if target.noisy && target.kind == Kind::Figure { "noisy" } else { "" };
-    match (target.value, target.met, &target.why) {
-        (None, _, why) => format!("not run: {}", why.as_deref().unwrap_or("no reason given")),
-        (_, Some(true), _) => "met".to_owned(),
-        (_, Some(false), _) if contains_bound(target) => "unknown".to_owned(),
-        (_, Some(false), _) => "missed".to_owned(),
-        (_, None, Some(why)) => why.clone(),
-        (_, None, None) => noisy.to_owned(),
+    match (target.value, target.verdict) {
+        (None, _) => format!("not run: {}", target.why.as_deref().unwrap_or("no reason given")),
+        (_, Some(verdict)) => match &target.why {
+            Some(why) => format!("{}: {why}", verdict.name()),
+            None => verdict.name().to_owned(),
+        },
+        (_, None) if target.noisy && target.kind == Kind::Figure => "noisy".to_owned(),
+        (_, None) => target.why.clone().unwrap_or_default(),
     }
-}
-
-/// Returns true if the better end of the interval meets the bound. For a target that is not met, the interval then
-/// contains the bound.
-fn contains_bound(target: &Target) -> bool {
-    let better = if target.at_most { target.low } else { target.high };
-    let met = |(end, bound): (f64, f64)| if target.at_most { end <= bound } else { end >= bound };
-    target.kind.has_interval() && better.zip(target.target).is_some_and(met)
 }
 
 /// Formats a ratio with its interval. The number of decimals depends on the ratio and on the width of the interval.
@@ -435,7 +432,7 @@ mod tests {
             value: Some(0.41),
             low: Some(0.39),
             high: Some(0.43),
-            met: Some(false),
+            verdict: Some(Verdict::Missed),
             why: None,
             noisy: true,
         };
@@ -444,9 +441,11 @@ mod tests {
             ("≥ 0.45".into(), "0.41 [0.39, 0.43]".into())
         );
         assert_eq!(format_verdict(&target), "missed");
-        target.high = Some(0.46);
-        assert_eq!(format_verdict(&target), "unknown");
-        (target.value, target.met, target.why) = (None, None, Some("no such tool".into()));
+        (target.high, target.verdict) = (Some(0.46), Some(Verdict::Unresolved));
+        assert_eq!(format_verdict(&target), "unresolved");
+        target.why = Some("one repetition alone has no interval".into());
+        assert_eq!(format_verdict(&target), "unresolved: one repetition alone has no interval");
+        (target.value, target.verdict, target.why) = (None, None, Some("no such tool".into()));
         assert_eq!(
             (format_value(&target), format_verdict(&target)),
             ("—".into(), "not run: no such tool".into())

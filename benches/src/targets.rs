@@ -1,8 +1,8 @@
 //! Performance targets, and their comparison with the rows of a run.
 //!
-//! - A *ratio* of two rows is formed for each repetition. The worse end of its 95 % interval must meet the bound.
+//! - A *ratio* of two rows is formed for each repetition. Its 95 % interval is compared with the bound ([`Verdict`]).
 //! - A *difference* of two rows and a *value* of one row are judged in the same way as a ratio.
-//! - A *count* is the same on every machine. Its worst repetition must meet the bound.
+//! - A *count* is the same on every machine. It is met or missed by its worst repetition.
 //! - A *figure* (Gbit/s, microseconds) depends on the machine and its load. Figures have no bound.
 
 use std::collections::BTreeMap;
@@ -35,6 +35,39 @@ impl Kind {
     }
 }
 
+/// Comparison of a measured target with its bound.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// The whole interval meets the bound.
+    Met,
+    /// No part of the interval meets the bound.
+    Missed,
+    /// The interval contains the bound, or there are too few samples for an interval.
+    Unresolved,
+}
+
+impl Verdict {
+    /// Judges a 95 % interval. `at_most` is true if `bound` is an upper bound. An end that equals the bound meets it.
+    pub fn of_interval(interval: Interval, bound: f64, at_most: bool) -> Verdict {
+        let meets = |end: f64| if at_most { end <= bound } else { end >= bound };
+        match (meets(interval.low), meets(interval.high)) {
+            (true, true) => Verdict::Met,
+            (false, false) => Verdict::Missed,
+            _ => Verdict::Unresolved,
+        }
+    }
+
+    /// Returns the verdict as a word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Verdict::Met => "met",
+            Verdict::Missed => "missed",
+            Verdict::Unresolved => "unresolved",
+        }
+    }
+}
+
 /// A target or figure with its measured value.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Target {
@@ -57,10 +90,9 @@ pub struct Target {
     pub low: Option<f64>,
     /// Upper end of the 95 % interval, or the maximum sample of kinds without an interval.
     pub high: Option<f64>,
-    /// True if the worse end of the interval, or the maximum of a count, meets the bound. `None` without a bound,
-    /// without an interval, or if not measured.
-    pub met: Option<bool>,
-    /// Reason why `value` or `met` is missing.
+    /// Comparison with the bound. `None` without a bound, or if not measured.
+    pub verdict: Option<Verdict>,
+    /// Reason why `value` or the interval is missing.
     pub why: Option<String>,
     /// True if one of the target's rows is noisy; see [`Row::noisy`].
     pub noisy: bool,
@@ -211,10 +243,11 @@ impl TargetList<'_> {
         };
         let short = (why.is_none() && interval.is_none())
             .then(|| "one repetition alone has no interval".to_owned());
-        let met = |(i, target): (Interval, f64)| match at_most {
-            true => i.high <= target,
-            false => i.low >= target,
+        let judge = |bound| match interval {
+            Some(interval) => Verdict::of_interval(interval, bound, at_most),
+            None => Verdict::Unresolved,
         };
+        let verdict = target.filter(|_| !samples.is_empty()).map(judge);
         self.targets.push(Target {
             name: name.to_owned(),
             kind,
@@ -224,7 +257,7 @@ impl TargetList<'_> {
             value: interval.map(|i| i.mean).or(samples.first().copied()),
             low: interval.map(|i| i.low),
             high: interval.map(|i| i.high),
-            met: interval.zip(target).map(met),
+            verdict,
             why: why.or(short),
             noisy,
             samples,
@@ -263,7 +296,10 @@ impl TargetList<'_> {
             value: some.then(|| if bound.is_some() { high } else { median(&samples) }),
             low: some.then_some(low),
             high: some.then_some(high),
-            met: bound.filter(|_| some).map(|bound| high <= bound),
+            verdict: bound.filter(|_| some).map(|bound| match high <= bound {
+                true => Verdict::Met,
+                false => Verdict::Missed,
+            }),
             why,
             noisy,
             samples,
@@ -530,25 +566,48 @@ mod tests {
         assert_eq!(target.samples, [0.6, 0.61, 0.6, 0.61]);
         let (low, high) = (target.low.unwrap(), target.high.unwrap());
         assert!(low > 0.59 && high < 0.62, "{low} {high}");
-        assert_eq!(target.met, Some(true));
+        assert_eq!(target.verdict, Some(Verdict::Met));
     }
 
     /// The mean is above the target, but the interval reaches below it.
     #[test]
-    fn interval_across_the_bound_is_not_met() {
+    fn interval_across_the_bound_is_unresolved() {
         let rows = [row("write-1500", &[45.0, 65.0, 55.0]), row("handoff-1500", &[100.0; 3])];
         let targets = targets(&rows);
         let target = find(&targets, HAND_OFF);
         assert!(target.value.unwrap() > 0.5 && target.low.unwrap() < 0.5, "{target:?}");
-        assert_eq!(target.met, Some(false));
+        assert_eq!(target.verdict, Some(Verdict::Unresolved));
+    }
+
+    #[test]
+    fn verdict_is_met_or_missed_only_if_the_whole_interval_agrees() {
+        use Verdict::{Met, Missed, Unresolved};
+        let judge = |low, high, at_most| {
+            let interval = Interval { n: 7, mean: (low + high) / 2.0, low, high };
+            Verdict::of_interval(interval, 1.0, at_most)
+        };
+        for (low, high, at_least, at_most) in [
+            (1.1, 1.2, Met, Missed),
+            (1.0, 1.2, Met, Unresolved),
+            (0.9, 1.1, Unresolved, Unresolved),
+            (0.8, 1.0, Unresolved, Met),
+            (0.8, 0.9, Missed, Met),
+        ] {
+            assert_eq!(judge(low, high, false), at_least, "{low} to {high}, lower bound");
+            assert_eq!(judge(low, high, true), at_most, "{low} to {high}, upper bound");
+        }
     }
 
     #[test]
     fn ratio_of_ab_row_is_judged_by_its_interval() {
-        for (values, met) in [([1.0, 0.99, 1.0], true), ([1.0, 0.9, 1.1], false)] {
+        for (values, verdict) in [
+            ([1.0, 0.99, 1.0], Verdict::Met),
+            ([1.0, 0.9, 1.1], Verdict::Unresolved),
+            ([0.9, 0.91, 0.9], Verdict::Missed),
+        ] {
             let targets = targets(&[row("recorder-messages-64", &values)]);
             let target = find(&targets, "rate, flight recorder on / off, 64-byte writes");
-            assert_eq!((target.met, target.samples.as_slice()), (Some(met), &values[..]));
+            assert_eq!((target.verdict, target.samples.as_slice()), (Some(verdict), &values[..]));
         }
     }
 
@@ -560,23 +619,27 @@ mod tests {
         let tail = find(&ours, tail);
         assert!((tail.value.unwrap() - 4.0).abs() < 1e-9);
         // A ratio without a target is not judged.
-        assert_eq!((tail.target, tail.met), (None, None));
+        assert_eq!((tail.target, tail.verdict), (None, None));
         let mut list = TargetList { rows: BTreeMap::new(), targets: Vec::new() };
         let samples = Samples { values: vec![0.5, 1.2, 0.8], noisy: false };
         list.push(Kind::Ratio, "x", "", Some(1.0), true, Ok(samples));
         assert!(list.targets[0].value.unwrap() < 1.0);
-        assert_eq!(list.targets[0].met, Some(false));
+        assert_eq!(list.targets[0].verdict, Some(Verdict::Unresolved));
     }
 
     #[test]
     fn a_value_with_a_bound_is_judged_by_its_interval() {
-        for (tail, met) in [([4.0, 4.1, 4.2], true), ([4.0, 4.1, 7.0], false)] {
+        for (tail, verdict) in [
+            ([4.0, 4.1, 4.2], Verdict::Met),
+            ([4.0, 4.1, 7.0], Verdict::Unresolved),
+            ([6.0, 6.1, 6.2], Verdict::Missed),
+        ] {
             let targets = targets(&[row("loaded-1000-50", &tail)]);
             let target = find(&targets, "echo at 50 % load, 1000 streams, p99.9");
             // `row` sets `p99_9_us` to four times the value.
-            assert_eq!((target.kind, target.samples[0]), (Kind::Value, 16.0));
+            assert_eq!((target.kind, target.samples[0]), (Kind::Value, 4.0 * tail[0]));
             assert!(target.low < target.value && target.value < target.high);
-            assert_eq!((target.unit.as_str(), target.met), ("us", Some(met)));
+            assert_eq!((target.unit.as_str(), target.verdict), ("us", Some(verdict)));
         }
     }
 
@@ -593,21 +656,23 @@ mod tests {
         let name = "goodput, ESP / predicted from clear text and AES-GCM, MTU 1500";
         let target = find(&targets, name);
         // The predicted rate is 1 / (1 / 40 + 1 / 40) = 20, so the first ratio is 20 / 20 = 1.
-        assert_eq!((target.samples.as_slice(), target.met), (&[1.0, 1.05, 1.0][..], Some(true)));
+        assert_eq!(target.samples, [1.0, 1.05, 1.0]);
+        assert_eq!(target.verdict, Some(Verdict::Met));
         let echo = find(&targets, "echo, ESP − clear text, p50");
         assert!((echo.value.unwrap() - 0.3).abs() < 1e-9 && echo.unit == "us");
-        assert_eq!((echo.kind, echo.met), (Kind::Difference, Some(true)));
+        assert_eq!((echo.kind, echo.verdict), (Kind::Difference, Some(Verdict::Met)));
     }
 
     #[test]
-    fn one_repetition_is_not_judged_and_missing_row_has_reason() {
+    fn one_repetition_is_unresolved_and_missing_row_has_reason() {
         let lost = Row::new("g", "handoff-9000", "u").with_reason("no memory");
         let rows = [row("write-1500", &[50.0]), row("handoff-1500", &[100.0]), lost];
         let targets = targets(&rows);
         let target = find(&targets, HAND_OFF);
-        assert_eq!((target.value, target.low, target.met), (Some(0.5), None, None));
+        assert_eq!((target.value, target.low), (Some(0.5), None));
+        assert_eq!(target.verdict, Some(Verdict::Unresolved));
         let target = find(&targets, "goodput, ddpd / hand-off, MTU 9000");
-        assert_eq!((target.value, target.met), (None, None));
+        assert_eq!((target.value, target.verdict), (None, None));
         assert!(target.why.is_some());
     }
 
@@ -616,9 +681,10 @@ mod tests {
         let rows = [row("write-1500", &[1.0, 3.0, 2.0]), row("loss-1", &[0.0, 0.0, 1.0])];
         let targets = targets(&rows);
         let figure = find(&targets, "goodput of 1 MiB writes, MTU 1500");
-        assert_eq!((figure.kind, figure.value, figure.met), (Kind::Figure, Some(2.0), None));
+        assert_eq!((figure.kind, figure.value, figure.verdict), (Kind::Figure, Some(2.0), None));
         assert_eq!((figure.low, figure.high), (Some(1.0), Some(3.0)));
         let count = find(&targets, "located bytes held at 1 % loss");
-        assert_eq!((count.kind, count.value, count.met), (Kind::Count, Some(1.0), Some(false)));
+        assert_eq!((count.kind, count.value), (Kind::Count, Some(1.0)));
+        assert_eq!(count.verdict, Some(Verdict::Missed));
     }
 }

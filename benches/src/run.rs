@@ -53,7 +53,7 @@ impl Results {
         self.rows.iter().any(|row| row.noisy)
     }
 
-    /// Returns the measured targets without a verdict.
+    /// Returns the unresolved targets.
     pub fn unresolved(&self) -> Vec<&Target> {
         let unresolved = |target: &&Target| target.verdict == Some(Verdict::Unresolved);
         self.targets.iter().filter(unresolved).collect()

@@ -265,7 +265,7 @@ verbs_suite() {
 
 # suite KIND TAG: tests one kind of port. Prints a table. Runs in a subshell.
 suite() {
-    local run index failed=0 fixed home=''
+    local index failed=0 fixed home=''
     kind=$1 campaign_tag=$2 work=$root/$1 ddpd_pid='' bridge_pid='' program_pid=''
     mkdir "$work"
     trap cleanup EXIT

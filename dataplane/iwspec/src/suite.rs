@@ -115,8 +115,8 @@ pub fn run(
     })
 }
 
-/// Executes the cases that can share the device's memory, `jobs` at a time. Omits cases that have a result, and leaves
-/// cases that need exact bounds to the caller.
+/// Executes the cases that can share the device, `jobs` at a time. Omits cases that have a result, and leaves cases that
+/// must run alone to the caller.
 fn several(
     cases: &[Case],
     setup: &Setup,
@@ -135,7 +135,7 @@ fn several(
                     let Some(case) = cases.get(at) else { break };
                     let skipped =
                         results.lock().unwrap_or_else(PoisonError::into_inner)[at].is_some();
-                    if !skipped && !case.needs.iter().any(|n| n.capability == "exact") {
+                    if !skipped && !is_alone(case) {
                         let outcome = timed(case, &setup, clock);
                         results.lock().unwrap_or_else(PoisonError::into_inner)[at] = Some(outcome);
                     }
@@ -143,6 +143,13 @@ fn several(
             });
         }
     });
+}
+
+/// Returns true for a case that must not run beside others: it needs the exact bounds of the device's memory, or lowers
+/// the path MTU to the tester's address, which the device then applies to all connections.
+fn is_alone(case: &Case) -> bool {
+    case.needs.iter().any(|n| n.capability == "exact")
+        || case.steps.iter().any(|step| matches!(step.action, Action::Path(_)))
 }
 
 /// Executes a case. The verdict is inconclusive if it depends on time and this host's scheduling delay was too long.
@@ -215,6 +222,17 @@ mod tests {
     use super::*;
     use crate::case::parse;
     use crate::session::Failure;
+
+    /// A path MTU learnt in `mpa/4.5-11` would change the boundaries of retransmissions in `mpa/A.1-1`.
+    #[test]
+    fn cases_that_change_the_device_run_alone() {
+        let cases = crate::catalogue::Catalogue::built_in().expect("good files").cases;
+        let alone = |id: &str| is_alone(cases.iter().find(|c| c.id == id).expect("a case"));
+        assert!(alone("mpa/4.5-11"));
+        assert!(!alone("mpa/A.1-1"));
+        let exact = |c: &Case| c.needs.iter().any(|n| n.capability == "exact");
+        assert!(cases.iter().filter(|c| exact(c)).all(is_alone));
+    }
 
     #[test]
     fn intermittent_deviation_is_known_after_a_pass_too() {

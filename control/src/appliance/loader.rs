@@ -299,8 +299,8 @@ fn empty_result() -> LoadedMemory {
     LoadedMemory { memory: Memory::empty(), len: 0, file: None, source: None }
 }
 
+/// Creates memory of a job without a file. `remote_write`: true if peers may write to it.
 fn anonymous(
-    /// Creates memory of a job without a file. `remote_write`: true if peers may write to it.
     len: u64,
     remote_write: bool,
     budget: &Budget,
@@ -410,8 +410,8 @@ fn region(
     Ok(LoadedMemory { memory, len, file: None, source: None })
 }
 
+/// Returns the length and the configuration of memory into which a file is read.
 fn staging_config(path: &Path, len: u64, remote_write: bool) -> (u64, MemoryConfig) {
-    /// Returns the length and the configuration of memory into which a file is read.
     let backing = Backing::Staged { path: path.to_owned() };
     (len, MemoryConfig { backing, len: len.max(1), remote_write, lock: true })
 }

@@ -46,21 +46,18 @@ wait_until() {
     done
 }
 
-# Rows of the table that a suite prints: their number, the number of bad ones, and the text of these, a line each.
+# Rows of the table that a suite prints: their number, and the text of each bad one.
 # shellcheck disable=SC2034  # suites increment `rows`
-rows=0 failed=0 bad_rows=''
+rows=0 bad_rows=()
 
-# bad_row TEXT...: counts a bad row and stores its text for `end_rows`.
-bad_row() {
-    failed=$((failed + 1))
-    bad_rows+="$*"$'\n'
-}
+# bad_row TEXT...: stores the text of a bad row for `end_rows`.
+bad_row() { bad_rows+=("$*"); }
 
 # end_rows: if a row is bad, prints all bad rows again, because the start of a long log may be lost, and fails.
 end_rows() {
-    [ "$failed" -ne 0 ] || return 0
-    printf '%s' "$bad_rows" >&2
-    die "$failed of $rows rows are bad"
+    [ "${#bad_rows[@]}" -ne 0 ] || return 0
+    printf '%s\n' "${bad_rows[@]}" >&2
+    die "${#bad_rows[@]} of $rows rows are bad"
 }
 
 # launch BASE COMMAND...: starts COMMAND in the background with its output in BASE.out and BASE.err. Both are emptied

@@ -9,12 +9,13 @@
 work=$(mktemp -d "${TMPDIR:-/tmp}/ddpd-$suite.XXXXXX")
 ns=$suite$$
 mtu=1500
-# Processes that `cleanup` stops; only some suites use the last two.
-ddpd_pid='' capture_pid='' serve_pid='' vhost_pid=''
-capture_file=''
+# Processes that `cleanup` stops, beside the capture; only some suites use the last two.
+ddpd_pid='' serve_pid='' vhost_pid=''
 
 # shellcheck source=scripts/siw-guest/guest.sh
 . "$repo/scripts/siw-guest/guest.sh"
+# shellcheck source=scripts/interop.d/capture.sh
+. "$repo/scripts/interop.d/capture.sh"
 
 cleanup() {
     guest_halt
@@ -57,28 +58,6 @@ start_ddpd() {
 stop_ddpd() {
     [ -z "$ddpd_pid" ] || stop_pid "$ddpd_pid"
     ddpd_pid=''
-}
-
-# start_capture FILE ARGUMENTS...: runs tcpdump, which captures to FILE, in the namespace with these arguments. Its buffer (64 MiB)
-# is larger than a capture, so that no frame is lost when tcpdump gets no CPU for a while.
-start_capture() {
-    capture_file=$1
-    shift
-    # Without in_ns, so that the recorded pid is that of tcpdump.
-    launch "$work/tcpdump" ip netns exec "$ns" tcpdump --immediate-mode -B 65536 -q -U -w "$capture_file" "$@"
-    capture_pid=$launched
-    started 30 "$work/tcpdump" "listening on" || die "tcpdump did not start"
-}
-
-# stop_capture: ends tcpdump once it has written all frames, because it discards the others when it ends.
-stop_capture() {
-    local size=''
-    until [ "$size" = "$(stat -c %s "$capture_file")" ]; do
-        size=$(stat -c %s "$capture_file")
-        sleep 0.3
-    done
-    stop_pid "$capture_pid"
-    capture_pid=''
 }
 
 # api_row CASE EXPECTED JQ ARGUMENTS...: runs ddpctl. The row is good if it succeeds, and shows its JSON output filtered by JQ.

@@ -24,7 +24,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/ddpd-ike.XXXXXX")
 ns=ike$$
 short=${IPSEC_SHORT:-}
 kernel=${IKE_LAB_KERNEL:-}
-capture_pid='' starts=0
+starts=0
 # Parameters of the current combination.
 auth='' mode='' family='' combination='' rekey=1h encap=no
 front='' back='' front_url='' back_url=''
@@ -35,6 +35,8 @@ chunk=131072 short_bytes=1000003
 
 # shellcheck source=scripts/siw-guest/guest.sh
 . "$repo/scripts/siw-guest/guest.sh"
+# shellcheck source=scripts/interop.d/capture.sh
+. "$repo/scripts/interop.d/capture.sh"
 
 in_ns() { ip netns exec "$ns" "$@"; }
 
@@ -471,17 +473,12 @@ put_to_b() { begin_to_b '' && end_to_b ''; }
 
 begin_capture() {
     must b 10 ": >/tmp/keys"
-    # Without in_ns, so that the recorded pid is that of tcpdump.
-    launch "$work/tcpdump" ip netns exec "$ns" tcpdump --immediate-mode -B 65536 -q -U -i guest-b -w "$work/wire.pcap"
-    capture_pid=$launched
-    started 30 "$work/tcpdump" "listening on" || die "tcpdump did not start"
+    start_capture "$work/wire.pcap" -i guest-b
 }
 
 check_wire() {
     local clear esp inside keys=()
-    sleep 0.3
-    stop_pid "$capture_pid"
-    capture_pid=''
+    stop_capture
     must b 10 "cat /tmp/keys"
     mapfile -t keys < <(python3 "$repo/scripts/interop.d/esp.py" keys "$work/out")
     clear=$(tshark -r "$work/wire.pcap" -Y '(tcp or icmp or icmpv6.type == 128 or icmpv6.type == 129) and not esp' -T fields -e frame.number \

@@ -236,7 +236,7 @@ verbs_programs=("7480 peer --jobs 1 --profile $repo/dataplane/iwspec/profiles/dd
 
 # verbs_suite INDEX: tests programs that ddpctl run starts on ddpd. Their runs have the numbers from INDEX on.
 verbs_suite() {
-    local index=$1 failed=0 words library=${DDPD_VERBS_LIBRARY:-$target/verbs-library} port service more code
+    local index=$1 failed=0 words began library=${DDPD_VERBS_LIBRARY:-$target/verbs-library} port service more code
     if [ ! -e "$library/librdmacm.so.1" ] || ! command -v rping >/dev/null ||
         ! cc -O2 -o "$root/iwspec-peer" "$repo/dataplane/iwspec/peer/iwspec-peer.c" -lrdmacm -libverbs -lpthread; then
         echo "LEFT OUT: verbs programs need scripts/verbs-library, rping, libibverbs-dev and librdmacm-dev"
@@ -250,11 +250,10 @@ verbs_suite() {
         program_pid=$launched
         wait_until 30 eval "'$ddpctl' --socket '$work/ddpd.sock' programs | grep -w $service" || die "no program for $service"
         sleep 1
-        code=0
-        echo "$SECONDS" >"$work/run$index.seconds"
+        code=0 began=$SECONDS
         ip netns exec "$net_b" "$program" "10.77.0.1:$port" --service "$service" "${more[@]}" --json >"$work/run$index.json" \
             2>"$work/run$index.err" || code=$?
-        echo $((SECONDS - $(cat "$work/run$index.seconds"))) >"$work/run$index.seconds"
+        echo $((SECONDS - began)) >"$work/run$index.seconds"
         echo "$code" >"$work/run$index.code"
         kill -- "-$program_pid" 2>/dev/null || true
         judge "$index" "$port $service verbs" || failed=$((failed + 1))

@@ -123,7 +123,7 @@ guest_run() {
 guest_died() { [ -n "$guest_pid" ] && ! kill -0 "$guest_pid" 2>/dev/null; }
 
 guest_attempt() {
-    local rows_before=$rows failed_before=$failed bad_rows_before=$bad_rows
+    local rows_before=$rows bad_before=${#bad_rows[@]}
     touch "$work/rows.json"
     cp "$work/rows.json" "$work/rows.before"
     "$@"
@@ -135,7 +135,7 @@ guest_attempt() {
         # Defined by the suite.
         guest_prepare
         say "again: $*"
-        rows=$rows_before failed=$failed_before bad_rows=$bad_rows_before
+        rows=$rows_before bad_rows=("${bad_rows[@]:0:bad_before}")
         cp "$work/rows.before" "$work/rows.json"
         "$@"
     done

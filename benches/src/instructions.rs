@@ -63,7 +63,7 @@ pub enum Verdict {
 enum Counter {
     /// Single steps, with this CRC engine.
     Native(&'static str),
-    /// Callgrind, with the engine that `crc-fast` selects there.
+    /// Callgrind, with the engine that `crc-fast` selects on callgrind's emulated CPU.
     Callgrind(String),
 }
 

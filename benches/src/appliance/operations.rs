@@ -292,11 +292,11 @@ fn ratio(first: f64, second: f64) -> f64 {
     first / second
 }
 
-/// Medians of A and B slices.
+/// Result of alternating slices of two measurements, A and B.
 struct Alternated {
-    /// Median of the comparisons of adjacent slices.
+    /// Median of the row's comparison (a ratio or a difference) of each A slice with the B slice beside it.
     compared: f64,
-    /// Median of the slices of each side.
+    /// Median of the A slices, and median of the B slices.
     sides: [f64; 2],
 }
 

@@ -11,7 +11,7 @@ use std::sync::{PoisonError, RwLock, TryLockError};
 
 use dpdk_sys as sys;
 
-/// Checks without a link after which a started device is restarted. At four checks per second: 5 s.
+/// Number of consecutive checks without a link after which a started device is restarted: 5 s at four checks per second.
 const MAX_LINK_DOWN_CHECKS: u32 = 20;
 
 /// A gate, open while the device is started.

@@ -89,7 +89,7 @@ const NAMES: [(&str, Kind); 26] = [
 ];
 
 impl Kind {
-    /// Returns the name in case files.
+    /// Returns the name that case files use for this kind.
     pub fn name(self) -> &'static str {
         NAMES.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
     }

@@ -1,7 +1,7 @@
 //! Kinds, roles and checksum modes of a port, with the configuration words and limits of each. [`policy`] has further
 //! configuration choices.
 //!
-//! The configuration parser reads these types, and the data plane opens ports from them. The crate does not depend on
+//! The configuration parser produces these types, and the data plane opens ports from them. The crate does not depend on
 //! DPDK, so `ddpd check` and `ddpctl` build without it. Lengths are bytes; an MTU is the length of an IP packet.
 #![forbid(unsafe_code)]
 

@@ -72,7 +72,7 @@ pub struct ConnectOptions {
     pub local: Option<IpAddr>,
     /// Lower layer protocol.
     pub transport: Transport,
-    /// Kind of the peer, and the model of the start-up.
+    /// Implementation of the peer, and whether the start-up is peer-to-peer (RFC 6581 §9).
     pub start_up: StartUp,
     /// Depths that this side offers: IRD and ORD (RFC 6581 §9).
     pub depths: Depths,

@@ -113,8 +113,8 @@ pub(super) fn arp(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
     build::ethernet(mac, destination, EtherType::ARP, &arp.to_bytes())
 }
 
-/// Returns a solicitation for the appliance's address, or for odd `index` an advertisement of the source that the
-/// appliance did not request (RFC 4861 §4.3, §4.4).
+/// Returns a Neighbour Solicitation for the appliance's address (RFC 4861 §4.3). For an odd `index`, returns a Neighbour
+/// Advertisement for the source address, which the appliance did not solicit (§4.4).
 pub(super) fn neighbour(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
     let (IpAddr::V6(source), IpAddr::V6(target)) = (plan.random_source(rng), plan.destination.ip())
     else {

@@ -279,7 +279,7 @@ fn failed(path: &Path, what: &str, error: io::Error) -> Failure {
 /// Arguments of a process of the lab.
 #[derive(Debug, Parser)]
 struct LabProcess {
-    /// Process of the lab to become
+    /// Role of this process in the lab
     #[arg(value_enum)]
     stage: Stage,
     /// Directory of the lab

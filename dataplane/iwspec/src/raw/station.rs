@@ -61,8 +61,9 @@ pub enum ReceivedFrame {
     /// An ICMP report that a packet was too big. Contains the MTU, bytes. The report's checksum and the packet that it
     /// quotes are not checked; over IPv6, neither is its sender.
     TooBig(u16),
-    /// A packet of the tested host with a wrong IPv4 header checksum, a wrong TCP checksum or an incomplete TCP header, or
-    /// an ICMPv6 report with an MTU above 65,535. Contains the reason. Packets with an incomplete IP header are [`Other`](ReceivedFrame::Other).
+    /// A packet of the tested host with a wrong IPv4 header checksum, a wrong TCP checksum or an incomplete TCP header,
+    /// or an ICMPv6 report with an MTU above 65,535. Contains the reason. Packets with an incomplete IP header are
+    /// [`Other`](ReceivedFrame::Other).
     Damaged(&'static str),
     /// Any other frame.
     Other,

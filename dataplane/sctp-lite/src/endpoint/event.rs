@@ -105,7 +105,7 @@ pub struct StreamParams {
 /// Reason for the end of a session or of the association under it.
 pub type CloseReason = ddp::lifecycle::CloseReason<SctpReason>;
 
-/// Reasons for the end of a session that SCTP and the DDP adaptation add.
+/// Reasons of SCTP and of the DDP adaptation for the end of a session, in addition to those of `ddp`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SctpReason {
     /// The peer aborted the association.

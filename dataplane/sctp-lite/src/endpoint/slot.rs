@@ -209,7 +209,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Rejects the request: the owner decided so, or the Read limits of the two ends do not match.
+    /// Rejects the request of the peer, because the owner rejects it or the IRD and ORD of the two ends are incompatible.
     pub(super) fn reject(
         &mut self,
         reason: CloseReason,

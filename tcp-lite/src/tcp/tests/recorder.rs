@@ -124,7 +124,7 @@ fn gave_up_is_recorded_with_awaited_event() {
         })
     };
     let closed = "1.0 < . 1:1(0) ack 1 win 0";
-    // Configuration, steps before the peer becomes silent, bytes to be sent then, and the event awaited in vain.
+    // Configuration, steps before the peer becomes silent, bytes to be sent then, and the event that does not occur.
     for (config, steps, len, awaited) in [
         (changed(None, secs(5)), "", 100, AwaitedEvent::Acknowledgement),
         // The peer closed its window and then became silent.

@@ -140,8 +140,8 @@ const STACK: usize = 256 << 10;
 /// `work` needs less than [`STACK`] bytes of stack and does not unwind.
 pub(super) unsafe fn on_other_stack(work: &mut dyn FnMut()) -> Result<(), Failure> {
     extern "C" fn run(work: *mut std::ffi::c_void) -> std::ffi::c_int {
-        // SAFETY: the pointer is `&raw mut work` of the `clone` below. The calling thread waits until this function has
-        // returned.
+        // SAFETY: `clone` below passes a pointer to the `work` of the calling thread, which waits until this function
+        // has returned.
         let work = unsafe { &mut *work.cast::<&mut dyn FnMut()>() };
         work();
         0

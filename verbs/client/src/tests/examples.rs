@@ -129,24 +129,16 @@ fn verbs_peer_performs_each_operation() {
 }
 
 #[test]
-fn verbs_peer_reports_a_read_that_places_nothing() {
-    let (_directory, path) = file("verbs-peer-read-file", 5000);
-    let appliance = Appliance::start();
-    appliance.with(|world| world.lost = Some(Opcode::Read));
-    let operations = [&*format!("write:{path}"), &format!("read:{path}")];
-    let error = verbs_peers(&appliance, "verbs-peer-read", &["serve", "1"], &operations);
-    assert_eq!(error.unwrap_err(), format!("the bytes read differ from {path} at offset 0"));
-}
-
-#[test]
-fn verbs_peer_reports_a_write_that_places_nothing() {
-    let (_directory, path) = file("verbs-peer-write-file", 5000);
-    let appliance = Appliance::start();
-    appliance.with(|world| world.lost = Some(Opcode::Write));
-    let operations = [&*format!("write:{path}"), &format!("read:{path}")];
-    let error = verbs_peers(&appliance, "verbs-peer-write", &["serve", "1"], &operations);
-    // The peer's memory is zero, and so is the file's first byte.
-    assert_eq!(error.unwrap_err(), format!("the bytes read differ from {path} at offset 1"));
+fn verbs_peer_reports_operations_that_place_nothing() {
+    let (_directory, path) = file("verbs-peer-lost-file", 5000);
+    // Without a Write, the peer's memory is zero, and so is the file's first byte.
+    for (lost, at) in [(Opcode::Read, 0), (Opcode::Write, 1)] {
+        let appliance = Appliance::start();
+        appliance.with(|world| world.lost = Some(lost));
+        let operations = [&*format!("write:{path}"), &format!("read:{path}")];
+        let error = verbs_peers(&appliance, "verbs-peer-lost", &["serve", "1"], &operations);
+        assert_eq!(error.unwrap_err(), format!("the bytes read differ from {path} at offset {at}"));
+    }
 }
 
 #[test]

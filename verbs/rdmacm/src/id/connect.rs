@@ -87,8 +87,8 @@ impl Id {
     ///
     /// # Errors
     /// `EINVAL`: the id has no unanswered request, or there is no QP, or the depths exceed those of the device.
-    /// `ECONNRESET`: the peer has withdrawn the request. Errors of the appliance. In synchronous mode the error of the
-    /// outcome.
+    /// `ECONNRESET`: the peer has withdrawn the request. Other errors are those of the appliance and, in synchronous
+    /// mode, that of the outcome.
     pub(crate) fn accept(self: &Arc<Self>, parameters: Option<Parameters>) -> Result<()> {
         let previous;
         let listeners = {

@@ -1,5 +1,5 @@
-//! Replies that a peer, or an attacker in its name, elicits from an association. Any received packet elicits only
-//! replies that fit a packet. A reply that cannot be sent does not block other packets, and is dropped eventually.
+//! Replies that a peer, or an attacker who forges its packets, elicits from an association. Each reply fits into one
+//! packet. A reply that cannot be sent does not block other packets, and is dropped eventually.
 
 use core::time::Duration;
 
